@@ -1,0 +1,239 @@
+"""create_app: the one file that knows every part.
+
+It owns the Faust application: agents that read the sources, the timers that emit and commit, and the services beside them
+(producer, Redis, HTTP, read store). What happens to events is in :mod:`streams_app.folding`; what we do to Faust and aiokafka in
+:mod:`streams_app.kafka`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import faust
+from aiokafka.errors import KafkaError
+from faust.app.base import BootStrategy
+from faust.types import TP
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from streams_app.clock import Clock, SystemClock
+from streams_app.errors import TryAgainError
+from streams_app.folding.connection import connect
+from streams_app.folding.gauges import observe
+from streams_app.folding.overview import list_groups
+from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership, Parts
+from streams_app.folding.store import ScriptSet
+from streams_app.http import HttpServer
+from streams_app.kafka.batches import BatchScheduler
+from streams_app.kafka.consumer import FoldingConsumer
+from streams_app.kafka.producer import AckedProducer
+from streams_app.metrics import Metrics
+from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.settings import Settings
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+MAX_POLL_RECORDS = 5_000
+BUFFERED_BATCHES = 4
+REQUEST_SECONDS = 40.0
+SKEW_EVERY_SECONDS = 5.0
+STOP_SECONDS = 5.0
+
+
+class WithoutProducer(BootStrategy):
+    """Faust's own producer is not started: nothing is sent through it."""
+
+    enable_kafka_producer = False
+
+
+@dataclass(slots=True)
+class Services:
+    """What runs beside Faust: connections, HTTP, the read store."""
+
+    settings: Settings
+    redis: Redis
+    producer: AckedProducer
+    clock: Clock
+    metrics: Metrics
+    status: Status
+    http: HttpServer
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def start(self, ownership: Ownership) -> None:
+        """Connects.
+
+        Raises:
+            TryAgainError: Redis or Kafka cannot be reached.
+        """
+        try:
+            await self.redis.ping()
+        except (RedisError, OSError) as error:
+            raise TryAgainError(f"cannot reach Redis at {self.settings.redis.redacted_url}: {error}") from error
+        try:
+            await self.producer.start()
+        except (KafkaError, OSError, TimeoutError) as error:
+            servers = self.settings.kafka.bootstrap_servers
+            raise TryAgainError(f"cannot reach Kafka at {servers}: {error or type(error).__name__}") from error
+        self.status.groups_provider = lambda query: list_groups(ownership, query)
+        self.status.beat(self.clock.monotonic_ms())
+        self.http.start()
+        self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
+        if self.settings.read_store is not None:
+            agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
+            self.tasks.append(asyncio.create_task(agent.run(self.stopping), name="read-store"))
+
+    async def stop(self) -> None:
+        """Ends everything started, within a few seconds."""
+        self.stopping.set()
+        if self.tasks:
+            _, late = await asyncio.wait(self.tasks, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+        self.http.stop()
+        await self.producer.stop()
+        await self.redis.aclose()
+
+    async def _beat(self) -> None:
+        while not self.stopping.is_set():
+            self.status.beat(self.clock.monotonic_ms())
+            try:
+                async with asyncio.timeout(1.0):
+                    await self.stopping.wait()
+            except TimeoutError:
+                continue
+
+
+class FoldingApp(faust.App):
+    """A Faust application whose consumer delivers batches and whose offsets are low watermarks."""
+
+    BootStrategy = WithoutProducer
+
+    settings: Settings
+    ownership: Ownership
+    services: Services
+    metrics: Metrics
+    status: Status
+    fatal: BaseException | None = None
+
+    def _new_consumer(self) -> FoldingConsumer:
+        return FoldingConsumer(
+            self.transport,
+            callback=self.topics.on_message,
+            on_partitions_revoked=self._on_partitions_revoked,
+            on_partitions_assigned=self._on_partitions_assigned,
+            beacon=self.beacon,
+        )
+
+    async def on_start(self) -> None:
+        """Connects before anything is consumed."""
+        await self.services.start(self.ownership)
+        await super().on_start()
+
+    async def on_stop(self) -> None:
+        """Commits while the consumer still belongs to its group, then closes."""
+        await self.ownership.stop()
+        await super().on_stop()
+        await self.services.stop()
+
+    def on_seek(self, generation: int) -> None:
+        """The consumer group has assigned partitions."""
+        self.ownership.assigned(generation)
+
+    async def on_revoke(self, tps: Iterable[TP]) -> None:
+        """The consumer group takes partitions away."""
+        await self.ownership.revoked(tps)
+
+    def on_fatal(self, error: BaseException) -> None:
+        """Ends the process: an error nobody knows, or one that only an operator can mend."""
+        if self.fatal is None:
+            self.fatal = error
+            self.loop.create_task(self.crash(error))
+
+
+def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
+    """The Faust application for these settings; nothing is connected before it is started.
+
+    Args:
+        settings: See :class:`streams_app.settings.Settings`.
+        clock: For tests.
+
+    Returns:
+        A ``faust.App``; ``app.settings``, ``app.ownership``, ``app.metrics`` and ``app.status`` are this project's.
+    """
+    clock = clock or SystemClock()
+    session_seconds = settings.kafka.session_timeout_ms / 1000
+    app = FoldingApp(
+        settings.app_id,
+        broker=[f"kafka://{server.strip()}" for server in settings.kafka.bootstrap_servers.split(",")],
+        ConsumerScheduler=BatchScheduler,
+        processing_guarantee="at_least_once",
+        stream_wait_empty=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        web_enabled=False,
+        producer_threaded=False,
+        cython_optimizations=False,
+        broker_session_timeout=session_seconds,
+        broker_request_timeout=max(REQUEST_SECONDS, session_seconds),
+        broker_rebalance_timeout=10.0,
+        broker_heartbeat_interval=min(3.0, max(0.3, session_seconds / 5)),
+        broker_max_poll_records=MAX_POLL_RECORDS,
+        broker_commit_interval=3600.0,
+        stream_buffer_maxsize=BUFFERED_BATCHES,
+        consumer_max_fetch_size=4 * 1024 * 1024,
+        datadir=tempfile.gettempdir(),
+        worker_redirect_stdouts=False,
+        autodiscover=False,
+    )
+    app.settings, app.metrics, app.status = settings, Metrics(settings), Status()
+    redis = connect(settings.redis)
+    producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output")
+    http = HttpServer(settings.http, app.status, app.metrics)
+    app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http)
+    app.ownership = Ownership(
+        Parts(settings, ScriptSet(redis), producer, clock, app.metrics, app.status),
+        consumer=lambda: app.consumer,
+        generation=lambda: app.consumer_generation_id,
+        on_fatal=app.on_fatal,
+    )
+    _add_agents(app)
+    _add_timers(app, clock)
+    return app
+
+
+def _add_agents(app: FoldingApp) -> None:
+    async def fold(stream: Any) -> None:
+        # Only hands over: an agent that waits would stop the delivery to every other one.
+        async for batch in stream:
+            app.ownership.deliver(batch)
+
+    for source in app.settings.sources:
+        topic = app.topic(source, key_serializer="raw", value_serializer="raw", acks=False)
+        app.agent(topic, name=f"fold-{source}")(fold)
+
+
+def _add_timers(app: FoldingApp, clock: Clock) -> None:
+    settings, ownership = app.settings, app.ownership
+
+    @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")
+    async def tick() -> None:
+        ownership.tick_once()
+        observe(ownership, app.metrics, clock.now_ms(), app.consumer)
+
+    @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
+    async def commit() -> None:
+        await ownership.commit_once()
+
+    @app.timer(interval=SKEW_EVERY_SECONDS, name="skew")
+    async def skew() -> None:
+        try:
+            await ownership.check_skew_once()
+        except DEPENDENCY_ERRORS as error:
+            logger.info("cannot compare clocks with Redis error=%r", error)

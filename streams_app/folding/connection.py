@@ -1,0 +1,39 @@
+"""How the worker and the commands reach Redis.
+
+Owns the connection options; every caller closes what it opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+
+from streams_app.settings import RedisSettings
+
+
+def connect(settings: RedisSettings, **overrides: Any) -> Redis:
+    """A client that retries a dropped connection twice; replies are bytes.
+
+    A script may have run although its first reply was lost (redis-py sends it again by itself): every script tells
+    "already done by me" from "done by another" by its token and fence.
+
+    Args:
+        settings: The ``[redis]`` section.
+        overrides: Further arguments of ``redis.asyncio.Redis``.
+    """
+    options: dict[str, Any] = {
+        "socket_connect_timeout": 5.0,
+        "socket_timeout": 15.0,
+        "health_check_interval": 15,
+        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 2),
+        "client_name": "streams_app",
+    }
+    if settings.password:
+        options["password"] = settings.password
+    if settings.ssl_cafile:
+        options["ssl_ca_certs"] = str(settings.ssl_cafile)
+    options.update(overrides)
+    return Redis.from_url(settings.url, **options)

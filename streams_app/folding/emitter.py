@@ -1,0 +1,158 @@
+"""Seal, send, finish: how due groups leave a shard.
+
+Never "pop first": a record is in the outbox until the broker has acknowledged it. A crash between produce and finish
+sends the same record again under the same id; that is the price, and it is cheaper than a lost record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streams_app.clock import Clock
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.record import FoldedRecord, Sealed, render
+from streams_app.folding.shard import Shard
+from streams_app.kafka.dead_letters import too_large_letter
+from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
+from streams_app.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+SEND_LIMIT = 1_000
+"""Records produced before they are finished."""
+
+
+@dataclass(slots=True)
+class Emitted:
+    """What one step did.
+
+    Attributes:
+        records: Acknowledged by the broker and removed from the outbox.
+        sealed: Moved into the outbox.
+        more: More is due now: the next step should follow at once.
+        failed: The first error of the producer, if any; what was not acknowledged is sent again.
+    """
+
+    records: int = 0
+    sealed: int = 0
+    more: bool = False
+    failed: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Emitter:
+    """Emits one shard's due groups."""
+
+    shard: Shard
+    producer: AckedProducer
+    clock: Clock
+    metrics: Metrics
+    view: Callable[[], ReaderView]
+    trusted: Callable[[], bool]
+
+    async def emit_due_once(self) -> Emitted:
+        """One pass: send what is in the outbox, then seal what is due, then send that.
+
+        Raises:
+            RefusedError: The shard must be claimed again.
+            redis.exceptions.RedisError: To be tried again.
+        """
+        done = await self._send_pending()
+        if done.failed is not None:
+            return done
+        await self._adopt_definition()
+        now_ms = self.clock.now_ms()
+        caught_up = self.trusted() and self.shard.look(self.view(), now_ms)
+        sealed = await self.shard.seal(now_ms, caught_up=caught_up)
+        if sealed is not None:
+            done.sealed = len(sealed.sealed)
+            done.more = sealed.more
+        if self.shard.pending:
+            sent = await self._send_pending()
+            done.records += sent.records
+            done.failed = sent.failed
+        return done
+
+    async def drain(self) -> None:
+        """Seals and sends every open group, due or not; returns when the outbox is empty or the producer failed."""
+        while True:
+            sealed = await self.shard.seal(self.clock.now_ms(), caught_up=False, everything=True)
+            sent = await self._send_pending()
+            if sent.failed is not None:
+                raise ConnectionError(f"cannot produce: {sent.failed!r}") from sent.failed
+            if sealed is not None and not sealed.more and not sealed.sealed and not self.shard.pending:
+                return
+
+    async def _adopt_definition(self) -> None:
+        """Groups folded under another definition leave under that definition, before the new one is used."""
+        shard = self.shard
+        if shard.stored_shape == shard.shape:
+            return
+        logger.warning(
+            "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s-%d former=%s",
+            shard.fold.name, shard.topic, shard.partition, shard.stored_shape.to_text(),
+        )  # fmt: skip
+        await self.drain()
+        await shard.adopt_definition()
+
+    async def _send_pending(self) -> Emitted:
+        done = Emitted()
+        shard = self.shard
+        while shard.pending:
+            shard.check_owned()
+            entries = [shard.pending[i] for i in range(min(SEND_LIMIT, len(shard.pending)))]
+            acknowledged, failed = await self._produce(entries)
+            if acknowledged:
+                await shard.finish(acknowledged)
+                self._count(acknowledged)
+                done.records += len(acknowledged)
+            if failed is not None:
+                done.failed = failed
+                return done
+        return done
+
+    async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
+        """Produces entries; an entry counts as acknowledged when all its parts are."""
+        shard = self.shard
+        records: list[Outgoing] = []
+        owner: list[int] = []
+        for position, entry in enumerate(entries):
+            for record in render(entry, shard.stored_shape, shard.topic, shard.partition):
+                records.append(self._outgoing(record))
+                owner.append(position)
+        started = self.clock.monotonic_ms()
+        outcomes = await self.producer.send(records)
+        self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)
+        failed: BaseException | None = None
+        unsent: set[int] = set()
+        for record, position, outcome in zip(records, owner, outcomes, strict=True):
+            fault = outcome
+            if isinstance(outcome, TOO_LARGE):
+                fault = await self._refuse(record)
+            if fault is not None:
+                failed = failed or fault
+                unsent.add(position)
+        return [entry for position, entry in enumerate(entries) if position not in unsent], failed
+
+    async def _refuse(self, record: Outgoing) -> BaseException | None:
+        """A record the broker will never take goes to the dead letters; it must not hold the shard for ever."""
+        shard = self.shard
+        letter = too_large_letter(shard.fold, record, shard.topic, shard.partition, self.clock.now_ms())
+        (outcome,) = await self.producer.send([letter])
+        if outcome is None:
+            self.metrics.dead_letters.labels(fold=shard.fold.name, reason="record-too-large").inc()
+            logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", shard.fold.name, record.headers)
+        return outcome
+
+    def _outgoing(self, record: FoldedRecord) -> Outgoing:
+        return Outgoing(self.shard.fold.output, record.key, record.value, record.headers)
+
+    def _count(self, entries: Sequence[Sealed]) -> None:
+        metrics, name = self.metrics, self.shard.fold.name
+        now_ms = self.clock.now_ms()
+        delay = metrics.emit_delay_seconds.labels(fold=name)
+        for entry in entries:
+            metrics.records_emitted.labels(fold=name, reason=entry.reason).inc()
+            delay.observe(max(0, now_ms - entry.due_ms) / 1000)

@@ -1,0 +1,57 @@
+"""Every Redis key of the project, in one table.
+
+======================================  ======  ==============================================================
+key (after ``{app/fold/topic/part}:v1:``)  type    holds
+======================================  ======  ==============================================================
+``meta``                                hash    token, fence, clock, record_clock, epoch, definition
+``due``                                 zset    group → score: partition clock of its last event (ms)
+``first``                               zset    group → first offset of its open fold
+``group:<group>``                       hash    sidecar: ``i`` → packed numbers, ``n<name>`` → last value or ""
+``outbox``                              zset    packed sealed record → its first offset
+======================================  ======  ==============================================================
+
+Owner of all of them: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the fold is deployed (removed by
+``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is sealed; ``outbox`` until the broker has
+acknowledged. The hash tag comes first and holds validated parts only, so that a brace in a group key cannot move a key to
+another slot of a Redis Cluster. ``v1`` is the state version: a worker of another version does not touch these keys.
+
+The sidecar is a hash, not a plain set: Redis 7.0 stores a small hash in half the memory of a small set of strings, the
+numbers of the group ride along in it, and ``keep = "last"`` needs the value beside the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STATE_VERSION = "v1"
+INFO_FIELD = b"i"
+NAME_PREFIX = b"n"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKeys:
+    """The keys of one shard, in the order in which scripts take them."""
+
+    meta: str
+    due: str
+    first: str
+    outbox: str
+    group_prefix: str
+
+
+def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
+    """The hash tag of a shard, braces included."""
+    return f"{{{app_id}/{fold}/{topic}/{partition}}}"
+
+
+def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
+    """All keys of one (fold, source topic, partition).
+
+    Args:
+        app_id: Validated by the settings, as are fold and topic: none can hold a brace or a slash.
+        fold: Name of the fold.
+        topic: Source topic.
+        partition: Source partition.
+    """
+    base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
+    return ShardKeys(f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:")

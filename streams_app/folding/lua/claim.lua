@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- Makes a fresh token the owner of a shard; creates the state where there is none.
+--
+-- KEYS[1] meta        hash
+-- KEYS[2] due         zset
+-- KEYS[3] first       zset
+-- KEYS[4] outbox      zset
+-- ARGV[1] token       random text of the claimant
+-- ARGV[2] fence       offset the state begins with where there is none ("" = do not create)
+-- ARGV[3] epoch       four random bytes: tells this state's groups from leftovers of an older one
+-- ARGV[4] definition  text: what the fold's stored state means
+--
+-- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records} or {"none"}.
+-- Cost    O(1); O(outbox) where leftovers of a half-lost state are dropped.
+local meta, due, first, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, fence, epoch, definition = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch')
+if state[1] and state[5] then
+  redis.call('HSET', meta, 'token', token)
+  return {'ok', state[1], state[2] or '0', state[3] or '0', state[4] or '',
+          redis.call('ZCARD', first), redis.call('ZCARD', outbox)}
+end
+if fence == '' then
+  return {'none'}
+end
+-- Without a fence whatever else is left says nothing that Kafka's low mark does not say better: begin clean.
+redis.call('DEL', due, first, outbox)
+redis.call('HSET', meta, 'token', token, 'clock', '0', 'record_clock', '0', 'epoch', epoch, 'definition', definition,
+           'fence', fence)
+return {'new', fence, '0', '0', definition, 0, 0}

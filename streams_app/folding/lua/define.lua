@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- Stores the definition of the fold once nothing stored under the former one is left.
+--
+-- KEYS[1] meta        hash
+-- KEYS[2] first       zset
+-- KEYS[3] outbox      zset
+-- ARGV[1] token       text
+-- ARGV[2] definition  text
+--
+-- Returns {"ok"} or {"refused", "no-state" | "token" | "not-drained"}.
+-- Cost    O(1).
+local meta, first, outbox = KEYS[1], KEYS[2], KEYS[3]
+local token, definition = ARGV[1], ARGV[2]
+
+local owner = redis.call('HGET', meta, 'token')
+if not owner then return {'refused', 'no-state'} end
+if owner ~= token then return {'refused', 'token'} end
+if redis.call('ZCARD', first) + redis.call('ZCARD', outbox) > 0 then return {'refused', 'not-drained'} end
+redis.call('HSET', meta, 'definition', definition)
+return {'ok'}

@@ -1,0 +1,289 @@
+"""A source partition in the hands of this process: its shards, what waits to be folded, and the tasks that do it.
+
+Claimed by :class:`streams_app.folding.ownership.Ownership`; released on revocation, on a refusal, and at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from faust.types import TP
+from redis.exceptions import OutOfMemoryError, RedisError
+
+from streams_app.clock import Clock
+from streams_app.folding.batch import Chunk
+from streams_app.folding.emitter import Emitter
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.reader import EventReader, Reading, decode_all
+from streams_app.folding.shard import Shard
+from streams_app.folding.store import OutboxFullError, RefusedError
+from streams_app.kafka.batches import Batch
+from streams_app.kafka.consumer import Committed
+from streams_app.kafka.dead_letters import dead_letter
+from streams_app.kafka.marks import commit_of, raised
+from streams_app.kafka.producer import AckedProducer
+from streams_app.metrics import Metrics
+from streams_app.settings import Limits
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+WAITING_BATCHES = 2
+"""Batches that wait for a partition before its reader is paused."""
+
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
+
+
+class Partition:
+    """One claimed source partition."""
+
+    def __init__(  # noqa: PLR0913  # what its tasks need
+        self,
+        tp: TP,
+        shards: list[Shard],
+        readers: dict[str, EventReader],
+        emitters: list[Emitter],
+        *,
+        producer: AckedProducer,
+        limits: Limits,
+        clock: Clock,
+        metrics: Metrics,
+        status: Status,
+        on_refused: Callable[[Partition, str, str], None],
+        on_backlog: Callable[[Partition], None],
+        on_crash: Callable[[BaseException], None],
+        trusted: Callable[[], bool],
+    ) -> None:
+        self.tp = tp
+        self.shards = shards
+        self.marks: dict[str, int] = {}
+        self.committed: Committed | None = None
+        self.seek_number = -1
+        self.generation = -1
+        self.position = 0
+        self.is_claimed = False
+        self.is_paused = False
+        self.progress_ms = clock.monotonic_ms()
+        self._readers = readers
+        self.emitters = emitters
+        self._producer = producer
+        self._limits = limits
+        self._clock = clock
+        self._metrics = metrics
+        self._status = status
+        self._on_refused = on_refused
+        self._on_backlog = on_backlog
+        self._on_crash = on_crash
+        self._trusted = trusted
+        self._waiting: deque[Batch] = deque()
+        self._arrived = asyncio.Event()
+        self._ticked = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Batches not yet folded."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Begins folding and emission; the shards have been claimed."""
+        self.is_claimed = True
+        self.progress_ms = self._clock.monotonic_ms()
+        self._tasks = [asyncio.create_task(self._fold_forever(), name=f"fold {self.tp}")]
+        self._tasks += [
+            asyncio.create_task(self._emit_forever(emitter), name=f"emit {emitter.shard.fold.name} {self.tp}")
+            for emitter in self.emitters
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+    def release(self) -> None:
+        """Stops at once; what is in Redis stays for the next owner."""
+        self.is_claimed = False
+        for shard in self.shards:
+            shard.release()
+        self._waiting.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    async def stopped(self) -> None:
+        """Waits until the tasks have ended after :meth:`release`."""
+        tasks, self._tasks = self._tasks, []
+        await asyncio.gather(*(task for task in tasks if task is not asyncio.current_task()), return_exceptions=True)
+
+    def tick(self) -> None:
+        """Wakes the emission."""
+        self._ticked.set()
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes a batch from the reader; one fetched before the last seek is dropped quietly."""
+        if not self.is_claimed or batch.seek_number != self.seek_number:
+            return
+        self._waiting.append(batch)
+        self.position = batch.end
+        self._arrived.set()
+
+    # ---- folding
+
+    async def _fold_forever(self) -> None:
+        try:
+            while self.is_claimed:
+                while self._waiting:
+                    await self.fold_once(self._waiting[0])
+                    if self._waiting:
+                        self._waiting.popleft()
+                    self._on_backlog(self)
+                    await asyncio.sleep(0)
+                self._arrived.clear()
+                await self._arrived.wait()
+        except RefusedError as refused:
+            self._on_refused(self, refused.script, refused.cause)
+
+    async def fold_once(self, batch: Batch) -> None:
+        """Folds one fetched range into every shard.
+
+        Raises:
+            RefusedError: The range does not continue a shard (the chain rule), or Redis refused.
+        """
+        end = batch.end - 1
+        view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
+        behind = [shard for shard in self.shards if shard.fence < end]
+        if not behind:
+            return
+        for shard in behind:
+            if batch.begin > shard.fence + 1:
+                # An earlier range was dropped with the buffers of a rebalance; folding this one would lose it for good.
+                raise RefusedError("fold", "hole")
+        decoded = decode_all(batch.records, self._limits)
+        for shard in behind:
+            above = shard.fence
+            at = 0
+            if batch.begin <= above:
+                at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
+            reading = self._readers[shard.fold.name].read(batch.records[at:], decoded[at:])
+            await self._send_dead_letters(shard, reading)
+            chunks = shard.chunks(reading.events, end, view, self._clock.now_ms())
+            for chunk in chunks:
+                await self._fold_chunk(shard, chunk)
+            if self._trusted():
+                shard.look(view, self._clock.now_ms())
+            if reading.misrouted:
+                self._count_misrouted(shard, reading)
+        self.progress_ms = self._clock.monotonic_ms()
+
+    async def _fold_chunk(self, shard: Shard, chunk: Chunk) -> None:
+        """Folds one chunk, for as long as it takes; the same call again is harmless."""
+        attempt = 0
+        name = shard.fold.name
+        while True:
+            try:
+                with self._metrics.script_seconds.labels(script="fold").time():
+                    step = await shard.fold_chunk(chunk)
+            except OutboxFullError:
+                self.tick()
+            except OutOfMemoryError as error:
+                self._status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
+                if attempt == 0:
+                    logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.tp)
+            except (RedisError, OSError) as error:
+                self._status.set_not_ready("redis", f"Redis does not answer: {error}")
+                if attempt == 0:
+                    logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.tp, error)
+            else:
+                if attempt:
+                    self._status.clear("redis-memory")
+                    self._status.clear("redis")
+                    logger.info("folding resumed fold=%s source=%s", name, self.tp)
+                self._metrics.events_folded.labels(fold=name).inc(step.events)
+                if step.sealed:
+                    self.tick()
+                return
+            await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+            attempt += 1
+
+    async def _send_dead_letters(self, shard: Shard, reading: Reading) -> None:
+        """Produces refused events and waits for the broker, before the fence may pass them."""
+        now_ms = self._clock.now_ms()
+        letters = [dead_letter(shard.fold, refused, self.tp.topic, self.tp.partition, now_ms) for refused in reading.refused]
+        reasons = [refused.reason for refused in reading.refused]
+        attempt = 0
+        while letters:
+            outcomes = await self._producer.send(letters)
+            unsent = [i for i, outcome in enumerate(outcomes) if outcome is not None]
+            for i, reason in enumerate(reasons):
+                if outcomes[i] is None:
+                    self._metrics.dead_letters.labels(fold=shard.fold.name, reason=reason).inc()
+            letters, reasons = [letters[i] for i in unsent], [reasons[i] for i in unsent]
+            if letters:
+                if attempt == 0:
+                    logger.warning(
+                        "dead letters not acknowledged, trying again fold=%s source=%s count=%d error=%r",
+                        shard.fold.name, self.tp, len(letters), outcomes[unsent[0]],
+                    )  # fmt: skip
+                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+                attempt += 1
+
+    def _count_misrouted(self, shard: Shard, reading: Reading) -> None:
+        counter = self._metrics.misrouted_events.labels(fold=shard.fold.name)
+        if self._metrics.is_first_misrouted(shard.fold.name):
+            logger.warning(
+                "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
+                "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
+                shard.fold.name, self.tp, reading.misrouted_example, reading.misrouted,
+            )  # fmt: skip
+        counter.inc(reading.misrouted)
+
+    # ---- emission
+
+    async def _emit_forever(self, emitter: Emitter) -> None:
+        shard = emitter.shard
+        failures = 0
+        while self.is_claimed:
+            try:
+                emitted = await emitter.emit_due_once()
+            except RefusedError as refused:
+                self._on_refused(self, refused.script, refused.cause)
+                return
+            except (RedisError, OSError) as error:
+                if failures == 0:
+                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, error)
+                failures += 1
+                if not shard.is_claimed and self.is_claimed:
+                    self._on_refused(self, "seal", "lost-reply")
+                    return
+                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                continue
+            if emitted.failed is not None:
+                if failures == 0:
+                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, emitted.failed)
+                self._status.set_not_ready("producer", f"the broker does not acknowledge: {emitted.failed!r}")
+                failures += 1
+                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                continue
+            if failures:
+                self._status.clear("producer")
+                logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.tp)
+                failures = 0
+            if not emitted.more:
+                self._ticked.clear()
+                await self._ticked.wait()
+
+    # ---- commit
+
+    async def low_marks(self) -> Committed | None:
+        """What may be committed now: the lowest mark over all folds; None if any shard has no state."""
+        lows: dict[str, int] = {}
+        for shard in self.shards:
+            low = await shard.store.watermark()
+            if low is None:
+                return None
+            lows[shard.fold.name] = low
+        self.marks = raised(self.marks, lows)
+        return commit_of(self.marks)

@@ -1,0 +1,53 @@
+"""The time a shard lives by (pure).
+
+A consumer that lags by the quiet period sees every event already "quiet" when it is folded, if the wall clock is asked:
+folding then collapses exactly when it is needed. So a shard lives by the newest record time it has folded while it is
+behind the end of its partition, and by the wall clock once it has caught up. It never goes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+FRESH_MS: Final = 5_000
+"""A fetch reply older than this says nothing about where the partition ends now."""
+
+SKEW_MS: Final = 5_000
+"""A wall clock further than this from Redis ``TIME`` does not move any partition clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderView:
+    """What the last fetch reply of a partition said.
+
+    Attributes:
+        stable_offset: Last stable offset (end of what may be read); None before the first reply.
+        fetched_at_ms: When that reply came, by the wall clock; None before the first reply.
+    """
+
+    stable_offset: int | None
+    fetched_at_ms: int | None
+
+
+def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
+    """True if nothing readable lies beyond the fence and that is known from a recent fetch.
+
+    Args:
+        fence: Highest offset folded.
+        view: Of the reader; read *after* ``now_ms``, so that a reply cannot be younger than the clock it vouches for.
+        now_ms: Wall clock.
+    """
+    if view.stable_offset is None or view.fetched_at_ms is None:
+        return False
+    return fence + 1 >= view.stable_offset and now_ms - view.fetched_at_ms <= FRESH_MS
+
+
+def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
+    """The partition clock after a look at the wall clock."""
+    return max(clock_ms, now_ms) if caught_up else clock_ms
+
+
+def quiet_groups_close(backlog: str, clock_ms: int, now_ms: int, quiet_ms: int) -> bool:
+    """Whether silence closes groups: always with ``sessions``; with ``merge`` not while the clock is X or more behind."""
+    return backlog == "sessions" or now_ms - clock_ms < quiet_ms

@@ -1,0 +1,178 @@
+"""Raw records to fold events: what a fold takes from an event, and why it refuses one (pure).
+
+Limits are enforced before decoding. A refused record keeps its bytes: it goes to the dead-letter topic as it was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from streams_app.codec import TEXT_MARK, decode_object, member_of
+from streams_app.errors import BadEventError
+from streams_app.folding.batch import FoldEvent
+from streams_app.folding.definition import Fold
+from streams_app.settings import Limits
+
+KNOWN_NAMES_MAX: Final = 50_000
+
+
+class RawRecord(Protocol):
+    """The attributes of a consumer record that are used."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that goes to the dead-letter topic."""
+
+    record: RawRecord
+    reason: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a fold found in a range.
+
+    Attributes:
+        events: In offset order.
+        refused: In offset order.
+        misrouted: Events whose record key is not their group key.
+        misrouted_example: Offset of one of them.
+    """
+
+    events: list[FoldEvent] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    misrouted: int = 0
+    misrouted_example: int | None = None
+
+
+def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
+    """Decodes each value once, for all folds of the source.
+
+    Returns:
+        One entry a record: the object, the fault, or None for an empty value.
+    """
+    decoded: list[dict[str, Any] | BadEventError | None] = []
+    append, most = decoded.append, limits.value_bytes
+    for record in records:
+        value = record.value
+        if not value:
+            append(None)
+        elif len(value) > most:
+            append(BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {most}"))
+        else:
+            try:
+                append(decode_object(value))
+            except BadEventError as error:
+                append(error)
+    return decoded
+
+
+class EventReader:
+    """Reads the events of one source for one fold."""
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        self._fold = fold
+        self._limits = limits
+        fields = (fold.group_key,) if isinstance(fold.group_key, str) else fold.group_key
+        self._paths = [path.split(".") for path in fields]
+        self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
+        self._by_key = fold.group_key == "@key"
+        self._changed = fold.changed
+        self._known_names: set[str] = set()
+
+    def read(self, records: Sequence[RawRecord], decoded: Sequence[dict[str, Any] | BadEventError | None]) -> Reading:
+        """Reads a range.
+
+        Args:
+            records: In offset order.
+            decoded: Of the same records, from :func:`decode_all`.
+        """
+        reading = Reading()
+        events = reading.events
+        for record, value in zip(records, decoded, strict=True):
+            try:
+                if type(value) is not dict:
+                    if value is None:
+                        if self._fold.tombstones == "ignore":
+                            continue
+                        raise BadEventError("tombstone", "the value is empty")  # noqa: TRY301  # one way to refuse
+                    raise value  # type: ignore[misc]  # a BadEventError, by the type of decoded
+                member = self._member(record, value)
+                names = self._names(value)
+            except BadEventError as error:
+                reading.refused.append(Refused(record, error.reason, error.detail))
+                continue
+            if record.key != member[1:]:
+                reading.misrouted += 1
+                reading.misrouted_example = record.offset
+            stamp = record.timestamp
+            events.append(FoldEvent(record.offset, -1 if stamp is None else stamp, member, names))
+        return reading
+
+    def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
+        if self._by_key:
+            member = self._member_of_key(record.key)
+        elif self._simple is not None:
+            scalar = value.get(self._simple)
+            member = TEXT_MARK + scalar.encode() if type(scalar) is str else member_of((scalar,))
+        else:
+            member = member_of(tuple(_at(value, path) for path in self._paths))
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
+        return member
+
+    @staticmethod
+    def _member_of_key(key: bytes | None) -> bytes:
+        if not key:
+            raise BadEventError("no-group", "the record has no key")
+        try:
+            key.decode()
+        except UnicodeDecodeError as error:
+            raise BadEventError("no-group", "the record key is not UTF-8") from error
+        return TEXT_MARK + key
+
+    def _names(self, value: dict[str, Any]) -> dict[str, Any]:
+        changed = value.get(self._changed)
+        kind = type(changed)
+        if kind is dict:
+            names: dict[str, Any] = changed  # type: ignore[assignment]  # narrowed by the line above
+        elif kind is list:
+            if not all(type(item) is str for item in changed):  # type: ignore[union-attr]  # a list, by the line above
+                raise BadEventError("no-changed", f"an item of {self._changed!r} is not a string")
+            names = dict.fromkeys(changed)  # type: ignore[arg-type]  # a list of strings
+        elif kind is str:
+            names = {changed: None}  # type: ignore[dict-item]  # a string
+        else:
+            found = "missing or null" if changed is None else f"a JSON {kind.__name__}"
+            raise BadEventError("no-changed", f"{self._changed!r} is {found}, not an object, an array or a string")
+        if len(names) > self._limits.names_per_event:
+            raise BadEventError("too-many-names", f"{len(names)} names, the limit is {self._limits.names_per_event}")
+        if not names.keys() <= self._known_names:
+            self._check_names(names)
+        return names
+
+    def _check_names(self, names: dict[str, Any]) -> None:
+        for name in names:
+            if len(name) * 4 > self._limits.name_bytes and len(name.encode()) > self._limits.name_bytes:
+                raise BadEventError("too-large", f"a changed name has more than {self._limits.name_bytes} bytes")
+        if len(self._known_names) < KNOWN_NAMES_MAX:
+            self._known_names.update(names)
+
+
+def _at(value: dict[str, Any], path: list[str]) -> Any:
+    found: Any = value
+    for step in path:
+        if type(found) is not dict:
+            return None
+        found = found.get(step)
+    return found
+
+

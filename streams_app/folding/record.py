@@ -1,0 +1,168 @@
+"""The folded record: what is produced for one sealed group (pure).
+
+The bytes are derived from the sealed entry alone, so a re-send after a crash carries the same id and the same content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import orjson
+
+from streams_app.codec import canonical_bytes, scalars_of
+
+VERSION_SHIFT: Final = 2**40
+"""Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
+
+MAX_RECORD_BYTES: Final = 900_000
+"""A value larger than this is split: brokers refuse records over about 1 MB by default, for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """How stored state becomes a record: the part of a fold's definition that decides what the state means.
+
+    Attributes:
+        fold: Name of the fold.
+        group_fields: Names of the group fields, as they appear in the record.
+        changed: Name of the changed field.
+        keep: ``names`` or ``last``.
+    """
+
+    fold: str
+    group_fields: tuple[str, ...]
+    changed: str
+    keep: str
+
+    def to_text(self) -> str:
+        """Stored beside the state, so that a worker with another definition notices."""
+        return orjson.dumps([self.fold, list(self.group_fields), self.changed, self.keep]).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> RecordShape:
+        """The inverse of :meth:`to_text`."""
+        fold, group_fields, changed, keep = orjson.loads(text)
+        return cls(fold, tuple(group_fields), changed, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A group that has left the open state.
+
+    Attributes:
+        member: Its name in Redis.
+        first_offset: Of its first event.
+        last_offset: Of its last event.
+        events: How many were folded.
+        first_event_ms: Lowest record timestamp.
+        last_event_ms: Highest record timestamp.
+        reason: Which bound closed it.
+        due_ms: When that bound was reached, in the partition clock.
+        partitions: Partition count of the source when it was sealed.
+        names: Changed name → last value as JSON bytes, or ``b""``.
+    """
+
+    member: bytes
+    first_offset: int
+    last_offset: int
+    events: int
+    first_event_ms: int
+    last_event_ms: int
+    reason: str
+    due_ms: int
+    partitions: int
+    names: dict[str, bytes]
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Sealed:
+        """From what the scripts put into the outbox."""
+        member, first, last, events, low, high, reason, due, partitions, flat = msgpack.unpackb(packed, raw=True)
+        pairs = iter(flat or ())  # an empty Lua table is packed as a map
+        names = {name.decode(): value for name, value in zip(pairs, pairs, strict=True)}
+        return cls(
+            member, int(first), int(last), int(events), int(low), int(high), reason.decode(), int(due), int(partitions), names
+        )
+
+    @property
+    def version(self) -> int:
+        """Orders the records of one group in one partition."""
+        return self.partitions * VERSION_SHIFT + self.last_offset
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedRecord:
+    """Bytes for the output topic."""
+
+    fold_id: str
+    key: bytes
+    value: bytes
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """As aiokafka takes them."""
+        return [("fold-id", self.fold_id.encode())]
+
+
+def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int) -> str:
+    """Name of a folded record, derived from the source alone."""
+    return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}"
+
+
+def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> list[FoldedRecord]:
+    """The record of a sealed group; several, with ``#1``, ``#2`` … behind the id, where one would be too large.
+
+    Args:
+        sealed: The group.
+        shape: The definition it was folded under.
+        topic: Source topic.
+        partition: Source partition.
+    """
+    base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset)
+    names = sorted(sealed.names)
+    value = _value(sealed, shape, base, names)
+    key = canonical_bytes(sealed.member)
+    if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
+        return [FoldedRecord(base, key, value)]
+    records = []
+    for number, part in enumerate(_parts(sealed, names), start=1):
+        part_id = f"{base}#{number}"
+        records.append(FoldedRecord(part_id, key, _value(sealed, shape, part_id, part)))
+    return records
+
+
+def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
+    """Neighbouring names together, so that each part stays below the limit."""
+    room = MAX_RECORD_BYTES - 4_096
+    parts: list[list[str]] = [[]]
+    used = 0
+    for name in names:
+        size = len(orjson.dumps(name)) + len(sealed.names[name]) + 6
+        if used + size > room and parts[-1]:
+            parts.append([])
+            used = 0
+        parts[-1].append(name)
+        used += size
+    return parts
+
+
+def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str]) -> bytes:
+    changed: Any = names
+    if shape.keep == "last":
+        changed = {name: orjson.Fragment(sealed.names[name] or b"null") for name in names}
+    return orjson.dumps(
+        {
+            **dict(zip(shape.group_fields, scalars_of(sealed.member), strict=True)),
+            shape.changed: changed,
+            "fold": {
+                "id": record_id,
+                "name": shape.fold,
+                "reason": sealed.reason,
+                "events": sealed.events,
+                "first_event_ms": sealed.first_event_ms,
+                "last_event_ms": sealed.last_event_ms,
+                "version": sealed.version,
+            },
+        }
+    )

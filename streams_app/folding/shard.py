@@ -1,0 +1,260 @@
+"""A shard as its owner holds it: the marks it expects in Redis, what is sealed and not yet sent, and one lock.
+
+Claim, fold, seal and finish of a shard never overlap within the process: each runs under :attr:`Shard.lock`, reply included.
+Whoever waits (for the broker, for Redis) lets go of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
+from streams_app.folding.definition import Fold
+from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
+from streams_app.folding.record import RecordShape, Sealed
+from streams_app.folding.store import (
+    Bounds,
+    DetailNeededError,
+    Folded,
+    RefusedError,
+    SealedGroups,
+    ShardStore,
+)
+
+logger = logging.getLogger(__name__)
+
+OUTBOX_LIMIT = 10_000
+"""Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
+
+SEAL_LIMIT = 1_000
+"""Groups one seal script takes: it may not hold Redis longer than 20 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldStep:
+    """What folding one chunk did."""
+
+    events: int
+    sealed: int
+
+
+class Shard:
+    """The state of one (fold, source topic, partition) in the hands of this process.
+
+    Attributes:
+        fence: Highest offset folded.
+        clock_ms: Partition clock.
+        pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
+        lock: Held while a script of this shard runs.
+        is_claimed: False before the claim and from the first refusal on.
+    """
+
+    def __init__(self, fold: Fold, topic: str, partition: int, store: ShardStore) -> None:
+        self.fold = fold
+        self.topic = topic
+        self.partition = partition
+        self.store = store
+        self.shape = RecordShape(fold.name, fold.group_fields, fold.changed, fold.keep)
+        self.stored_shape = self.shape
+        self.bounds = Bounds(
+            quiet_ms=fold.quiet_period_ms,
+            hold_ms=fold.max_hold_ms,
+            max_events=fold.max_events,
+            max_changed=fold.max_changed,
+            outbox_limit=OUTBOX_LIMIT,
+        )
+        self.partitions = 1
+        self.token = ""
+        self.fence = -1
+        self.clock_ms = 0
+        self.record_clock_ms = 0
+        self.caught_up_at_ms: int | None = None
+        self.pending: deque[Sealed] = deque()
+        self.lock = asyncio.Lock()
+        self.is_claimed = False
+        self.seen: SealedGroups | None = None
+
+    def __repr__(self) -> str:
+        return f"<Shard fold={self.fold.name} source={self.topic}-{self.partition} fence={self.fence}>"
+
+    async def claim(self, mark: int, partitions: int) -> None:
+        """Takes the shard over, from whoever had it.
+
+        The caller has just committed under its own generation: Kafka decides who owns, Redis only remembers.
+
+        Args:
+            mark: Where this fold begins if Redis has no state: its low watermark in Kafka.
+            partitions: Partition count of the source.
+        """
+        async with self.lock:
+            self.is_claimed = False
+            self.token = secrets.token_hex(8)
+            claimed = await self.store.claim(self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text())
+            assert claimed is not None  # a mark was given, so the state exists now
+            self.partitions = partitions
+            self.fence = claimed.fence
+            self.clock_ms = claimed.clock_ms
+            self.record_clock_ms = claimed.record_clock_ms
+            self.caught_up_at_ms = None
+            self.stored_shape = RecordShape.from_text(claimed.definition)
+            self.seen = None
+            await self._load_outbox()
+            self.is_claimed = True
+        logger.info(
+            "claimed fold=%s source=%s-%d fence=%d open_groups=%d outbox=%d state=%s",
+            self.fold.name, self.topic, self.partition, self.fence, claimed.open_groups, claimed.outbox_records,
+            "new" if claimed.created else "kept",
+        )  # fmt: skip
+
+    def release(self) -> None:
+        """Forgets the shard; what is in Redis stays for the next owner."""
+        self.is_claimed = False
+
+    def check_owned(self) -> None:
+        """Raises RefusedError once the shard was released or refused."""
+        if not self.is_claimed:
+            raise RefusedError("owner", "released")
+
+    async def fold_chunk(self, chunk: Chunk) -> FoldStep:
+        """Folds one chunk; may be called again with the same chunk after an error.
+
+        Raises:
+            RefusedError: To be claimed again.
+            OutboxFullError: To be called again once the outbox has been sent.
+            redis.exceptions.RedisError: Outcome unknown; to be called again.
+        """
+        async with self.lock:
+            self.check_owned()
+            if chunk.to <= self.fence:
+                return FoldStep(0, 0)
+            reply = await self._fold(chunk, frozenset())
+            self.fence = chunk.to
+            self.clock_ms = reply.clock_ms
+            self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
+            if reply.repeated:
+                await self._load_outbox()
+            else:
+                self.pending.extend(Sealed.unpack(packed) for packed in reply.sealed)
+            return FoldStep(len(chunk.events), len(reply.sealed))
+
+    async def _fold(self, chunk: Chunk, detail: frozenset[int]) -> Folded:
+        sessions = self.fold.backlog == "sessions"
+        try:
+            return await self.store.fold(
+                self.token,
+                self.fence,
+                chunk.to,
+                chunk.clock_ms,
+                max(self.record_clock_ms, chunk.clock_ms),
+                self.bounds,
+                gaps_close=sessions,
+                partitions=self.partitions,
+                groups=chunk.packed(keep_values=self.fold.keep == "last", detail=detail),
+            )
+        except DetailNeededError as needed:
+            if needed.positions <= detail:
+                raise RefusedError("fold", "detail") from needed
+            return await self._fold(chunk, detail | needed.positions)
+
+    def chunks(self, events: Sequence[FoldEvent], end: int, view: ReaderView, now_ms: int) -> list[Chunk]:
+        """Cuts the events of a range for this shard, by its clock and policy.
+
+        Args:
+            events: In offset order, all above the fence.
+            end: Offset of the fence afterwards.
+            view: Of the fetch that brought them.
+            now_ms: Wall clock.
+        """
+        sessions = self.fold.backlog == "sessions"
+        was_at_end = self.caught_up_at_ms is not None and (view.fetched_at_ms or 0) - self.caught_up_at_ms <= FRESH_MS
+        scoring = Scoring(
+            clock_ms=self.record_clock_ms if sessions else self.clock_ms,
+            now_ms=now_ms,
+            live_ms=now_ms if was_at_end and not sessions else None,
+            gap_ms=self.bounds.quiet_ms if sessions else None,
+        )
+        return list(chunks_of(events, end, scoring))
+
+    def look(self, view: ReaderView, now_ms: int) -> bool:
+        """Whether the shard has caught up; remembers when it last had."""
+        caught_up = self.is_claimed and is_caught_up(self.fence, view, now_ms)
+        if caught_up:
+            self.caught_up_at_ms = view.fetched_at_ms
+        return caught_up
+
+    async def seal(self, now_ms: int, *, caught_up: bool, everything: bool = False) -> SealedGroups | None:
+        """Puts due groups into the outbox; one script.
+
+        Returns:
+            What it did; None while the outbox is too full to take more.
+
+        Raises:
+            RefusedError: To be claimed again.
+            redis.exceptions.RedisError: Outcome unknown; the outbox is read again before the next seal.
+        """
+        async with self.lock:
+            self.check_owned()
+            room = OUTBOX_LIMIT - len(self.pending)
+            if room <= 0:
+                return None
+            clock = advanced(self.clock_ms, now_ms, caught_up=caught_up)
+            try:
+                done = await self.store.seal(
+                    self.token,
+                    self.fence,
+                    clock,
+                    self.bounds,
+                    quiet=quiet_groups_close(self.fold.backlog, clock, now_ms, self.bounds.quiet_ms),
+                    everything=everything,
+                    limit=min(SEAL_LIMIT, room),
+                    partitions=self.partitions,
+                )
+            except RefusedError:
+                raise
+            except BaseException:
+                # Perhaps sealed, perhaps not: what is pending is no longer known. A claim reads it again.
+                self.is_claimed = False
+                raise
+            self.clock_ms = done.clock_ms
+            self.seen = done
+            self.pending.extend(Sealed.unpack(packed) for packed in done.sealed)
+            return done
+
+    async def finish(self, sent: Sequence[Sealed]) -> None:
+        """Removes acknowledged records from the outbox.
+
+        Raises:
+            RefusedError: To be claimed again.
+            redis.exceptions.RedisError: Outcome unknown; may be repeated.
+        """
+        async with self.lock:
+            self.check_owned()
+            await self.store.finish(self.token, [entry.first_offset for entry in sent])
+            gone = {entry.first_offset for entry in sent}
+            self.pending = deque(entry for entry in self.pending if entry.first_offset not in gone)
+
+    async def adopt_definition(self) -> None:
+        """Stores this worker's definition once nothing folded under the former one is left."""
+        async with self.lock:
+            self.check_owned()
+            await self.store.define(self.token, self.shape.to_text())
+            self.stored_shape = self.shape
+
+    async def skip_to(self, fence: int) -> None:
+        """Moves the fence over offsets the log no longer has; no group may be open."""
+        async with self.lock:
+            self.check_owned()
+            await self.store.skip(self.token, self.fence, fence)
+            self.fence = fence
+
+    async def _load_outbox(self) -> None:
+        self.pending.clear()
+        above = -1
+        while page := await self.store.outbox(above, SEAL_LIMIT):
+            self.pending.extend(Sealed.unpack(packed) for _, packed in page)
+            above = page[-1][0]

@@ -1,0 +1,297 @@
+"""The state of a shard in Redis: one method a script, nothing else touches the keys.
+
+Every script is atomic on one shard. A reply that says ``refused`` raises :class:`RefusedError`: this process is not the
+owner any more, or Redis is not in the state it was left in; the shard is claimed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import msgpack
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from streams_app.folding.keys import ShardKeys
+
+SCRIPTS: Final = ("claim", "define", "finish", "fold", "seal", "skip", "watermark")
+
+
+class RefusedError(Exception):
+    """A script did not find the marks it was called with; nothing was written.
+
+    Attributes:
+        script: Which one.
+        cause: ``no-state``, ``token``, ``fence``, ``open-groups`` or ``not-drained``.
+    """
+
+    def __init__(self, script: str, cause: str) -> None:
+        super().__init__(f"{script} refused: {cause}")
+        self.script = script
+        self.cause = cause
+
+
+class OutboxFullError(Exception):
+    """Nothing is folded until the outbox has been sent; nothing was written."""
+
+
+class DetailNeededError(Exception):
+    """Bounds fall inside runs of some groups; nothing was written.
+
+    Attributes:
+        positions: Of those groups in the call, from 0.
+    """
+
+    def __init__(self, positions: frozenset[int]) -> None:
+        super().__init__(f"{len(positions)} groups need one run an event")
+        self.positions = positions
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim found or created; times in ms."""
+
+    created: bool
+    fence: int
+    clock_ms: int
+    record_clock_ms: int
+    definition: str
+    open_groups: int
+    outbox_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold did.
+
+    Attributes:
+        repeated: The range had been folded by this owner before, and the reply was lost.
+        clock_ms: Partition clock afterwards.
+        sealed: Packed entries that bounds or gaps put into the outbox.
+    """
+
+    repeated: bool
+    clock_ms: int
+    sealed: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedGroups:
+    """What a seal did; times in ms, None where no group is open."""
+
+    clock_ms: int
+    more: bool
+    open_groups: int
+    outbox_records: int
+    oldest_score_ms: int | None
+    oldest_opened_ms: int | None
+    sealed: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers of a fold that scripts decide with."""
+
+    quiet_ms: int
+    hold_ms: int
+    max_events: int
+    max_changed: int
+    outbox_limit: int
+
+
+class ScriptSet:
+    """The scripts, loaded once a process; redis-py sends a script again when the server has forgotten it."""
+
+    def __init__(self, redis: Redis) -> None:
+        folder = files("streams_app.folding") / "lua"
+        self.redis = redis
+        self.by_name: dict[str, AsyncScript] = {
+            name: redis.register_script((folder / f"{name}.lua").read_text("utf-8")) for name in SCRIPTS
+        }
+
+
+class ShardStore:
+    """One shard's scripts, bound to its keys."""
+
+    def __init__(self, scripts: ScriptSet, keys: ShardKeys) -> None:
+        self._redis = scripts.redis
+        self._scripts = scripts.by_name
+        self.keys = keys
+
+    async def claim(self, token: str, fence: int | None, epoch: bytes, definition: str) -> Claimed | None:
+        """Makes ``token`` the owner.
+
+        Args:
+            token: Fresh and random.
+            fence: What the state begins with where there is none; None: create nothing.
+            epoch: Four random bytes for a state that is created.
+            definition: For a state that is created.
+
+        Returns:
+            The state, or None where there is none and ``fence`` is None.
+        """
+        keys = self.keys
+        reply = await self._scripts["claim"](
+            keys=[keys.meta, keys.due, keys.first, keys.outbox],
+            args=[token, "" if fence is None else fence, epoch, definition],
+        )
+        if reply[0] == b"none":
+            return None
+        return Claimed(
+            created=reply[0] == b"new",
+            fence=int(reply[1]),
+            clock_ms=int(reply[2]),
+            record_clock_ms=int(reply[3]),
+            definition=reply[4].decode(),
+            open_groups=reply[5],
+            outbox_records=reply[6],
+        )
+
+    async def fold(  # noqa: PLR0913  # the arguments of the script
+        self,
+        token: str,
+        fence: int,
+        to: int,
+        clock_ms: int,
+        record_clock_ms: int,
+        bounds: Bounds,
+        *,
+        gaps_close: bool,
+        partitions: int,
+        groups: bytes,
+    ) -> Folded:
+        """Folds the range ``fence + 1 … to``.
+
+        Raises:
+            RefusedError: Not the owner, or another fence.
+            DetailNeededError: To be sent again with single events for some groups.
+            OutboxFullError: To be sent again after the outbox has been sent.
+        """
+        keys = self.keys
+        reply = await self._scripts["fold"](
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
+            args=[
+                token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
+                bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions, groups,
+            ],
+        )  # fmt: skip
+        status = reply[0]
+        if status == b"ok":
+            return Folded(repeated=False, clock_ms=int(reply[1]), sealed=reply[2])
+        if status == b"already":
+            return Folded(repeated=True, clock_ms=int(reply[1]), sealed=[])
+        if status == b"detail":
+            raise DetailNeededError(frozenset(position - 1 for position in reply[1]))
+        if status == b"full":
+            raise OutboxFullError
+        raise RefusedError("fold", reply[1].decode())
+
+    async def seal(  # noqa: PLR0913  # the arguments of the script
+        self,
+        token: str,
+        fence: int,
+        clock_ms: int,
+        bounds: Bounds,
+        *,
+        quiet: bool,
+        everything: bool,
+        limit: int,
+        partitions: int,
+    ) -> SealedGroups:
+        """Puts due groups into the outbox.
+
+        Args:
+            token: Of the owner.
+            fence: Expected.
+            clock_ms: Partition clock; kept if it is ahead of the stored one.
+            bounds: Of the fold.
+            quiet: Whether silence closes groups now.
+            everything: Seal every open group, as ``flush``.
+            limit: Groups at most.
+            partitions: Partition count of the source.
+
+        Raises:
+            RefusedError: Not the owner, or another fence.
+        """
+        keys = self.keys
+        reply = await self._scripts["seal"](
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
+            args=[
+                token, fence, clock_ms, bounds.quiet_ms if quiet else "", bounds.hold_ms, "1" if everything else "0",
+                limit, partitions,
+            ],
+        )  # fmt: skip
+        if reply[0] != b"ok":
+            raise RefusedError("seal", reply[1].decode())
+        return SealedGroups(
+            clock_ms=int(reply[1]),
+            more=reply[2] == b"1",
+            open_groups=reply[3],
+            outbox_records=reply[4],
+            oldest_score_ms=_number(reply[5]),
+            oldest_opened_ms=_number(reply[6]),
+            sealed=reply[7],
+        )
+
+    async def finish(self, token: str, first_offsets: Sequence[int]) -> int:
+        """Removes acknowledged records from the outbox; returns how many are left.
+
+        Raises:
+            RefusedError: Not the owner.
+        """
+        keys = self.keys
+        packed = msgpack.packb(list(first_offsets))
+        reply = await self._scripts["finish"](keys=[keys.meta, keys.outbox], args=[token, packed])
+        if reply[0] != b"ok":
+            raise RefusedError("finish", reply[1].decode())
+        return int(reply[2])
+
+    async def watermark(self) -> int | None:
+        """The low watermark; None where there is no state. Needs no token: it is true for ever, whoever asks."""
+        keys = self.keys
+        reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])
+        return None if reply is None else int(reply)
+
+    async def skip(self, token: str, fence: int, to: int) -> None:
+        """Moves the fence over offsets the log no longer has.
+
+        Raises:
+            RefusedError: Not the owner, another fence, or groups are open.
+        """
+        keys = self.keys
+        reply = await self._scripts["skip"](keys=[keys.meta, keys.first], args=[token, fence, to])
+        if reply[0] != b"ok":
+            raise RefusedError("skip", reply[1].decode())
+
+    async def define(self, token: str, definition: str) -> None:
+        """Stores another definition of the fold.
+
+        Raises:
+            RefusedError: Not the owner, or something stored under the former definition is left.
+        """
+        keys = self.keys
+        reply = await self._scripts["define"](keys=[keys.meta, keys.first, keys.outbox], args=[token, definition])
+        if reply[0] != b"ok":
+            raise RefusedError("define", reply[1].decode())
+
+    async def outbox(self, above: int, limit: int) -> list[tuple[int, bytes]]:
+        """Sealed records in the order of their first offsets.
+
+        Args:
+            above: First offsets above this one; -1 for all.
+            limit: At most so many.
+
+        Returns:
+            (first offset, packed entry) pairs.
+        """
+        found: list[tuple[bytes, float]] = await self._redis.zrangebyscore(
+            self.keys.outbox, f"({above}", "+inf", start=0, num=limit, withscores=True
+        )
+        return [(int(score), packed) for packed, score in found]
+
+
+def _number(reply: Any) -> int | None:
+    return int(float(reply)) if reply else None

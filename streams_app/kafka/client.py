@@ -1,0 +1,53 @@
+"""Arguments every aiokafka client of this project is built with.
+
+Owns the translation of ``[kafka]`` settings into client options. Passwords are read here and handed to the client only;
+they never appear in a log line (the clients do not print their options).
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from streams_app.errors import ConfigurationError
+from streams_app.settings import KafkaSettings
+
+
+def client_options(kafka: KafkaSettings) -> dict[str, Any]:
+    """Connection options shared by consumers, producers and admin clients.
+
+    Args:
+        kafka: The ``[kafka]`` section.
+
+    Returns:
+        Keyword arguments for ``AIOKafkaConsumer``, ``AIOKafkaProducer`` and ``AIOKafkaAdminClient``.
+
+    Raises:
+        ConfigurationError: A certificate or key file cannot be read.
+    """
+    options: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "security_protocol": kafka.security_protocol,
+    }
+    if kafka.security_protocol in ("SSL", "SASL_SSL"):
+        options["ssl_context"] = ssl_context(kafka)
+    if kafka.security_protocol.startswith("SASL_"):
+        options["sasl_mechanism"] = kafka.sasl_mechanism
+        options["sasl_plain_username"] = kafka.sasl_username
+        options["sasl_plain_password"] = kafka.sasl_password
+    return options
+
+
+def ssl_context(kafka: KafkaSettings) -> ssl.SSLContext:
+    """TLS with certificate verification; a client certificate where one is configured.
+
+    Raises:
+        ConfigurationError: A certificate or key file cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=str(kafka.ssl_cafile) if kafka.ssl_cafile else None)
+        if kafka.ssl_certfile:
+            context.load_cert_chain(str(kafka.ssl_certfile), str(kafka.ssl_keyfile) if kafka.ssl_keyfile else None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError([f"kafka.ssl_*: cannot load the certificates: {error}"]) from error
+    return context

@@ -1,0 +1,320 @@
+"""The consumer Faust runs for us: batches with their ranges, seeks that hold, commits that ask the broker.
+
+Faust's own driver seeks to the committed offset after a rebalance, counts acknowledged offsets, reads uncommitted
+records and delivers single messages. This subclass keeps its thread, its group membership and its flow control, and
+replaces the rest (faust-streaming 0.15, ``transport/drivers/aiokafka.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiokafka
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
+from faust.types import TP
+
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.kafka.batches import Batch
+from streams_app.kafka.client import client_options
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FETCH_MAX_WAIT_MS = 500
+CALL_SECONDS = 10.0
+"""A call to the broker that takes longer is given up and made again by its caller."""
+
+
+class NotOwnerError(Exception):
+    """Kafka refused a commit under our generation: another member may own the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the broker holds for a partition."""
+
+    offset: int
+    metadata: str
+
+
+class FoldingThread(AIOKafkaConsumerThread):
+    """The thread in which aiokafka runs; everything that touches its consumer happens here."""
+
+    consumer: FoldingConsumer
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seek_numbers: dict[TP, int] = defaultdict(int)
+
+    def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        settings = self.consumer.settings
+        conf = self.app.conf
+        self._assignor = RoundRobinPartitionAssignor
+        return aiokafka.AIOKafkaConsumer(
+            **client_options(settings.kafka),
+            client_id=conf.broker_client_id,
+            group_id=settings.app_id,
+            partition_assignment_strategy=[self._assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            max_poll_records=conf.broker_max_poll_records,
+            max_poll_interval_ms=int((conf.broker_max_poll_interval or 1000) * 1000),
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            request_timeout_ms=int(conf.broker_request_timeout * 1000),
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            rebalance_timeout_ms=int((conf.broker_rebalance_timeout or 10) * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
+            connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
+        )
+
+    async def _fetch_records(
+        self,
+        consumer: aiokafka.AIOKafkaConsumer,
+        active_partitions: set[TP],
+        timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> dict[TP, Batch]:
+        """Drains what aiokafka has fetched, one batch a partition.
+
+        A range begins at the position of the very fetch that brought its records: nothing is awaited between reading the
+        position and taking the records, so a seek cannot come between.
+        """
+        if not self.consumer.flow_active:
+            return {}
+        fetcher = consumer._fetcher
+        if consumer._closed or fetcher._closed:
+            raise ConsumerStoppedError
+        remaining = timeout or 0.0
+        loop = asyncio.get_running_loop()
+        with fetcher._subscriptions.fetch_context():
+            while True:
+                if fetcher._subscriptions.reassignment_in_progress:
+                    await fetcher._subscriptions.wait_for_assignment()
+                batches = self._drain(fetcher, active_partitions, max_records)
+                if batches or remaining <= 0:
+                    return batches
+                started = loop.time()
+                waiter = fetcher._create_fetch_waiter()
+                done, _ = await asyncio.wait([waiter], timeout=remaining)
+                if not done or fetcher._closed or not self.consumer.flow_active:
+                    waiter.cancel()
+                    return {}
+                waiter.result()
+                remaining -= loop.time() - started
+
+    def _drain(self, fetcher: Any, active: set[TP], max_records: int | None) -> dict[TP, Batch]:
+        batches: dict[TP, Batch] = {}
+        for fetched in list(fetcher._records):
+            tp = TP(fetched.topic, fetched.partition)
+            if tp not in active:
+                if not fetcher._subscriptions.is_assigned(fetched):
+                    del fetcher._records[fetched]
+                continue
+            result = fetcher._records[fetched]
+            if type(result) is not FetchResult:
+                if batches:
+                    return batches  # the error is raised by the next call
+                del fetcher._records[fetched]
+                fetcher._notify(fetcher._wait_consume_future)
+                result.check_raise()
+                continue
+            state = fetcher._subscriptions.subscription.assignment.state_value(fetched)
+            begin = state.position if state.has_valid_position else None
+            records = result.getall(max_records)
+            if not result.has_more():
+                del fetcher._records[fetched]
+                fetcher._notify(fetcher._wait_consume_future)
+            if begin is None or not state.has_valid_position or state.position <= begin:
+                continue
+            batches[tp] = Batch(
+                tp,
+                records,
+                begin,
+                state.position,
+                stable_offset=_stable_offset(state),
+                fetched_at_ms=state.timestamp,
+                seek_number=self.seek_numbers[tp],
+            )
+        return batches
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """What the last fetch said, and the reader's position; safe to call from any thread."""
+        consumer = self._consumer
+        subscription = consumer._subscription.subscription if consumer is not None else None
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or tp not in assignment.tps:
+            return ReaderView(None, None), None
+        state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
+        position = state.position if state.has_valid_position else None
+        return ReaderView(_stable_offset(state), state.timestamp), position
+
+    async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine in this thread and waits for it, at most :data:`CALL_SECONDS`.
+
+        Not by way of mode's method queue: its two workers can both be busy with a fetch and a slow commit.
+
+        Raises:
+            TimeoutError: It took too long; its outcome is unknown.
+        """
+
+        async def bounded() -> T:
+            async with asyncio.timeout(CALL_SECONDS):
+                return await work(self._ensure_consumer())
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(bounded(), self.thread_loop))
+
+
+def _stable_offset(state: Any) -> int | None:
+    lso, highwater = state.lso, state.highwater
+    if lso is not None and lso >= 0:
+        return int(lso)
+    return None if highwater is None else int(highwater)
+
+
+class _ReadOffsets(dict[TP, "int | None"]):
+    """Faust drops a message below the offset it read last; after a rewind that would be every message.
+
+    Ranges and seek numbers do that job here, so nothing is ever refused.
+    """
+
+    def __getitem__(self, tp: TP) -> int | None:
+        return None
+
+
+class FoldingConsumer(Consumer):
+    """Faust's consumer with our thread; hands every seek to the ownership of partitions."""
+
+    settings: Settings
+    on_seek: Callable[[int], None]
+    on_revoke: Callable[[Iterable[TP]], Coroutine[Any, Any, None]]
+
+    _thread: FoldingThread
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        transport = args[0] if args else kwargs["transport"]
+        self.settings = transport.app.settings
+        self.on_seek = transport.app.on_seek
+        self.on_revoke = transport.app.on_revoke
+        super().__init__(*args, **kwargs)
+        self._read_offset = _ReadOffsets()
+
+    def _new_consumer_thread(self) -> FoldingThread:
+        return FoldingThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def perform_seek(self) -> None:
+        """Faust calls this to go back to the committed offsets; we claim the shards instead, in the background.
+
+        Everything assigned stays paused until it is claimed: inside Faust's own time-out a slow Redis would end its recovery
+        task for good, and nothing would ever be consumed again.
+        """
+        self.pause_partitions(self.assignment())
+        self.on_seek(self.app.consumer_generation_id)
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
+        """Delivers what was fetched; nothing is dropped because its partition was paused meanwhile.
+
+        What is stale is told by its seek number where it is folded.
+        """
+        records, _ = await self._wait_next_records(timeout)
+        generation = self.app.consumer_generation_id
+        if not records or self.should_stop:
+            return
+        for tp, batch in self.scheduler.iterate(records):
+            if not self.flow_active or self.app.consumer_generation_id != generation:
+                return
+            yield tp, self._to_message(tp, batch)
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Commits and lets go before another member is given the partitions."""
+        await self.on_revoke(revoked)
+        await super().on_partitions_revoked(revoked)
+
+    async def commit(self, *_: Any, **__: Any) -> bool:
+        """Faust's own commit does nothing: only low watermarks are committed."""
+        return False
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Faust's check counts acknowledged messages; there are none."""
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """See :meth:`FoldingThread.reader_view`."""
+        return self._thread.reader_view(tp)
+
+    async def committed(self, tp: TP) -> Committed | None:
+        """What the broker holds now, not what this process meant to commit; None where nothing was ever committed."""
+        key = TopicPartition(tp.topic, tp.partition)
+
+        async def ask(consumer: aiokafka.AIOKafkaConsumer) -> Any:
+            return await consumer._coordinator.fetch_committed_offsets([key])
+
+        found = (await self._thread.run(ask)).get(key)
+        return None if found is None or found.offset < 0 else Committed(found.offset, found.metadata or "")
+
+    async def commit_offsets(self, offsets: dict[TP, Committed]) -> None:
+        """Commits under our own generation.
+
+        Raises:
+            NotOwnerError: Kafka refused it, or a partition is not assigned to us.
+            TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
+        """
+        structs = {
+            TopicPartition(tp.topic, tp.partition): OffsetAndMetadata(mark.offset, mark.metadata)
+            for tp, mark in offsets.items()
+        }
+
+        async def send(consumer: aiokafka.AIOKafkaConsumer) -> None:
+            await consumer.commit(structs)
+
+        try:
+            await self._thread.run(send)
+        except (CommitFailedError, IllegalStateError) as error:
+            raise NotOwnerError(str(error)) from error
+
+    async def log_range(self, tp: TP) -> tuple[int, int]:
+        """First offset of the log and its end, as ``read_committed`` sees it."""
+        key = TopicPartition(tp.topic, tp.partition)
+
+        async def ask(consumer: aiokafka.AIOKafkaConsumer) -> tuple[int, int]:
+            begin = await consumer.beginning_offsets([key])
+            end = await consumer.end_offsets([key])
+            return begin[key], end[key]
+
+        return await self._thread.run(ask)
+
+    async def seek_to(self, tp: TP, offset: int) -> int:
+        """Moves the reader; batches fetched before it are recognised by the number returned.
+
+        Raises:
+            NotOwnerError: The partition is not assigned to us.
+        """
+        thread = self._thread
+
+        async def move(consumer: aiokafka.AIOKafkaConsumer) -> int:
+            consumer.seek(TopicPartition(tp.topic, tp.partition), offset)
+            thread.seek_numbers[tp] += 1
+            return thread.seek_numbers[tp]
+
+        try:
+            return await thread.run(move)
+        except IllegalStateError as error:
+            raise NotOwnerError(str(error)) from error
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        consumer = self._thread._consumer
+        partitions = consumer.partitions_for_topic(topic) if consumer is not None else None
+        return len(partitions) if partitions else 1
