@@ -1,0 +1,56 @@
+"""One exception tree; each class says how the process ends.
+
+::
+
+    StreamsAppError            70  internal failure
+    ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
+    ├── TryAgainError          75  a dependency is away, or another worker owns; a supervisor restarts
+    ├── InternalError          70  a bug, or a promise broken by somebody else
+    └── BadEventError           -  one event cannot be folded: it becomes a dead letter
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StreamsAppError(Exception):
+    """Base of all errors this project raises on purpose."""
+
+    exit_code = 70
+
+
+class ConfigurationError(StreamsAppError):
+    """Settings that cannot work, all faults at once."""
+
+    exit_code = 1
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = list(faults)
+
+
+class TryAgainError(StreamsAppError):
+    """Something outside is missing now and may be there later."""
+
+    exit_code = 75
+
+
+class InternalError(StreamsAppError):
+    """A state that should not exist."""
+
+    exit_code = 70
+
+
+class BadEventError(StreamsAppError):
+    """One event that cannot be folded.
+
+    Attributes:
+        reason: One of the dead-letter reasons.
+        detail: For a person: what was found.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
