@@ -1,0 +1,148 @@
+"""The declaration of a fold: what is grouped, what is remembered, when it is emitted (pure).
+
+Frozen and checked when it is made; every fault is reported at once.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
+FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
+RECORD_KEY: Final = "@key"
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$")
+
+
+def parse_duration(value: Any) -> Any:
+    """``15m``, ``90s``, ``500ms``, ``6h``, ``2d`` → timedelta; a timedelta stays as it is.
+
+    Raises:
+        ValueError: Anything else; a bare number has no unit and is refused.
+    """
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.match(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not a duration: write a number and a unit, as in 500ms, 90s, 15m, 6h, 2d")
+    return timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Whole milliseconds of a duration."""
+    return duration // timedelta(milliseconds=1)
+
+
+class Fold(BaseModel):
+    """A declared fold.
+
+    Attributes:
+        name: Appears in fold ids, metrics and the default topic names.
+        source: Topic of raw events, keyed by the group key.
+        output: Topic of folded records.
+        dead_letters: Topic of refused events.
+        group_key: A field, a dotted path, several of them, or ``@key`` for the record key.
+        changed: Field that says what changed: an object (its keys), an array (its items) or a string (itself).
+        keep: ``names``, or ``last``: the last value of each name, too.
+        quiet_period: No event for longer than this: the group is due.
+        max_hold: A group open for this long is due even if never quiet.
+        max_events: Events in one group; 0 = no bound.
+        max_changed: Names in one group; an event that would bring more begins another fold of the group.
+        backlog: ``merge``: quiet groups stay open while the worker catches up; ``sessions``: groups close exactly at gaps.
+        start: Where to begin when nothing was ever committed.
+        tombstones: What becomes of an event with an empty value.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    source: str
+    output: str = ""
+    dead_letters: str = ""
+    group_key: str | tuple[str, ...]
+    changed: str
+    keep: Literal["names", "last"] = "names"
+    quiet_period: Duration
+    max_hold: Duration = timedelta(hours=6)
+    max_events: int = Field(0, ge=0, le=2**40)
+    max_changed: int = Field(10_000, ge=1, le=100_000)
+    backlog: Literal["merge", "sessions"] = "merge"
+    start: Literal["earliest", "latest"] = "earliest"
+    tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("source"), str):
+            values = dict(values)
+            values["output"] = values.get("output") or f"{values['source']}.{values.get('name', '')}"
+            values["dead_letters"] = values.get("dead_letters") or f"{values['source']}.dead"
+        return values
+
+    @model_validator(mode="after")
+    def _check(self) -> Fold:
+        faults = [*self._name_faults(), *self._group_faults(), *self._time_faults()]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _name_faults(self) -> list[str]:
+        faults = []
+        if not FOLD_NAME.match(self.name):
+            faults.append(f"the name {self.name!r} may hold a-z, 0-9, _ and -, at most 63")
+        for label, topic in (("source", self.source), ("output", self.output), ("dead_letters", self.dead_letters)):
+            if not TOPIC_NAME.match(topic) or topic in (".", ".."):
+                faults.append(f"{label} = {topic!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
+        if len({self.source, self.output, self.dead_letters}) < 3:  # noqa: PLR2004  # three topics
+            faults.append("source, output and dead_letters must be three different topics")
+        return faults
+
+    def _group_faults(self) -> list[str]:
+        faults = []
+        fields = self.group_fields
+        if not fields or len(set(fields)) != len(fields):
+            faults.append("group_key must name at least one field, each once")
+        if RECORD_KEY in fields:
+            faults.append("@key cannot be combined with fields")
+        if any(not all(path.split(".")) for path in fields):
+            faults.append("group_key holds an empty path")
+        if "fold" in fields or self.changed == "fold":
+            faults.append("a field named 'fold' would clash with the record's own")
+        if self.changed in fields:
+            faults.append(f"the changed field {self.changed!r} cannot also be a group field")
+        if not self.changed:
+            faults.append("changed must name a field")
+        return faults
+
+    def _time_faults(self) -> list[str]:
+        faults = []
+        if self.quiet_period_ms < 1:
+            faults.append("quiet_period must be at least 1ms")
+        if self.max_hold < self.quiet_period:
+            faults.append("max_hold must not be shorter than quiet_period")
+        return faults
+
+    @property
+    def group_fields(self) -> tuple[str, ...]:
+        """Names of the group fields as they appear in records."""
+        if self.group_key == RECORD_KEY:
+            return ("key",)
+        return (self.group_key,) if isinstance(self.group_key, str) else self.group_key
+
+    @property
+    def quiet_period_ms(self) -> int:
+        """The quiet period X in milliseconds."""
+        return milliseconds(self.quiet_period)
+
+    @property
+    def max_hold_ms(self) -> int:
+        """The max hold M in milliseconds."""
+        return milliseconds(self.max_hold)

@@ -1,0 +1,354 @@
+"""``streams.toml`` and ``STREAMS_APP_…`` → frozen settings; all faults at once, near names suggested.
+
+Secrets are read from files or the environment when they are used, and no ``repr`` shows them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from streams_app.errors import ConfigurationError
+from streams_app.folding.definition import Duration, Fold, milliseconds
+
+PREFIX: Final = "STREAMS_APP_"
+CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
+DEFAULT_FILE: Final = "streams.toml"
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A frozen section; unknown keys are faults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class KafkaSettings(Section):
+    """``[kafka]``: how to reach the brokers, and what ``topics create`` makes."""
+
+    bootstrap_servers: str = "localhost:9092"
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    sasl_username: str | None = None
+    sasl_password_file: Path | None = None
+    ssl_cafile: Path | None = None
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    session_timeout: Duration = timedelta(seconds=10)
+    partitions: Annotated[int, Field(ge=1, le=8_000)] = 4
+    replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> KafkaSettings:
+        if self.security_protocol.startswith("SASL_") and not (self.sasl_username and self.sasl_password_file):
+            raise ValueError(f"security_protocol = {self.security_protocol} needs sasl_username and sasl_password_file")
+        if not timedelta(seconds=1) <= self.session_timeout <= timedelta(minutes=5):
+            raise ValueError("session_timeout must be between 1s and 5m")
+        return self
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """After so long without a heartbeat Kafka gives our partitions to others."""
+        return milliseconds(self.session_timeout)
+
+    @property
+    def sasl_password(self) -> str | None:
+        """Read from ``sasl_password_file`` at each use."""
+        return _secret("kafka.sasl_password_file", self.sasl_password_file)
+
+
+class RedisSettings(Section):
+    """``[redis]``: where open groups live."""
+
+    url: str = Field("redis://localhost:6379/0", repr=False)
+    password_file: Path | None = None
+    ssl_cafile: Path | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if urlsplit(url).scheme not in ("redis", "rediss", "redis+cluster", "unix"):
+            raise ValueError("must begin with redis://, rediss:// (TLS), redis+cluster:// or unix://")
+        return url
+
+    @property
+    def password(self) -> str | None:
+        """Read from ``password_file`` at each use."""
+        return _secret("redis.password_file", self.password_file)
+
+    @property
+    def redacted_url(self) -> str:
+        """The address without user and password, for logs."""
+        return redacted(self.url)
+
+
+class HttpSettings(Section):
+    """``[http]``: metrics, health and groups."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    token_file: Path | None = None
+
+    @property
+    def token(self) -> str | None:
+        """Bearer token, read from ``token_file`` at each use."""
+        return _secret("http.token_file", self.token_file)
+
+
+class WorkerSettings(Section):
+    """``[worker]``: how often things are looked at."""
+
+    tick: Duration = timedelta(seconds=1)
+    commit_every: Duration = timedelta(seconds=2)
+
+    @model_validator(mode="after")
+    def _check(self) -> WorkerSettings:
+        for name in ("tick", "commit_every"):
+            if not timedelta(milliseconds=10) <= getattr(self, name) <= timedelta(minutes=1):
+                raise ValueError(f"{name} must be between 10ms and 1m")
+        return self
+
+    @property
+    def tick_ms(self) -> int:
+        """How often due groups are looked for."""
+        return milliseconds(self.tick)
+
+    @property
+    def commit_every_ms(self) -> int:
+        """How often low watermarks are committed."""
+        return milliseconds(self.commit_every)
+
+
+class Limits(Section):
+    """``[limits]``: enforced before an event is decoded; beyond them it is a dead letter."""
+
+    value_bytes: Positive = 1_000_000
+    key_bytes: Positive = 512
+    names_per_event: Annotated[int, Field(ge=1, le=10_000)] = 256
+    name_bytes: Positive = 256
+
+
+class ReadStoreSettings(Section):
+    """``[read_store]``: the read side that is kept in sync."""
+
+    url: str = Field(repr=False)
+    folds: tuple[str, ...]
+    source: Literal["sql", "carried", "python"] = "sql"
+    source_url: str | None = Field(None, repr=False)
+    sql: str | None = None
+    table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
+
+    @model_validator(mode="after")
+    def _check(self) -> ReadStoreSettings:
+        if self.source == "sql" and not (self.source_url and self.sql):
+            raise ValueError('source = "sql" needs source_url and sql')
+        return self
+
+
+class Settings(Section):
+    """Everything one worker needs to know."""
+
+    app_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,64}$")]
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    http: HttpSettings = HttpSettings()
+    worker: WorkerSettings = WorkerSettings()
+    limits: Limits = Limits()
+    folds: Annotated[tuple[Fold, ...], Field(min_length=1)]
+    read_store: ReadStoreSettings | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        faults = []
+        names = [fold.name for fold in self.folds]
+        outputs = [fold.output for fold in self.folds]
+        if len(set(names)) != len(names):
+            faults.append("two folds have the same name")
+        if len(set(outputs)) != len(outputs):
+            faults.append("two folds have the same output topic")
+        if clash := set(outputs) & set(self.sources):
+            faults.append(f"{sorted(clash)} is both an output and a source")
+        faults += self._read_store_faults(names)
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _read_store_faults(self, names: list[str]) -> list[str]:
+        if self.read_store is None:
+            return []
+        faults = []
+        for name in self.read_store.folds:
+            if name not in names:
+                faults.append(f"read_store.folds: there is no fold {name!r}{_suggestion(name, names)}")
+            elif self.read_store.source == "carried" and self.fold(name).keep != "last":
+                faults.append(f'read_store.source = "carried" needs keep = "last" in fold {name!r}')
+        return faults
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Source topics, each once, in the order of the folds."""
+        return tuple(dict.fromkeys(fold.source for fold in self.folds))
+
+    def fold(self, name: str) -> Fold:
+        """The fold of that name.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        for fold in self.folds:
+            if fold.name == name:
+                return fold
+        names = [fold.name for fold in self.folds]
+        raise ConfigurationError([f"there is no fold {name!r}{_suggestion(name, names)}; there are: {', '.join(names)}"])
+
+    @classmethod
+    def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
+        """Reads the file, then the environment over it.
+
+        Args:
+            path: The file; None: ``STREAMS_APP_CONFIG``, else ``./streams.toml``, else the environment alone.
+            environ: ``STREAMS_APP_<SECTION>_<KEY>``; ``-`` in names becomes ``_``.
+
+        Raises:
+            ConfigurationError: With every fault there is.
+        """
+        values = _read_file(path, environ)
+        faults = _apply_environment(values, environ)
+        folds = values.get("folds", {})
+        if isinstance(folds, dict):
+            values["folds"] = [
+                {"name": name, **table} if isinstance(table, dict) else table for name, table in folds.items()
+            ]
+        try:
+            settings = cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigurationError([*_messages(error, values), *faults]) from None
+        if faults:
+            raise ConfigurationError(faults)
+        return settings
+
+
+def redacted(url: str) -> str:
+    """A URL without its credentials."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
+
+
+def _secret(label: str, path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"{label}: cannot read {path}: {error}"]) from error
+
+
+def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    if path is None and environ.get(CONFIG_VARIABLE):
+        path = Path(environ[CONFIG_VARIABLE])
+    if path is None:
+        if not Path(DEFAULT_FILE).exists():
+            return {}
+        path = Path(DEFAULT_FILE)
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"cannot read {path}: {error}. Name it with --config or {CONFIG_VARIABLE}."]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError([f"{path} is not TOML: {error}"]) from error
+
+
+_SECTIONS: Final[dict[str, type[BaseModel]]] = {
+    "kafka": KafkaSettings,
+    "redis": RedisSettings,
+    "http": HttpSettings,
+    "worker": WorkerSettings,
+    "limits": Limits,
+    "read_store": ReadStoreSettings,
+}
+_OTHER_VARIABLES: Final = re.compile(r"^STREAMS_APP_(CONFIG|TEST_\w+)$")
+
+
+def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Writes overrides into ``values``; returns the faults."""
+    faults = []
+    targets: dict[str, tuple[str, ...]] = {"STREAMS_APP_APP_ID": ("app_id",)}
+    for section, model in _SECTIONS.items():
+        for key in model.model_fields:
+            targets[f"{PREFIX}{section}_{key}".upper()] = (section, key)
+    folds = values.get("folds")
+    for fold in folds if isinstance(folds, dict) else ():
+        for key in Fold.model_fields:
+            if key != "name":
+                targets[f"{PREFIX}FOLDS_{fold}_{key}".upper().replace("-", "_")] = ("folds", fold, key)
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or _OTHER_VARIABLES.match(variable):
+            continue
+        target = targets.get(variable)
+        if target is None:
+            faults.append(f"{variable}: no such setting{_suggestion(variable, list(targets))}")
+            continue
+        table = values
+        for step in target[:-1]:
+            table = table.setdefault(step, {})
+        table[target[-1]] = _from_text(target, text)
+    return faults
+
+
+def _from_text(target: tuple[str, ...], text: str) -> Any:
+    """Lists are written with commas; numbers are converted by the model."""
+    if target[-1] == "folds" or (target[-1] == "group_key" and "," in text):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
+    messages = []
+    for fault in error.errors(include_url=False, include_input=False):
+        where = _where(fault["loc"], values)
+        text = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            text = "unknown key" + _suggestion(str(fault["loc"][-1]), _known_keys(fault["loc"]))
+        elif fault["type"] == "missing":
+            text = "is required"
+        elif fault["type"] == "too_short" and fault["loc"] == ("folds",):
+            if values["folds"]:
+                continue  # the folds there are have faults of their own
+            text = "declare at least one fold, as a table [folds.NAME]"
+        messages.append(f"{where}: {text}" if where else text)
+    return messages
+
+
+def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:
+    steps = []
+    for position, step in enumerate(location):
+        if isinstance(step, int) and position == 1 and location[0] == "folds":
+            fold = values["folds"][step]
+            steps.append(str(fold.get("name", step)) if isinstance(fold, dict) else str(step))
+        elif not (isinstance(step, str) and (step.startswith(("function-", "tuple[")) or step == "str")):
+            steps.append(str(step))
+    return ".".join(steps)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    if len(location) == 1:
+        return list(Settings.model_fields)
+    if location[0] == "folds":
+        return [key for key in Fold.model_fields if key != "name"]
+    return list(_SECTIONS[str(location[0])].model_fields)
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f", did you mean {near[0]!r}?" if near else ""
