@@ -1,0 +1,184 @@
+"""A server as a child process: started through `guard.py`, watched until it answers, ended with its parent.
+
+Owns the process, its directory and its log file. What the server is and how it answers is the caller's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Literal
+
+from streams_app.clock import SystemClock
+from streams_app.errors import TryAgainError
+from streams_app.embedded import guard
+
+logger = logging.getLogger(__name__)
+
+GuardWay = Literal["signal", "pipe"]
+
+_LOG_FILE = "server.log"
+_LOG_TAIL_BYTES = 4_000
+_POLL_SECONDS = 0.02
+
+
+class EmbeddedServerError(TryAgainError):
+    """A server did not start or did not answer in time; the message ends with the last lines of its log."""
+
+
+class _Forker:
+    """One thread that forks every child and lives as long as the process.
+
+    ``PR_SET_PDEATHSIG`` follows the thread that forked: a server started from a pool thread would be killed when the
+    pool shrinks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._owner_pid = 0
+        self._jobs: SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
+
+    def fork(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Runs ``start`` in the thread and hands back what it returns or raises."""
+        with self._lock:
+            # A process made by os.fork has this object but not the thread.
+            if self._owner_pid != os.getpid():
+                self._jobs = SimpleQueue()
+                Thread(target=self._work, name="embedded-forker", daemon=True).start()
+                self._owner_pid = os.getpid()
+        future: Future[subprocess.Popen[bytes]] = Future()
+        self._jobs.put((start, future))
+        return future.result()
+
+    def _work(self) -> None:
+        while True:
+            start, future = self._jobs.get()
+            try:
+                future.set_result(start())
+            except BaseException as error:  # noqa: BLE001 - handed to the caller, the thread must live on
+                future.set_exception(error)
+
+
+_forker = _Forker()
+
+
+class Child:
+    """One running server process with a directory of its own.
+
+    Args:
+        name: For messages: "tansu", "valkey".
+        command: Absolute path of the program and its arguments.
+        directory: Where it runs and writes its log. ``None``: a temporary one, removed at the end.
+        environment: Added to the variables of this process.
+        guard_way: How it is tied to this process; ``None`` is the best way of this system.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        guard_way: GuardWay | None = None,
+    ) -> None:
+        self.name = name
+        self._is_temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"streams-app-{name}-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log_path = self.directory / _LOG_FILE
+        self._clock = SystemClock()
+        self._write_fd: int | None = None
+        way = guard_way or ("signal" if sys.platform == "linux" else "pipe")
+        self._process = _forker.fork(lambda: self._start(way, list(command), dict(environment or {})))
+
+    def _start(self, way: GuardWay, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        pass_fds: tuple[int, ...] = ()
+        number = os.getpid()
+        if way == "pipe":
+            # os.pipe's ends are not inherited by other programs: only this process holds the writing one.
+            number, self._write_fd = os.pipe()
+            pass_fds = (number,)
+        python = [sys.executable, "-I", "-S", guard.__file__, way, str(number)]
+        try:
+            with self.log_path.open("ab") as log:
+                return subprocess.Popen(
+                    [*python, *command],
+                    cwd=self.directory,
+                    env={**os.environ, **environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=pass_fds,
+                    # Ctrl-C reaches a whole group: the server must outlive the worker that drains into it.
+                    start_new_session=True,
+                )
+        finally:
+            for fd in pass_fds:
+                os.close(fd)
+
+    @property
+    def pid(self) -> int:
+        """The server's own process id."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def log_tail(self) -> str:
+        """The end of what the server has written."""
+        try:
+            return self.log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def wait_until_ready(self, is_ready: Callable[[], bool], limit_ms: int) -> None:
+        """Returns when ``is_ready`` does; an ``OSError`` of it means not yet.
+
+        Raises:
+            EmbeddedServerError: The process ended, or the limit passed. The process is ended and its directory gone.
+        """
+        deadline_ms = self._clock.monotonic_ms() + limit_ms
+        while self.is_running and self._clock.monotonic_ms() < deadline_ms:
+            with contextlib.suppress(OSError):
+                if is_ready():
+                    return
+            time.sleep(_POLL_SECONDS)
+        how = f"did not answer within {limit_ms} ms"
+        if not self.is_running:
+            how = f"ended at once with exit code {self._process.returncode}"
+        log = self.log_tail() or "(its log is empty)"
+        self.kill()
+        raise EmbeddedServerError(f"{self.name} {how}; its log ends with:\n{log}")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it; then as `stop`."""
+        self._process.kill()
+        self.stop()
+
+    def stop(self, limit_seconds: float = 10) -> None:
+        """SIGTERM, SIGKILL when that is not obeyed in time; waits for the end. A second call does nothing."""
+        self._process.terminate()
+        try:
+            self._process.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            logger.warning("embedded server ignores SIGTERM, killing it name=%s pid=%d", self.name, self.pid)
+            self._process.kill()
+            self._process.wait()
+        if self._write_fd is not None:
+            os.close(self._write_fd)
+            self._write_fd = None
+        if self._is_temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)

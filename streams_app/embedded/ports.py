@@ -1,0 +1,50 @@
+"""Free ports on the loopback address, chosen so that a clash is rare; callers try again when one happens."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+
+from streams_app.errors import TryAgainError
+
+LOOPBACK = "127.0.0.1"
+
+# Below the ranges from which Linux (32768-60999) and macOS (49152-65535) give ports to outgoing connections: a port
+# the kernel hands out by "bind to 0" can be taken by any client of this machine before the server binds it.
+_FIRST_PORT = 20_000
+_LAST_PORT = 32_000
+
+# Not seeded: two processes that start together must not walk the same ports.
+_random = random.SystemRandom()
+_given: set[int] = set()
+_lock = threading.Lock()
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
+        # As the servers do it: a port with connections in TIME_WAIT is free, one with a listener is not.
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port nobody listens on, and that this process was not given before.
+
+    Another process may still take it before it is used.
+
+    Raises:
+        TryAgainError: No port was free after many tries.
+    """
+    with _lock:
+        for _ in range(1_000):
+            port = _random.randint(_FIRST_PORT, _LAST_PORT)
+            if port not in _given and is_free(port):
+                _given.add(port)
+                return port
+    raise TryAgainError(f"no free port between {_FIRST_PORT} and {_LAST_PORT} on {LOOPBACK}")

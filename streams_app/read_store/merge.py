@@ -1,0 +1,138 @@
+"""What a batch of folded records does to the read store (pure).
+
+The version guard is kept per cell, that is per (fold, group, name). One version per group would lose updates: when two records
+of a group arrive out of order, the older one may carry a name that the newer one does not mention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+Value: TypeAlias = int | float | str | bytes | None
+"""What a cell holds. None: the source knows the name no longer."""
+
+
+class Cell(NamedTuple):
+    """Primary key of the read store.
+
+    Attributes:
+        fold: Name of the fold.
+        group_key: Canonical group key as text.
+        name: Changed name.
+    """
+
+    fold: str
+    group_key: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A cell that some folded record says has changed.
+
+    Attributes:
+        cell: Which one.
+        version: Of the folded record.
+        value: As carried by the record, or as read from the source.
+    """
+
+    cell: Cell
+    version: int
+    value: Value = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store holds for a cell."""
+
+    version: int
+    value: Value
+
+
+class Verdict(StrEnum):
+    """What became of a change; the values are those of the metric label ``result``."""
+
+    WRITTEN = "written"
+    STALE = "stale"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(slots=True)
+class Merged:
+    """What to do to the store.
+
+    Attributes:
+        written: New version and new value.
+        confirmed: New version, same value: the value is not written, but the version is. Left behind, it would let a record
+            between the two versions through, and the cell would go back.
+        stale: How many were refused.
+        unchanged: How many brought the value that is stored, ``confirmed`` among them.
+    """
+
+    written: list[Change] = field(default_factory=list)
+    confirmed: list[Change] = field(default_factory=list)
+    stale: int = 0
+    unchanged: int = 0
+
+
+def newest(changes: Iterable[Change]) -> list[Change]:
+    """One change a cell: the one of the highest version, of equals the first.
+
+    Args:
+        changes: In the order in which they were read.
+
+    Returns:
+        In the order in which the cells were first seen.
+    """
+    best: dict[Cell, Change] = {}
+    for change in changes:
+        known = best.get(change.cell)
+        if known is None or change.version > known.version:
+            best[change.cell] = change
+    return list(best.values())
+
+
+def is_same(left: Value, right: Value) -> bool:
+    """Equal as stored: ``1``, ``1.0`` and ``"1"`` are three values."""
+    return type(left) is type(right) and left == right
+
+
+def decide(change: Change, stored: Stored | None) -> Verdict:
+    """Whether one change may be written.
+
+    An equal version with another value is stale: it is the same record seen twice, and the second reading of the source may be
+    the older one (a former owner that was suspended between reading and writing). Whatever the source has had since then is
+    announced by a record of a higher version.
+    """
+    if stored is None:
+        return Verdict.WRITTEN
+    if change.version < stored.version:
+        return Verdict.STALE
+    if is_same(change.value, stored.value):
+        return Verdict.UNCHANGED
+    return Verdict.STALE if change.version == stored.version else Verdict.WRITTEN
+
+
+def merge(stored: Mapping[Cell, Stored], changes: Iterable[Change]) -> Merged:
+    """Decides about a batch.
+
+    Args:
+        stored: What the store holds, for the cells of ``changes`` at least.
+        changes: At most one a cell, see :func:`newest`.
+    """
+    merged = Merged()
+    for change in changes:
+        known = stored.get(change.cell)
+        match decide(change, known):
+            case Verdict.WRITTEN:
+                merged.written.append(change)
+            case Verdict.STALE:
+                merged.stale += 1
+            case Verdict.UNCHANGED:
+                merged.unchanged += 1
+                if known is not None and change.version > known.version:
+                    merged.confirmed.append(change)
+    return merged

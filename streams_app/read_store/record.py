@@ -1,0 +1,112 @@
+"""Folded records as the read store sees them (pure): bytes to changes.
+
+The topic may hold what this project did not produce. Such a record is described, not raised: it must not stop the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from streams_app.read_store.merge import Cell, Change, Value
+
+MAX_VERSION: Final = 2**63 - 1
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a topic should hold.
+
+    Attributes:
+        fold: Name of the fold.
+        changed: Its changed field.
+        carries_values: The changed field must be an object name → value; otherwise an array of names will do, too.
+    """
+
+    fold: str
+    changed: str
+    carries_values: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A record that is not a folded record of this fold.
+
+    Attributes:
+        why: For a person; holds nothing of the payload.
+    """
+
+    why: str
+
+
+def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Change] | Rejected:
+    """The changes one record announces.
+
+    Args:
+        key: Canonical bytes of the group key. Bytes that are not UTF-8 are escaped: the column is text.
+        value: JSON as SPEC 2 "Folded record".
+        expected: What the topic should hold.
+
+    Returns:
+        One change a name, in the order of the record; values only where the record carries them.
+    """
+    if key is None or not value:
+        return Rejected("no key" if key is None else "empty value")
+    try:
+        record = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return Rejected("not JSON")
+    if type(record) is not dict:
+        return Rejected("not an object")
+    version = _version(record.get("fold"), expected.fold)
+    if isinstance(version, Rejected):
+        return version
+    names = _names(record.get(expected.changed), expected)
+    if isinstance(names, Rejected):
+        return names
+    group_key = group_text(key)
+    return [Change(Cell(expected.fold, group_key, name), version, carried) for name, carried in names.items()]
+
+
+def group_text(key: bytes) -> str:
+    """The ``group_key`` column of a canonical group key."""
+    return key.decode("utf-8", errors="backslashreplace")
+
+
+def column_value(value: Any) -> Value:
+    """A JSON value as a column holds it: scalars natively, true and false as 1 and 0, the rest as compact JSON text.
+
+    The same choices as SQLite's own JSON functions make, so that a value carried equals a value read by SQL.
+    """
+    if value is None or type(value) in (str, float, bytes):
+        return value  # type: ignore[no-any-return]  # narrowed by the test above
+    if type(value) is bool:
+        return int(value)
+    if type(value) is int:
+        return value if MIN_INTEGER <= value <= MAX_INTEGER else float(value)
+    return orjson.dumps(value).decode()
+
+
+def _version(fold: Any, name: str) -> int | Rejected:
+    if type(fold) is not dict:
+        return Rejected("no field 'fold'")
+    if fold.get("name") != name:
+        return Rejected("of another fold")
+    version = fold.get("version")
+    if type(version) is not int or not 0 <= version <= MAX_VERSION:
+        return Rejected("no usable fold.version")
+    return version
+
+
+def _names(changed: Any, expected: Expected) -> dict[str, Value] | Rejected:
+    if type(changed) is dict:
+        return {name: column_value(carried) for name, carried in changed.items()}
+    if type(changed) is not list or not all(type(name) is str for name in changed):
+        return Rejected(f"no usable field '{expected.changed}'")
+    if expected.carries_values:
+        return Rejected("names without values; the source is 'carried'")
+    return dict.fromkeys(changed)

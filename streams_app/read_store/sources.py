@@ -1,0 +1,157 @@
+"""Where the current values come from: the record itself, or a query of the write database.
+
+The SQL of ``read_store.sql`` gets two parameters and returns three columns:
+
+* ``:groups``: JSON array of group keys as text, for ``json_each(:groups)``;
+* ``:names``: JSON array of changed names, for ``json_each(:names)``;
+* rows ``(group, name, value)``, at most one for each pair.
+
+It may return more pairs than asked for. A pair without a row is gone from the source: its value becomes NULL.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import orjson
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.merge import Change, Value
+from streams_app.read_store.record import column_value, group_text
+from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
+from streams_app.settings import ReadStoreSettings
+
+
+class ValueSource(Protocol):
+    """Knows the current value of every cell.
+
+    Its methods raise :class:`~streams_app.errors.TryAgainError` when the values cannot be had now.
+    """
+
+    carries_values: bool
+    """The records must carry the values."""
+
+    async def current(self, changes: Sequence[Change]) -> list[Change]:
+        """The same changes with current values, at least as new as the records that announced them."""
+
+    async def check(self) -> None:
+        """Tries the source without asking for anything."""
+
+    async def close(self) -> None:
+        """Interrupts what is under way and lets go."""
+
+
+class CarriedSource:
+    """The values in the records (folds with ``keep = "last"``)."""
+
+    carries_values = True
+
+    async def current(self, changes: Sequence[Change]) -> list[Change]:
+        """As they are."""
+        return list(changes)
+
+    async def check(self) -> None:
+        """Always well."""
+
+    async def close(self) -> None:
+        """Holds nothing."""
+
+
+class SqliteSource:
+    """A parametrised SELECT on a SQLite file; one query a fold and batch. The connection can only read."""
+
+    carries_values = False
+
+    def __init__(self, url: str, sql: str) -> None:
+        """Opens nothing yet.
+
+        Raises:
+            ConfigurationError: Not a URL of a SQLite file.
+        """
+        self._sql = sql
+        self._thread = SqliteThread(sqlite_path(url, "read_store.source_url"), "read store source", prepare=_prepare)
+
+    async def current(self, changes: Sequence[Change]) -> list[Change]:
+        """Asks once for each fold among the changes; in the order of the changes.
+
+        Raises:
+            TryAgainError: The database is away or locked, or the SQL does not do what it must.
+        """
+        by_fold: dict[str, list[Change]] = {}
+        for change in changes:
+            by_fold.setdefault(change.cell.fold, []).append(change)
+        values: dict[tuple[str, str, str], Value] = {}
+        for fold, mentioned in by_fold.items():
+            groups = list(dict.fromkeys(change.cell.group_key for change in mentioned))
+            names = list(dict.fromkeys(change.cell.name for change in mentioned))
+            for (group, name), value in self._pairs(await self._query(groups, names)).items():
+                values[fold, group, name] = value
+        return [replace(change, value=values.get(change.cell)) for change in changes]
+
+    async def check(self) -> None:
+        """Runs the SQL for no group and no name.
+
+        Raises:
+            TryAgainError: It does not run, or does not return three columns.
+        """
+        await self._query([], [])
+
+    async def close(self) -> None:
+        """Interrupts a running query and closes the file."""
+        await self._thread.close()
+
+    async def _query(self, groups: list[str], names: list[str]) -> list[tuple[Any, Any, Any]]:
+        parameters = {"groups": orjson.dumps(groups).decode(), "names": orjson.dumps(names).decode()}
+
+        def run(connection: sqlite3.Connection) -> list[tuple[Any, Any, Any]]:
+            cursor = connection.execute(self._sql, parameters)
+            columns = len(cursor.description or ())
+            if columns != 3:
+                raise TryAgainError(f"read_store.sql returns {columns} columns; expected group, name, value")
+            return cursor.fetchall()
+
+        return await self._thread.call(run)
+
+    @staticmethod
+    def _pairs(rows: Sequence[tuple[Any, Any, Any]]) -> dict[tuple[str, str], Value]:
+        pairs: dict[tuple[str, str], Value] = {}
+        for group, name, value in rows:
+            pair = (_text(group), _text(name))
+            if pair in pairs:
+                # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
+                raise TryAgainError("read_store.sql returns several rows for one group and name; aggregate them (GROUP BY)")
+            pairs[pair] = column_value(value)
+        return pairs
+
+
+def open_source(settings: ReadStoreSettings) -> ValueSource:
+    """The source of ``read_store.source``; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: A source this version cannot use.
+    """
+    if settings.source == "carried":
+        return CarriedSource()
+    if settings.source == "sql" and settings.source_url and settings.sql:
+        return SqliteSource(settings.source_url, settings.sql)
+    if settings.source == "sql":
+        raise ConfigurationError(['read_store: source = "sql" needs source_url and sql'])
+    raise ConfigurationError([f'read_store.source: "{settings.source}" is unknown; use "sql" or "carried"'])
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # Not opened read-only: a WAL database without its side files cannot be read then.
+    connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = group_text  # text that is not UTF-8 must not fail the batch for ever
+
+
+def _text(value: Any) -> str:
+    """A group or name column as text: a number as JSON writes it, which is how the group key writes it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # the canonical group key knows no 1.0
+    return group_text(value) if isinstance(value, bytes) else orjson.dumps(value).decode()

@@ -1,0 +1,181 @@
+"""The read store in a SQLite file.
+
+Owns the table of ``read_store.table`` and a second one beside it, ``<table>_progress``. Both are written in one transaction, so
+a crash leaves either the changes with their progress or neither.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.merge import Cell, Change, Stored, merge
+from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
+from streams_app.read_store.store import Counts, Partition
+
+TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
+
+COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
+PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
+
+# `value` has no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
+CREATE: Final = """
+CREATE TABLE IF NOT EXISTS {table} (
+    fold TEXT NOT NULL, group_key TEXT NOT NULL, name TEXT NOT NULL,
+    value, version INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
+    PRIMARY KEY (fold, group_key, name)
+) WITHOUT ROWID
+"""
+CREATE_PROGRESS: Final = """
+CREATE TABLE IF NOT EXISTS {table} (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, next_offset INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID
+"""
+SELECT: Final = "SELECT version, value FROM {table} WHERE fold = ? AND group_key = ? AND name = ?"
+UPSERT: Final = """
+INSERT INTO {table} (fold, group_key, name, value, version, updated_ms) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (fold, group_key, name)
+DO UPDATE SET value = excluded.value, version = excluded.version, updated_ms = excluded.updated_ms
+"""
+CONFIRM: Final = "UPDATE {table} SET version = ? WHERE fold = ? AND group_key = ? AND name = ?"
+SELECT_PROGRESS: Final = "SELECT topic, partition, next_offset FROM {table}"
+UPSERT_PROGRESS: Final = """
+INSERT INTO {table} (topic, partition, next_offset, updated_ms) VALUES (?, ?, ?, ?)
+ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+"""
+
+
+class SqliteStore:
+    """See :class:`streams_app.read_store.store.ReadStore`."""
+
+    name = "sqlite"
+
+    def __init__(self, url: str, table: str) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE``.
+            table: Table name; part of SQL text, so only letters, digits and ``_``.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        if TABLE_NAME.fullmatch(table) is None:
+            raise ConfigurationError(
+                [f"read_store.table: '{table}' is no table name (letters, digits and _; at most 49; not sqlite_...)"]
+            )
+        self._table = table
+        self._progress_table = f"{table}_progress"
+        self._path = sqlite_path(url, "read_store.url")
+        self._thread = SqliteThread(self._path, "read store", prepare=_prepare)
+
+    async def initialise(self) -> list[str]:
+        """Creates file and tables where they are missing.
+
+        Raises:
+            ConfigurationError: A table of that name has other columns.
+            TryAgainError: The file is locked or cannot be created.
+        """
+        return await self._thread.call(self._initialise, mode="rwc")
+
+    async def missing(self) -> list[str]:
+        """Tables that are not there; a missing file is a :class:`TryAgainError`."""
+        return await self._thread.call(self._missing)
+
+    async def progress(self) -> dict[Partition, int]:
+        """The offset to go on with, for each partition ever synced."""
+        return await self._thread.call(self._read_progress)
+
+    async def apply(self, changes: Sequence[Change], progress: Mapping[Partition, int], now_ms: int) -> Counts:
+        """Merges changes and notes the progress in one transaction."""
+        return await self._thread.call(lambda connection: self._apply(connection, changes, progress, now_ms))
+
+    async def close(self) -> None:
+        """Interrupts what is under way and closes the file."""
+        await self._thread.close()
+
+    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+        return ((self._table, CREATE, COLUMNS), (self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS))
+
+    def _initialise(self, connection: sqlite3.Connection) -> list[str]:
+        done = []
+        # Readers of the read side go on while the agent writes. Kept in the file, so set once, here.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        for table, create, columns in self._tables():
+            found = _columns(connection, table)
+            if not found:
+                connection.execute(create.format(table=_quoted(table)))
+                done.append(f"created table {table} in {self._path}")
+            elif found != columns:
+                raise ConfigurationError(
+                    [f"read_store.table: {table} in {self._path} has the columns {', '.join(found)}; expected {', '.join(columns)}"]
+                )
+            else:
+                done.append(f"table {table} is there already in {self._path}")
+        connection.execute("COMMIT")
+        return done
+
+    def _missing(self, connection: sqlite3.Connection) -> list[str]:
+        return [f"table {table}" for table, _, columns in self._tables() if _columns(connection, table) != columns]
+
+    def _read_progress(self, connection: sqlite3.Connection) -> dict[Partition, int]:
+        self._require_tables(connection)
+        rows = connection.execute(self._sql(SELECT_PROGRESS, self._progress_table)).fetchall()
+        return {Partition(topic, partition): next_offset for topic, partition, next_offset in rows}
+
+    def _apply(
+        self, connection: sqlite3.Connection, changes: Sequence[Change], progress: Mapping[Partition, int], now_ms: int
+    ) -> Counts:
+        # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
+        connection.execute("BEGIN IMMEDIATE")
+        self._require_tables(connection)
+        merged = merge(self._stored(connection, (change.cell for change in changes)), changes)
+        connection.executemany(
+            self._sql(UPSERT, self._table),
+            [(*change.cell, change.value, change.version, now_ms) for change in merged.written],
+        )
+        connection.executemany(
+            self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed]
+        )
+        connection.executemany(
+            self._sql(UPSERT_PROGRESS, self._progress_table),
+            [(*partition, next_offset, now_ms) for partition, next_offset in progress.items()],
+        )
+        connection.execute("COMMIT")
+        return Counts(len(merged.written), merged.stale, merged.unchanged)
+
+    def _stored(self, connection: sqlite3.Connection, cells: Iterable[Cell]) -> dict[Cell, Stored]:
+        # By primary key, one by one: a prepared statement costs microseconds, and any text works as a key.
+        select = self._sql(SELECT, self._table)
+        found = {}
+        for cell in cells:
+            row = connection.execute(select, cell).fetchone()
+            if row is not None:
+                found[cell] = Stored(version=row[0], value=row[1])
+        return found
+
+    def _require_tables(self, connection: sqlite3.Connection) -> None:
+        missing = self._missing(connection)
+        if missing:
+            raise TryAgainError(f"read store {self._path}: no {' and no '.join(missing)}; run `streams-app read-store init`")
+
+    def _sql(self, template: str, table: str) -> str:
+        return template.format(table=_quoted(table))
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # In WAL mode a power cut may take back the newest commits, changes and progress together: they are read again.
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    return tuple(row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,)))
+
+
+def _quoted(table: str) -> str:
+    return f'"{table}"'  # checked against TABLE_NAME, which allows no quote

@@ -1,0 +1,136 @@
+"""One SQLite connection on one thread, for code that lives on an event loop.
+
+A thread of its own and not the shared pool: the calls stay in order, and a connection is never closed while it is in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+from urllib.parse import quote, unquote
+
+from streams_app.errors import ConfigurationError, TryAgainError
+
+T = TypeVar("T")
+
+BUSY_SECONDS: Final = 1.0
+"""How long SQLite waits for a lock before the call fails. Short: the caller repeats it, and SIGTERM should not wait."""
+
+PREFIX: Final = "sqlite:///"
+
+
+def sqlite_path(url: str, setting: str) -> Path:
+    """The file of ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+
+    Args:
+        url: As configured.
+        setting: Name of the setting, for the message.
+
+    Raises:
+        ConfigurationError: Another form, or a database in memory: it would forget the progress with every fault.
+    """
+    path = unquote(url.removeprefix(PREFIX))
+    if not url.startswith(PREFIX) or not path or "?" in url or path == ":memory:":
+        raise ConfigurationError([f"{setting}: expected sqlite:///FILE (sqlite:////FILE for an absolute path)"])
+    return Path(path)
+
+
+class SqliteThread:
+    """Runs functions of a connection, one after the other.
+
+    Any fault of SQLite closes the connection; the next call opens the file afresh, so that a file that was replaced is found.
+    """
+
+    def __init__(
+        self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            path: The database file.
+            what: For messages: "read store" or "source".
+            prepare: Run on every new connection.
+        """
+        self._path = path
+        self._what = what
+        self._prepare = prepare
+        self._executor: ThreadPoolExecutor | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    async def call(self, function: Callable[[sqlite3.Connection], T], *, mode: Literal["rw", "rwc"] = "rw") -> T:
+        """Runs ``function(connection)`` on the thread.
+
+        A transaction it leaves open is rolled back. When the caller is cancelled, the running statement is interrupted.
+
+        Args:
+            function: Uses the connection, which is in autocommit mode.
+            mode: ``rwc`` creates the file where it is missing.
+
+        Raises:
+            TryAgainError: SQLite or the file system refused.
+        """
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._what.replace(" ", "-"))
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._executor, self._run, function, mode)
+        except asyncio.CancelledError:
+            self.interrupt()
+            raise
+
+    async def close(self) -> None:
+        """Interrupts, closes, ends the thread. A later call opens again."""
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        self.interrupt()
+        await asyncio.get_running_loop().run_in_executor(executor, self._drop)
+        executor.shutdown(wait=False)
+
+    def interrupt(self) -> None:
+        """Makes the running statement fail; safe from any thread."""
+        connection = self._connection
+        if connection is not None:
+            with suppress(sqlite3.ProgrammingError):  # closed by its own thread in this moment
+                connection.interrupt()
+
+    def _run(self, function: Callable[[sqlite3.Connection], T], mode: str) -> T:
+        try:
+            if self._connection is None:
+                self._connection = self._open(mode)
+            return function(self._connection)
+        except sqlite3.Error as error:
+            self._drop()
+            raise TryAgainError(f"{self._what} {self._path}: {error}") from error
+        except BaseException:
+            self._drop()
+            raise
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        if mode == "rw" and not self._path.exists():
+            raise TryAgainError(f"{self._what} {self._path}: there is no such file")
+        connection = sqlite3.connect(
+            f"file:{quote(str(self._path))}?mode={mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            # Opened and used on this object's thread; interrupt() is the one call from outside, and SQLite allows it.
+            check_same_thread=False,
+        )
+        try:
+            if self._prepare is not None:
+                self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()  # rolls an open transaction back

@@ -1,0 +1,74 @@
+"""What a read store can do, and which one a URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.merge import Change
+from streams_app.settings import ReadStoreSettings
+
+
+class Partition(NamedTuple):
+    """One partition of an output topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one transaction did, in cells."""
+
+    written: int = 0
+    stale: int = 0
+    unchanged: int = 0
+
+
+class ReadStore(Protocol):
+    """The read side.
+
+    Every method raises :class:`~streams_app.errors.TryAgainError` when the store is away, locked or not initialised; nothing
+    was changed then, and the call can be repeated.
+    """
+
+    name: str
+    """The metric label ``store``."""
+
+    async def initialise(self) -> list[str]:
+        """Creates what is missing; says what it did, a sentence each. Can be repeated."""
+
+    async def missing(self) -> list[str]:
+        """What :meth:`initialise` would create; empty: nothing."""
+
+    async def progress(self) -> dict[Partition, int]:
+        """The offset to go on with, for each partition ever synced."""
+
+    async def apply(self, changes: Sequence[Change], progress: Mapping[Partition, int], now_ms: int) -> Counts:
+        """Merges changes and notes the progress, both or neither.
+
+        Args:
+            changes: At most one a cell.
+            progress: Next offset of each partition the changes came from. Set as given, also downwards: a topic that was made
+                again starts at 0. A former owner that writes late costs re-reading, which the version guard makes harmless.
+            now_ms: For the column ``updated_ms``.
+        """
+
+    async def close(self) -> None:
+        """Interrupts what is under way and lets go of the store."""
+
+
+def open_store(settings: ReadStoreSettings) -> ReadStore:
+    """The store of ``read_store.url``; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: A URL or table name this version cannot use.
+    """
+    from streams_app.read_store.sqlite import SqliteStore  # a store imports this module for its protocol
+
+    if settings.url.startswith("sqlite:"):
+        return SqliteStore(settings.url, settings.table)
+    scheme = settings.url.partition(":")[0]
+    raise ConfigurationError([f"read_store.url: no store for '{scheme}:'; use sqlite:///FILE"])

@@ -1,0 +1,172 @@
+"""One pass of the read store: a batch of folded records in, current values out, one transaction.
+
+Touches the source and the store, never Kafka: the agent brings the records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from streams_app.clock import Clock
+from streams_app.errors import ConfigurationError
+from streams_app.metrics import Metrics
+from streams_app.read_store.merge import Change, newest
+from streams_app.read_store.record import Expected, Rejected, parse
+from streams_app.read_store.sources import open_source
+from streams_app.read_store.store import Partition, open_store
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+MAX_RECORDS: Final = 500
+MAX_BYTES: Final = 1_000_000
+"""Of the values of a batch: bounds the query and the time the store is locked; a single record may be larger."""
+
+
+class Record(Protocol):
+    """What is used of a ConsumerRecord."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """What one pass did.
+
+    Attributes:
+        records: How many were read.
+        rejected: Records that are not folded records of the fold of their topic.
+        cells: Distinct (fold, group, name) among them.
+        written: Cells with a new value.
+        stale: Cells for which the store knew a newer version.
+        unchanged: Cells that held the value already.
+        progress: Next offset of each partition.
+    """
+
+    records: int
+    rejected: int
+    cells: int
+    written: int
+    stale: int
+    unchanged: int
+    progress: Mapping[Partition, int]
+
+
+class Sync:
+    """Brings the store up to date with what records announce."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+        """Opens nothing yet.
+
+        Raises:
+            ConfigurationError: There is no ``[read_store]``, or it cannot be used.
+        """
+        if settings.read_store is None:
+            raise ConfigurationError(["read_store: the section is missing"])
+        self._source = open_source(settings.read_store)
+        self._store = open_store(settings.read_store)
+        self._metrics = metrics
+        self._clock = clock
+        self._expected = {
+            fold.output: Expected(fold.name, fold.changed, self._source.carries_values)
+            for fold in (settings.fold(name) for name in settings.read_store.folds)
+        }
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Output topics to be read."""
+        return tuple(self._expected)
+
+    @property
+    def store_name(self) -> str:
+        """The metric label ``store``."""
+        return self._store.name
+
+    async def progress(self) -> dict[Partition, int]:
+        """Where to go on.
+
+        Raises:
+            TryAgainError: The store is away.
+        """
+        return await self._store.progress()
+
+    async def reset_progress(self, progress: Mapping[Partition, int]) -> None:
+        """Notes other offsets, for partitions whose log is no longer the one the progress speaks of.
+
+        Raises:
+            TryAgainError: The store is away.
+        """
+        await self._store.apply([], progress, self._clock.now_ms())
+
+    async def sync_once(self, records: Sequence[Record]) -> SyncResult:
+        """One batch, whole or not at all; can be repeated.
+
+        The source is read after the records, so its values are at least as new as the versions they are written under.
+
+        Args:
+            records: Of the output topics, each partition in the order of its offsets.
+
+        Raises:
+            TryAgainError: Source or store is away; nothing was written.
+        """
+        changes: list[Change] = []
+        progress: dict[Partition, int] = {}
+        rejected: list[tuple[Record, str]] = []
+        for record in records:
+            progress[Partition(record.topic, record.partition)] = record.offset + 1
+            parsed = parse(record.key, record.value, self._expected[record.topic])
+            if isinstance(parsed, Rejected):
+                rejected.append((record, parsed.why))
+            else:
+                changes.extend(parsed)
+        latest = newest(changes)
+        current = await self._source.current(latest) if latest else []
+        counts = await self._store.apply(current, progress, self._clock.now_ms())
+        self._report(rejected)
+        for result in ("written", "stale", "unchanged"):
+            self._metrics.read_store_writes.labels(self._store.name, result).inc(getattr(counts, result))
+        return SyncResult(
+            len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, progress
+        )
+
+    async def close(self) -> None:
+        """Interrupts what is under way and closes source and store."""
+        await self._source.close()
+        await self._store.close()
+
+    @staticmethod
+    def _report(rejected: Sequence[tuple[Record, str]]) -> None:
+        if rejected:
+            record, why = rejected[0]
+            logger.warning(
+                "records skipped: not folded records count=%d first_topic=%s first_partition=%d first_offset=%d first_why=%s",
+                len(rejected), record.topic, record.partition, record.offset, why,
+            )  # fmt: skip
+
+
+def steps(records: Sequence[Record], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES) -> Iterator[list[Record]]:
+    """Cuts what was fetched into batches, in order; none is empty.
+
+    Args:
+        records: What was fetched.
+        max_records: In one batch.
+        max_bytes: Values of one batch; a larger record is a batch of its own.
+    """
+    step: list[Record] = []
+    used_bytes = 0
+    for record in records:
+        size = len(record.value or b"")
+        if step and (len(step) >= max_records or used_bytes + size > max_bytes):
+            yield step
+            step, used_bytes = [], 0
+        step.append(record)
+        used_bytes += size
+    if step:
+        yield step
