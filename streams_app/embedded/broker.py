@@ -13,20 +13,19 @@ import shutil
 import socket
 import struct
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from streams_app.embedded.child import Child, EmbeddedServerError
-from streams_app.embedded.ports import LOOPBACK, free_port
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import LOOPBACK
+from streams_app.embedded.server import EmbeddedServer, start_on_a_port
 from streams_app.errors import ConfigurationError
 
 _START_LIMIT_MS = 20_000
-_TRIES = 5
 _METADATA_KEY = 3
 _METADATA_VERSION = 2  # the first that names the cluster in its answer
 
 
-class Broker:
+class Broker(EmbeddedServer):
     """A running broker; use as a context manager, or call `stop`.
 
     Attributes:
@@ -37,7 +36,7 @@ class Broker:
     is_apache = False
 
     def __init__(self, child: Child, port: int) -> None:
-        self._child = child
+        super().__init__(child)
         self.bootstrap_servers = f"{LOOPBACK}:{port}"
         self.description = f"{_version()} (embedded, in memory)"
 
@@ -54,14 +53,7 @@ class Broker:
             EmbeddedServerError: It did not start; the message shows its log.
         """
         program = _program()
-        # A free port can be taken by another process before the broker binds it: try another one.
-        for tries_left in reversed(range(_TRIES if port is None else 1)):
-            try:
-                return cls._start_once(program, port or free_port(), directory)
-            except EmbeddedServerError as error:
-                if tries_left == 0 or "AddrInUse" not in str(error):
-                    raise
-        raise AssertionError("the last try returns or raises")
+        return start_on_a_port(port, lambda chosen: cls._start_once(program, chosen, directory), taken="AddrInUse")
 
     @classmethod
     def _start_once(cls, program: str, port: int, directory: Path | None) -> Self:
@@ -72,32 +64,6 @@ class Broker:
         child = Child("tansu", [*command, "--storage-engine", "memory://tansu/", "--cluster-id", cluster], directory)
         child.wait_until_ready(lambda: cluster.encode() in _metadata(port), _START_LIMIT_MS)
         return cls(child, port)
-
-    @property
-    def pid(self) -> int:
-        """The broker's process id."""
-        return self._child.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process has not ended."""
-        return self._child.is_running
-
-    def kill(self) -> None:
-        """Ends it as a crash would; everything it held is gone."""
-        self._child.kill()
-
-    def stop(self) -> None:
-        """Ends it; a second call does nothing."""
-        self._child.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _program() -> str:

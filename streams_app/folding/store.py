@@ -117,7 +117,7 @@ class ShardStore:
     """One shard's scripts, bound to its keys."""
 
     def __init__(self, scripts: ScriptSet, keys: ShardKeys) -> None:
-        self._redis = scripts.redis
+        self.redis = scripts.redis
         self._scripts = scripts.by_name
         self.keys = keys
 
@@ -287,7 +287,7 @@ class ShardStore:
         Returns:
             (first offset, packed entry) pairs.
         """
-        found: list[tuple[bytes, float]] = await self._redis.zrangebyscore(
+        found: list[tuple[bytes, float]] = await self.redis.zrangebyscore(
             self.keys.outbox, f"({above}", "+inf", start=0, num=limit, withscores=True
         )
         return [(int(score), packed) for packed, score in found]
