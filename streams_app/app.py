@@ -81,7 +81,8 @@ class Services:
         except (KafkaError, OSError, TimeoutError) as error:
             servers = self.settings.kafka.bootstrap_servers
             raise TryAgainError(f"cannot reach Kafka at {servers}: {error or type(error).__name__}") from error
-        self.status.groups_provider = lambda query: list_groups(ownership, query)
+        self.status.groups_provider = lambda fold, limit: list_groups(ownership, fold, limit)
+        self.status.clear("start")
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
@@ -195,7 +196,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     app.settings, app.metrics, app.status = settings, Metrics(settings), Status()
     redis = connect(settings.redis)
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output")
-    http = HttpServer(settings.http, app.status, app.metrics)
+    http = HttpServer(settings.http, app.status, app.metrics, clock)
     app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http)
     app.ownership = Ownership(
         Parts(settings, ScriptSet(redis), producer, clock, app.metrics, app.status),

@@ -1,0 +1,85 @@
+"""``streams-app``: one file per command, loaded when it is asked for.
+
+Exit codes: 0 ended well, 1 usage or configuration, 70 internal failure, 75 try again (a supervisor restarts it).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from streams_app.errors import ConfigurationError, StreamsAppError
+
+COMMANDS: Final = {
+    "demo": "streams_app.cli.demo",
+    "worker": "streams_app.cli.worker",
+    "check": "streams_app.cli.check",
+    "topics": "streams_app.cli.topics",
+    "groups": "streams_app.cli.groups",
+    "read-store": "streams_app.cli.read_store",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command when it runs: ``--help`` should not load Faust."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="streams_app", prog_name="streams-app")
+def group() -> None:
+    """Event folding for Kafka: a storm of update events in, one folded record per group out.
+
+    \b
+    A first look, with nothing installed but Python:
+        streams-app demo --seconds 20
+    With your own Kafka and Redis, and a streams.toml:
+        streams-app check
+        streams-app topics create
+        streams-app worker
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs a command and ends the process with its exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs a command; errors are told on stderr.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        result = group.main(args=arguments, prog_name="streams-app", standalone_mode=False)
+    except ConfigurationError as error:
+        click.echo("configuration error:" if len(error.faults) > 1 else "error:", err=True)
+        for fault in error.faults:
+            click.echo(f"  {fault}", err=True)
+        return error.exit_code
+    except StreamsAppError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 1
+    except click.ClickException as error:
+        error.show()
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    return result if isinstance(result, int) else 0

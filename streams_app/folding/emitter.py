@@ -154,5 +154,5 @@ class Emitter:
         now_ms = self.clock.now_ms()
         delay = metrics.emit_delay_seconds.labels(fold=name)
         for entry in entries:
-            metrics.records_emitted.labels(fold=name, reason=entry.reason).inc()
+            metrics.emitted(name, entry.reason, entry.events)
             delay.observe(max(0, now_ms - entry.due_ms) / 1000)

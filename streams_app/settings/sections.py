@@ -1,27 +1,21 @@
-"""``streams.toml`` and ``STREAMS_APP_…`` → frozen settings; all faults at once, near names suggested.
+"""The sections of ``streams.toml`` as frozen models: units, defaults, limits.
 
-Secrets are read from files or the environment when they are used, and no ``repr`` shows them.
+Secrets are read from files when they are used, and no ``repr`` shows them.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
-import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import Duration, Fold, milliseconds
-
-PREFIX: Final = "STREAMS_APP_"
-CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
-DEFAULT_FILE: Final = "streams.toml"
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -188,7 +182,7 @@ class Settings(Section):
         faults = []
         for name in self.read_store.folds:
             if name not in names:
-                faults.append(f"read_store.folds: there is no fold {name!r}{_suggestion(name, names)}")
+                faults.append(f"read_store.folds: there is no fold {name!r}{suggestion(name, names)}")
             elif self.read_store.source == "carried" and self.fold(name).keep != "last":
                 faults.append(f'read_store.source = "carried" needs keep = "last" in fold {name!r}')
         return faults
@@ -208,7 +202,7 @@ class Settings(Section):
             if fold.name == name:
                 return fold
         names = [fold.name for fold in self.folds]
-        raise ConfigurationError([f"there is no fold {name!r}{_suggestion(name, names)}; there are: {', '.join(names)}"])
+        raise ConfigurationError([f"there is no fold {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
 
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -221,20 +215,9 @@ class Settings(Section):
         Raises:
             ConfigurationError: With every fault there is.
         """
-        values = _read_file(path, environ)
-        faults = _apply_environment(values, environ)
-        folds = values.get("folds", {})
-        if isinstance(folds, dict):
-            values["folds"] = [
-                {"name": name, **table} if isinstance(table, dict) else table for name, table in folds.items()
-            ]
-        try:
-            settings = cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigurationError([*_messages(error, values), *faults]) from None
-        if faults:
-            raise ConfigurationError(faults)
-        return settings
+        from streams_app.settings.loading import load  # noqa: PLC0415  # it builds this class
+
+        return load(path, environ)
 
 
 def redacted(url: str) -> str:
@@ -254,101 +237,7 @@ def _secret(label: str, path: Path | None) -> str | None:
         raise ConfigurationError([f"{label}: cannot read {path}: {error}"]) from error
 
 
-def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    if path is None and environ.get(CONFIG_VARIABLE):
-        path = Path(environ[CONFIG_VARIABLE])
-    if path is None:
-        if not Path(DEFAULT_FILE).exists():
-            return {}
-        path = Path(DEFAULT_FILE)
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"cannot read {path}: {error}. Name it with --config or {CONFIG_VARIABLE}."]) from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError([f"{path} is not TOML: {error}"]) from error
-
-
-_SECTIONS: Final[dict[str, type[BaseModel]]] = {
-    "kafka": KafkaSettings,
-    "redis": RedisSettings,
-    "http": HttpSettings,
-    "worker": WorkerSettings,
-    "limits": Limits,
-    "read_store": ReadStoreSettings,
-}
-_OTHER_VARIABLES: Final = re.compile(r"^STREAMS_APP_(CONFIG|TEST_\w+)$")
-
-
-def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Writes overrides into ``values``; returns the faults."""
-    faults = []
-    targets: dict[str, tuple[str, ...]] = {"STREAMS_APP_APP_ID": ("app_id",)}
-    for section, model in _SECTIONS.items():
-        for key in model.model_fields:
-            targets[f"{PREFIX}{section}_{key}".upper()] = (section, key)
-    folds = values.get("folds")
-    for fold in folds if isinstance(folds, dict) else ():
-        for key in Fold.model_fields:
-            if key != "name":
-                targets[f"{PREFIX}FOLDS_{fold}_{key}".upper().replace("-", "_")] = ("folds", fold, key)
-    for variable, text in environ.items():
-        if not variable.startswith(PREFIX) or _OTHER_VARIABLES.match(variable):
-            continue
-        target = targets.get(variable)
-        if target is None:
-            faults.append(f"{variable}: no such setting{_suggestion(variable, list(targets))}")
-            continue
-        table = values
-        for step in target[:-1]:
-            table = table.setdefault(step, {})
-        table[target[-1]] = _from_text(target, text)
-    return faults
-
-
-def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """Lists are written with commas; numbers are converted by the model."""
-    if target[-1] == "folds" or (target[-1] == "group_key" and "," in text):
-        return [part.strip() for part in text.split(",") if part.strip()]
-    return text
-
-
-def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
-    messages = []
-    for fault in error.errors(include_url=False, include_input=False):
-        where = _where(fault["loc"], values)
-        text = fault["msg"].removeprefix("Value error, ")
-        if fault["type"] == "extra_forbidden":
-            text = "unknown key" + _suggestion(str(fault["loc"][-1]), _known_keys(fault["loc"]))
-        elif fault["type"] == "missing":
-            text = "is required"
-        elif fault["type"] == "too_short" and fault["loc"] == ("folds",):
-            if values["folds"]:
-                continue  # the folds there are have faults of their own
-            text = "declare at least one fold, as a table [folds.NAME]"
-        messages.append(f"{where}: {text}" if where else text)
-    return messages
-
-
-def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:
-    steps = []
-    for position, step in enumerate(location):
-        if isinstance(step, int) and position == 1 and location[0] == "folds":
-            fold = values["folds"][step]
-            steps.append(str(fold.get("name", step)) if isinstance(fold, dict) else str(step))
-        elif not (isinstance(step, str) and (step.startswith(("function-", "tuple[")) or step == "str")):
-            steps.append(str(step))
-    return ".".join(steps)
-
-
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    if len(location) == 1:
-        return list(Settings.model_fields)
-    if location[0] == "folds":
-        return [key for key in Fold.model_fields if key != "name"]
-    return list(_SECTIONS[str(location[0])].model_fields)
-
-
-def _suggestion(name: str, known: list[str]) -> str:
+def suggestion(name: str, known: list[str]) -> str:
+    """A near name to put behind a complaint, or nothing."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f", did you mean {near[0]!r}?" if near else ""

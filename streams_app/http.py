@@ -1,0 +1,163 @@
+"""``/metrics``, ``/health/live``, ``/health/ready``, ``/groups``: on a thread with a loop of its own.
+
+It answers while the main loop hangs, which is when somebody asks. Bound to loopback by default. With ``http.token_file`` all
+but the health pages want ``Authorization: Bearer …``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import hmac
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from streams_app.clock import Clock
+from streams_app.errors import TryAgainError
+from streams_app.metrics import Metrics
+from streams_app.settings import HttpSettings
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+GROUPS_SECONDS: Final = 5.0
+GROUPS_DEFAULT: Final = 100
+GROUPS_MAX: Final = 1_000
+PORTS_TRIED: Final = 100
+START_SECONDS: Final = 10.0
+LAST_PORT: Final = 65_535
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpServer:
+    """Serves one worker's pages."""
+
+    def __init__(self, settings: HttpSettings, status: Status, metrics: Metrics, clock: Clock) -> None:
+        self._settings = settings
+        self._token = settings.token
+        self._status = status
+        self._metrics = metrics
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.port: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        """Listens; called on the main loop, which answers ``/groups``.
+
+        Raises:
+            TryAgainError: No port could be had.
+        """
+        self._main = asyncio.get_running_loop()
+        started: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="http", daemon=True)
+        self._thread.start()
+        try:
+            self.port = started.result(START_SECONDS)
+        except OSError as error:
+            raise TryAgainError(f"cannot listen on {self._settings.host}:{self._settings.port}: {error}") from error
+        logger.info("http listens url=%s", self.url)
+
+    def stop(self) -> None:
+        """Ends the thread; a second call does nothing."""
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(GROUPS_SECONDS)
+
+    def _run(self, started: concurrent.futures.Future[int]) -> None:
+        loop = asyncio.new_event_loop()
+        runner = web.AppRunner(self._application(), access_log=None, handler_cancellation=True)
+        try:
+            try:
+                port = loop.run_until_complete(self._listen(runner))
+            except OSError as error:
+                started.set_exception(error)
+                return
+            self._loop = loop
+            started.set_result(port)
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(runner.cleanup())
+            loop.close()
+
+    async def _listen(self, runner: web.AppRunner) -> int:
+        await runner.setup()
+        wanted = self._settings.port
+        for port in range(wanted, min(wanted + PORTS_TRIED, LAST_PORT + 1)):
+            site = web.TCPSite(runner, self._settings.host, port)
+            try:
+                await site.start()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or port == min(wanted + PORTS_TRIED - 1, LAST_PORT):
+                    raise
+                logger.warning("http port taken, trying the next one port=%d", port)
+                continue
+            return int(runner.addresses[0][1])
+        raise OSError(errno.EADDRINUSE, "no free port")
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[self._authorize], client_max_size=1024)
+        application.router.add_get("/metrics", self._metrics_page)
+        application.router.add_get("/health/live", self._live)
+        application.router.add_get("/health/ready", self._ready)
+        application.router.add_get("/groups", self._groups)
+        return application
+
+    @web.middleware
+    async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._token and not request.path.startswith("/health/"):
+            given = request.headers.get("Authorization", "")
+            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+                return _json({"error": "a bearer token is needed: Authorization: Bearer ..."}, status=401)
+        return await handler(request)
+
+    async def _metrics_page(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def _live(self, _: web.Request) -> web.Response:
+        live = self._status.is_live(self._clock.monotonic_ms())
+        return _json({"live": live}, status=200 if live else 503)
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        reasons = self._status.ready_reasons()
+        if not self._status.is_live(self._clock.monotonic_ms()):
+            reasons.append("the main loop hangs")
+        return _json({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+    async def _groups(self, request: web.Request) -> web.Response:
+        """``?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""
+        text = request.query.get("limit", str(GROUPS_DEFAULT))
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= GROUPS_MAX):
+            return _json({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)
+        provider = self._status.groups_provider
+        if provider is None or self._main is None:
+            return _json({"error": "the worker is starting"}, status=503)
+
+        async def ask() -> list[dict[str, object]]:
+            return await provider(request.query.get("fold"), int(text))
+
+        answer = asyncio.run_coroutine_threadsafe(ask(), self._main)
+        try:
+            rows = await asyncio.wait_for(asyncio.wrap_future(answer), GROUPS_SECONDS)
+        except Exception as error:  # noqa: BLE001  # whatever Redis says: the page tells it, the worker goes on
+            return _json({"error": f"cannot list groups now: {error or type(error).__name__}"}, status=503)
+        return _json({"groups": rows})
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

@@ -1,0 +1,141 @@
+"""Topics: what there is, what is missing, what to create, how long the log is kept.
+
+Never touched by a running fold: the commands and the start of a worker use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.kafka.client import client_options
+from streams_app.settings import KafkaSettings, Settings
+
+TOPIC_EXISTS = 36
+NO_RETENTION_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic the settings name.
+
+    Attributes:
+        name: Of the topic.
+        role: ``source``, ``output`` or ``dead letters``.
+        folds: Names of the folds that use it.
+    """
+
+    name: str
+    role: str
+    folds: tuple[str, ...]
+
+
+def topics_of(settings: Settings) -> list[Topic]:
+    """Every topic the settings name, each once, sources first."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
+        for fold in settings.folds:
+            found.setdefault(getattr(fold, attribute), (role, []))[1].append(fold.name)
+    return [Topic(name, role, tuple(folds)) for name, (role, folds) in found.items()]
+
+
+@asynccontextmanager
+async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A connected admin client.
+
+    Raises:
+        TryAgainError: The broker cannot be reached, or refused us.
+    """
+    client = AIOKafkaAdminClient(**client_options(kafka), client_id="streams-app-admin", request_timeout_ms=10_000)
+    try:
+        await client.start()
+    except (KafkaError, OSError, TimeoutError) as error:
+        await client.close()
+        raise TryAgainError(
+            f"cannot reach Kafka at {kafka.bootstrap_servers}: {error or type(error).__name__}. "
+            "Is it running, and is kafka.bootstrap_servers right?"
+        ) from error
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
+    """Partitions of each topic that exists."""
+    existing = set(await client.list_topics())
+    wanted = [name for name in names if name in existing]
+    if not wanted:
+        return {}
+    described = await client.describe_topics(wanted)
+    return {topic["topic"]: len(topic["partitions"]) for topic in described if not topic["error_code"]}
+
+
+async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
+    """``retention.ms`` of topics; -1 = for ever. Empty where the broker does not tell (the embedded one)."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+    try:
+        replies = await client.describe_configs(resources)
+    except (KafkaError, IncompatibleBrokerVersion, OSError, TimeoutError, ValueError):
+        return {}
+    found: dict[str, int] = {}
+    for reply in replies:
+        for _, _, _, name, entries in (resource[:5] for resource in reply.resources):
+            for entry in entries:
+                if entry[0] == "retention.ms" and entry[1] is not None:
+                    found[name] = int(entry[1])
+    return found
+
+
+async def create_topics(settings: Settings) -> tuple[list[str], list[str]]:
+    """Creates the topics that are missing, with ``kafka.partitions`` and ``kafka.replication_factor``.
+
+    Returns:
+        Names created, names that were there.
+
+    Raises:
+        TryAgainError: The broker cannot be reached.
+        ConfigurationError: The broker refused a topic; those before it have been created.
+    """
+    kafka = settings.kafka
+    created: list[str] = []
+    async with admin_client(kafka) as client:
+        names = [topic.name for topic in topics_of(settings)]
+        existing = await partition_counts(client, names)
+        missing = [name for name in names if name not in existing]
+        if missing:
+            reply = await client.create_topics(
+                [NewTopic(name, kafka.partitions, kafka.replication_factor) for name in missing], timeout_ms=10_000
+            )
+            faults = []
+            for name, code, *message in reply.topic_errors:
+                if code in (0, TOPIC_EXISTS):
+                    created.append(name)
+                else:
+                    text = next((part for part in message if part), for_code(code).__name__)
+                    faults.append(f"cannot create topic {name}: {text}")
+            if faults:
+                raise ConfigurationError(faults)
+    return created, sorted(existing)
+
+
+async def require_topics(settings: Settings) -> None:
+    """Refuses to start a worker whose topics are missing: a broker that makes them on demand would make them wrong.
+
+    Raises:
+        ConfigurationError: Names what is missing and the command that creates it.
+        TryAgainError: The broker cannot be reached.
+    """
+    topics = topics_of(settings)
+    async with admin_client(settings.kafka) as client:
+        existing = await partition_counts(client, [topic.name for topic in topics])
+    missing = [topic for topic in topics if topic.name not in existing]
+    if missing:
+        faults = [f"topic {topic.name!r} ({topic.role} of {', '.join(topic.folds)}) does not exist" for topic in missing]
+        raise ConfigurationError([*faults, "create what is missing with `streams-app topics create`"])

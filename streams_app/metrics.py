@@ -1,0 +1,170 @@
+"""Every metric, once: name, help, and what to do when it moves.
+
+Base units (seconds, bytes, counts). Group keys are never labels: a label per group would drown Prometheus as the events would
+have drowned the database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from streams_app.settings import Settings
+
+DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
+WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One metric.
+
+    Attributes:
+        name: As Prometheus shows it.
+        kind: Its type.
+        labels: Of each series.
+        help: What it counts.
+        advice: What to do when it moves.
+        buckets: Of a histogram, seconds.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    advice: str
+    buckets: tuple[float, ...] = ()
+
+
+METRICS: Final = (
+    Description(
+        "streams_app_events_folded_total", "counter", ("fold",), "Events folded.",
+        "Zero while lag rises: see /health/ready.",
+    ),
+    Description(
+        "streams_app_records_emitted_total", "counter", ("fold", "reason"), "Folded records acknowledged by the broker.",
+        "Mostly max_hold or max_changed: the bound closes groups, not silence; raise it or accept it.",
+    ),
+    Description(
+        "streams_app_open_groups", "gauge", ("fold",), "Groups not yet emitted, of this worker's partitions.",
+        "Each costs about 350 bytes of Redis; shorten the quiet period or the hold.",
+    ),
+    Description(
+        "streams_app_outbox_records", "gauge", ("fold",), "Records sealed and not yet acknowledged by the broker.",
+        "Stays above 0: the broker does not acknowledge; look at it and at the output topic.",
+    ),
+    Description(
+        "streams_app_lag_events", "gauge", ("fold",), "Source offsets not yet folded.",
+        "Rising: add workers up to the number of partitions.",
+    ),
+    Description(
+        "streams_app_oldest_overdue_seconds", "gauge", ("fold",), "By how much the oldest due group is overdue.",
+        "Above a few ticks: emission is behind; see outbox and /health/ready.",
+    ),
+    Description(
+        "streams_app_emit_delay_seconds", "histogram", ("fold",), "Emitted minus due.",
+        "Grows after downtime and falls again; otherwise as for oldest_overdue.", DELAY_BUCKETS,
+    ),
+    Description(
+        "streams_app_folding_ratio", "gauge", ("fold",), "1 - records / events folded into them, since this worker started.",
+        "Near 0: the quiet period is shorter than the gaps between events of a group.",
+    ),
+    Description(
+        "streams_app_merging_backlog", "gauge", ("fold",), "1 while a backlog is merged and quiet groups stay open.",
+        "1 for long: the worker does not catch up; see lag.",
+    ),
+    Description(
+        "streams_app_dead_letters_total", "counter", ("fold", "reason"), "Events refused and kept in the dead-letter topic.",
+        "Read the topic: key, value and reason are there; mend the producer.",
+    ),
+    Description(
+        "streams_app_misrouted_events_total", "counter", ("fold",), "Events whose record key is not their group key.",
+        "Produce with the group key as record key, or a group may be split over partitions.",
+    ),
+    Description(
+        "streams_app_resyncs_total", "counter", ("fold", "cause"), "Times a partition was claimed again after a refusal.",
+        "A few after rebalances or Redis restarts are normal; a steady rate is not: read the log.",
+    ),
+    Description(
+        "streams_app_known_loss_events_total", "counter", ("fold",), "Source offsets removed by retention before they were folded.",
+        "Must stay 0: lengthen the retention of the source, find out why workers were away.",
+    ),
+    Description(
+        "streams_app_read_store_writes_total", "counter", ("store", "result"), "Changed names synced: written, stale or unchanged.",
+        "Mostly stale: two writers, or a replay.",
+    ),
+    Description(
+        "streams_app_read_store_lag_records", "gauge", ("store",), "Folded records not yet in the read store.",
+        "Rising: the store or its source is down or slow; the log says which.",
+    ),
+    Description(
+        "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
+        "Above 0.02 at the median: Redis is busy or far away.", WORK_BUCKETS,
+    ),
+    Description(
+        "streams_app_produce_seconds", "histogram", ("fold",), "Duration of producing a batch of records, acknowledgement included.",
+        "Rising: the broker is slow.", WORK_BUCKETS,
+    ),
+)  # fmt: skip
+
+
+class Metrics:
+    """The metrics of one worker, in a registry of their own (a process may hold several applications, as tests do).
+
+    Each metric is an attribute named without ``streams_app_`` and ``_total``.
+    """
+
+    events_folded: Counter
+    records_emitted: Counter
+    open_groups: Gauge
+    outbox_records: Gauge
+    lag_events: Gauge
+    oldest_overdue_seconds: Gauge
+    emit_delay_seconds: Histogram
+    folding_ratio: Gauge
+    merging_backlog: Gauge
+    dead_letters: Counter
+    misrouted_events: Counter
+    resyncs: Counter
+    known_loss_events: Counter
+    read_store_writes: Counter
+    read_store_lag_records: Gauge
+    script_seconds: Histogram
+    produce_seconds: Histogram
+
+    def __init__(self, settings: Settings) -> None:
+        """Makes every series that is known beforehand, so that a rate never begins with a gap."""
+        self.registry = CollectorRegistry()
+        for metric in METRICS:
+            options: dict[str, Any] = {"registry": self.registry}
+            if metric.kind == "histogram":
+                options["buckets"] = metric.buckets
+            make = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[metric.kind]
+            name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+            setattr(self, metric.name.removeprefix("streams_app_").removesuffix("_total"), make(name, metric.help, metric.labels, **options))
+        for fold in settings.folds:
+            for metric in METRICS:
+                if metric.labels == ("fold",):
+                    getattr(self, metric.name.removeprefix("streams_app_").removesuffix("_total")).labels(fold=fold.name)
+        self._emitted: dict[str, tuple[int, int]] = {}
+        self._misrouted: set[str] = set()
+
+    def emitted(self, fold: str, reason: str, events: int) -> None:
+        """Counts a record the broker has acknowledged, and the events folded into it."""
+        records, folded = self._emitted.get(fold, (0, 0))
+        self._emitted[fold] = records, folded = records + 1, folded + events
+        self.records_emitted.labels(fold=fold, reason=reason).inc()
+        self.folding_ratio.labels(fold=fold).set(1 - records / folded)
+
+    def is_first_misrouted(self, fold: str) -> bool:
+        """True once for each fold: its warning is logged once."""
+        is_first = fold not in self._misrouted
+        self._misrouted.add(fold)
+        return is_first
+
+    def exposition(self) -> bytes:
+        """The text Prometheus reads."""
+        return generate_latest(self.registry)

@@ -1,0 +1,44 @@
+"""Whether this worker is alive and ready, and why not; written by the event loop, read by the HTTP thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+LIVE_MS: Final = 30_000
+"""A main loop that has not beaten for so long hangs."""
+
+GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
+"""``await provider(fold or None, limit)`` gives rows; runs on the event loop of the worker."""
+
+
+class Status:
+    """Reasons not to be ready, by what they are about.
+
+    Each change is one dictionary operation, so that no lock is needed between the threads.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {"start": "the worker is starting"}
+        self._beat_ms: int | None = None
+        self.groups_provider: GroupsProvider | None = None
+
+    def set_not_ready(self, about: str, why: str) -> None:
+        """Notes a reason; a later one about the same replaces it."""
+        self._reasons[about] = why
+
+    def clear(self, about: str) -> None:
+        """Takes a reason back."""
+        self._reasons.pop(about, None)
+
+    def ready_reasons(self) -> list[str]:
+        """Why the worker is not ready; empty when it is."""
+        return list(self._reasons.copy().values())
+
+    def beat(self, monotonic_ms: int) -> None:
+        """The main loop runs."""
+        self._beat_ms = monotonic_ms
+
+    def is_live(self, monotonic_ms: int) -> bool:
+        """Whether the main loop has run within the last 30 s; true before its first beat."""
+        return self._beat_ms is None or monotonic_ms - self._beat_ms < LIVE_MS
