@@ -1,0 +1,87 @@
+"""Low marks in a commit: one for each fold, carried on for folds unknown here, never back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.kafka.consumer import Committed
+from streams_app.kafka.marks import commit_of, marks_of, raised
+
+offsets = st.integers(0, 2**40)
+marks = st.dictionaries(st.text("abc-_0", min_size=1, max_size=5), offsets, max_size=5)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param("", id="a broker that keeps none"),
+        pytest.param("written by somebody else", id="no JSON"),
+        pytest.param("null", id="null"),
+        pytest.param("[1,2]", id="an array"),
+        pytest.param("7", id="a number"),
+        pytest.param('{"likes": "7"}', id="an offset as text"),
+        pytest.param('{"likes": 7.0}', id="an offset with a fraction"),
+        pytest.param('{"likes": true}', id="a boolean is no offset"),
+        pytest.param('{"likes": null}', id="null is no offset"),
+        pytest.param('{"likes": -1}', id="a negative offset"),
+        pytest.param('{"likes": 9, "shares": {}}', id="one of several is no offset"),
+    ],
+)
+def test_commit_without_usable_metadata_is_the_mark_of_every_fold(metadata: str) -> None:
+    assert {"likes": 41, "shares": 41} == marks_of(Committed(41, metadata), ["likes", "shares"])
+
+
+def test_metadata_gives_each_fold_its_own_mark() -> None:
+    committed = Committed(5, '{"likes":5,"shares":9}')
+
+    assert {"likes": 5, "shares": 9} == marks_of(committed, ["likes", "shares"])
+
+
+def test_fold_missing_from_the_metadata_is_new_and_has_no_mark() -> None:
+    assert {"likes": 5} == marks_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
+
+
+def test_mark_of_a_fold_unknown_here_is_carried_on() -> None:
+    read = marks_of(Committed(5, '{"likes":5,"older":8}'), ["likes"])
+
+    assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": 7})).metadata)
+
+
+def test_committed_offset_is_the_lowest_mark() -> None:
+    assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": 9, "a": 3})
+
+
+@pytest.mark.parametrize(
+    ("low", "expected"),
+    [
+        pytest.param(12, 12, id="a higher watermark raises the mark"),
+        pytest.param(10, 10, id="an equal one keeps it"),
+        pytest.param(4, 10, id="a lower one, after Redis was rolled back, does not lower it"),
+    ],
+)
+def test_mark_is_raised_and_never_lowered(low: int, expected: int) -> None:
+    assert {"likes": expected, "other": 2} == raised({"likes": 10, "other": 2}, {"likes": low})
+
+
+def test_fold_without_a_mark_gets_one_with_its_first_watermark() -> None:
+    assert {"likes": 10, "new": 3} == raised({"likes": 10}, {"new": 3})
+
+
+@given(marks.filter(bool))
+def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, int]) -> None:
+    committed = commit_of(given_marks)
+
+    assert given_marks == marks_of(committed, given_marks)
+    assert min(given_marks.values()) == committed.offset
+
+
+@given(marks, marks)
+def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, int], lows: dict[str, int]) -> None:
+    after = raised(before, lows)
+
+    assert before.keys() | lows.keys() == after.keys()
+    assert {} == {fold: mark for fold, mark in after.items() if mark < max(before.get(fold, 0), lows.get(fold, 0))}

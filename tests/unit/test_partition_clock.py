@@ -1,0 +1,72 @@
+"""The time a shard lives by: record time while behind, the wall clock once caught up, never backwards."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
+
+NOW = 1_700_000_000_000
+times = st.integers(0, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("fence", "view", "expected"),
+    [
+        pytest.param(9, ReaderView(10, NOW), True, id="the fence is the last readable offset"),
+        pytest.param(8, ReaderView(10, NOW), False, id="one event is left"),
+        pytest.param(12, ReaderView(10, NOW), True, id="the fence is beyond what the last reply said"),
+        pytest.param(-1, ReaderView(0, NOW), True, id="an empty partition"),
+        pytest.param(-1, ReaderView(1, NOW), False, id="nothing folded, one event there"),
+        pytest.param(9, ReaderView(10, NOW - FRESH_MS), True, id="a reply of exactly five seconds ago is fresh"),
+        pytest.param(9, ReaderView(10, NOW - FRESH_MS - 1), False, id="an older reply says nothing about now"),
+        pytest.param(9, ReaderView(None, NOW), False, id="the stable offset is unknown"),
+        pytest.param(9, ReaderView(10, None), False, id="the time of the reply is unknown"),
+        pytest.param(-1, ReaderView(None, None), False, id="before the first reply"),
+    ],
+)
+def test_caught_up_needs_the_end_and_a_recent_fetch_that_says_so(fence: int, view: ReaderView, expected: bool) -> None:
+    assert expected == is_caught_up(fence, view, NOW)
+
+
+@pytest.mark.parametrize(
+    ("clock_ms", "now_ms", "caught_up", "expected"),
+    [
+        (100, 200, True, 200),
+        (100, 200, False, 100),
+        (200, 100, True, 200),
+        (200, 100, False, 200),
+    ],
+)
+def test_clock_follows_the_wall_only_once_caught_up(clock_ms: int, now_ms: int, caught_up: bool, expected: int) -> None:
+    assert expected == advanced(clock_ms, now_ms, caught_up=caught_up)
+
+
+@given(times, st.lists(st.tuples(times, st.booleans()), max_size=20))
+def test_clock_never_goes_back_whatever_the_wall_clock_does(clock_ms: int, looks: list[tuple[int, bool]]) -> None:
+    seen = [clock_ms]
+    for now_ms, caught_up in looks:
+        seen.append(advanced(seen[-1], now_ms, caught_up=caught_up))
+
+    assert sorted(seen) == seen
+
+
+@pytest.mark.parametrize(
+    ("backlog", "behind_ms", "expected"),
+    [
+        ("merge", 0, True),
+        ("merge", 899_999, True),
+        ("merge", 900_000, False),
+        ("merge", 900_001, False),
+        ("merge", -5_000, True),
+        ("sessions", 0, True),
+        ("sessions", 900_000, True),
+        ("sessions", 86_400_000, True),
+    ],
+)
+def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(
+    backlog: str, behind_ms: int, expected: bool
+) -> None:
+    assert expected == quiet_groups_close(backlog, NOW - behind_ms, NOW, 900_000)
