@@ -66,7 +66,5 @@ def test_clock_never_goes_back_whatever_the_wall_clock_does(clock_ms: int, looks
         ("sessions", 86_400_000, True),
     ],
 )
-def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(
-    backlog: str, behind_ms: int, expected: bool
-) -> None:
+def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(backlog: str, behind_ms: int, expected: bool) -> None:
     assert expected == quiet_groups_close(backlog, NOW - behind_ms, NOW, 900_000)

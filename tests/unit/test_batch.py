@@ -1,0 +1,236 @@
+"""Events of a range grouped into runs and chunks, against folding them one at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgpack
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app.folding import batch
+from streams_app.folding.batch import MAX_GROUPS, Chunk, FoldEvent, Run, Scoring, chunks_of
+
+NOW = 10_000
+GROUPS = [b"sa", b"sb", b"sc", b"j1", b"s1"]
+values = st.dictionaries(st.sampled_from("vwxyz"), st.integers(0, 9), max_size=3)
+shapes = st.tuples(st.integers(1, 3), st.integers(-1, 200), st.sampled_from(GROUPS), values)
+
+
+def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[FoldEvent]:
+    """Offsets ascend, with holes where the log skips some."""
+    events, offset = [], -1
+    for step, stamp, group, names in drawn:
+        offset += step
+        events.append(FoldEvent(offset, stamp, group, names))
+    return events
+
+
+events_of_a_range = st.lists(shapes, max_size=60).map(placed)
+
+
+def scoring(clock_ms: int = 0, now_ms: int = NOW, live_ms: int | None = None, gap_ms: int | None = None) -> Scoring:
+    return Scoring(clock_ms, now_ms, live_ms, gap_ms)
+
+
+def scored(events: Sequence[FoldEvent], how: Scoring) -> list[int]:
+    """One event at a time: the newest record time, never beyond the wall clock, never back."""
+    clock, scores = max(how.clock_ms, how.live_ms or 0), []
+    for event in events:
+        clock = max(clock, min(event.timestamp_ms, how.now_ms))
+        scores.append(clock)
+    return scores
+
+
+def naive(events: Sequence[FoldEvent], scores: Sequence[int], gap_ms: int | None) -> dict[bytes, list[Run]]:
+    """The dict model: one event at a time."""
+    folded: dict[bytes, list[Run]] = defaultdict(list)
+    for event, score in zip(events, scores, strict=True):
+        stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
+        runs = folded[event.group]
+        if not runs or (gap_ms is not None and score - runs[-1].last_score > gap_ms):
+            runs.append(Run(event.offset, event.offset, 0, stamp, stamp, score, score, {}))
+        run = runs[-1]
+        run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
+        run.low_ms, run.high_ms, run.names = min(run.low_ms, stamp), max(run.high_ms, stamp), run.names | event.names
+    return folded
+
+
+def joined(chunks: Sequence[Chunk], gap_ms: int | None) -> dict[bytes, list[Run]]:
+    """What Redis holds after the chunks: a run joins the one before it unless there is a gap between them."""
+    folded: dict[bytes, list[Run]] = defaultdict(list)
+    for chunk in chunks:
+        for group, runs in chunk.groups.items():
+            for run in runs:
+                held = folded[group]
+                if held and (gap_ms is None or run.first_score - held[-1].last_score <= gap_ms):
+                    last = held[-1]
+                    held[-1] = Run(
+                        last.first_offset, run.last_offset, last.events + run.events, min(last.low_ms, run.low_ms),
+                        max(last.high_ms, run.high_ms), last.first_score, run.last_score, last.names | run.names,
+                    )  # fmt: skip
+                else:
+                    held.append(run)
+    return folded
+
+
+scorings = st.builds(
+    Scoring,
+    clock_ms=st.integers(0, 120),
+    now_ms=st.sampled_from([50, 150, NOW]),
+    live_ms=st.none() | st.integers(0, 150),
+    gap_ms=st.none() | st.integers(1, 30),
+)
+
+
+@given(events_of_a_range, scorings, st.integers(1, 4), st.integers(1, 6))
+@settings(max_examples=200)
+def test_chunks_add_up_to_folding_one_event_at_a_time(
+    events: list[FoldEvent], how: Scoring, max_groups: int, max_names: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "MAX_GROUPS", max_groups)
+        patch.setattr(batch, "MAX_NAMES", max_names)
+        chunks = list(chunks_of(events, 1_000, how))
+    scores = scored(events, how)
+
+    assert naive(events, scores, how.gap_ms) == joined(chunks, how.gap_ms)
+    assert scores == [score for chunk in chunks for score in chunk.scores]
+    assert events == [event for chunk in chunks for event in chunk.events]
+
+
+@given(events_of_a_range, scorings, st.integers(1, 4))
+def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_end(
+    events: list[FoldEvent], how: Scoring, max_groups: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "MAX_GROUPS", max_groups)
+        chunks = list(chunks_of(events, 1_000, how))
+    ends = [chunk.to for chunk in chunks]
+
+    assert sorted(set(ends)) == ends
+    assert 1_000 == ends[-1]
+    assert [chunk.events[-1].offset for chunk in chunks[:-1]] == ends[:-1]
+    assert [chunk.scores[-1] for chunk in chunks[:-1]] == [chunk.clock_ms for chunk in chunks[:-1]]
+    assert all(len(chunk.groups) <= max_groups for chunk in chunks)
+
+
+@given(events_of_a_range)
+def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
+    before = [event._replace(names=dict(event.names)) for event in events]
+    list(chunks_of(events, 1_000, scoring()))
+
+    assert before == events
+
+
+def test_groups_beyond_the_limit_begin_another_chunk() -> None:
+    events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(MAX_GROUPS + 1)]
+    chunks = list(chunks_of(events, MAX_GROUPS + 5, scoring()))
+
+    assert [MAX_GROUPS, 1] == [len(chunk.groups) for chunk in chunks]
+    assert [MAX_GROUPS - 1, MAX_GROUPS + 5] == [chunk.to for chunk in chunks]
+
+
+def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MAX_NAMES", 4)
+    events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
+
+    assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
+
+
+def test_empty_range_moves_the_fence_too() -> None:
+    assert [Chunk(41, 70, {}, [], [])] == list(chunks_of([], 41, scoring(clock_ms=70)))
+
+
+@pytest.mark.parametrize(
+    ("stamps", "how", "expected"),
+    [
+        pytest.param([10, 30, 20], scoring(), [10, 30, 30], id="the newest record time, never back"),
+        pytest.param([10, 30], scoring(clock_ms=25), [25, 30], id="not below the partition clock"),
+        pytest.param([10, 99], scoring(now_ms=40), [10, 40], id="a future-dated event scores as of now"),
+        pytest.param([99], scoring(clock_ms=50, now_ms=40), [50], id="a wall clock that went back moves nothing"),
+        pytest.param([10, 30], scoring(live_ms=60), [60, 60], id="at the end of the partition the wall clock counts"),
+        pytest.param([-1, 30, -1], scoring(clock_ms=5), [5, 30, 30], id="an event without a timestamp moves nothing"),
+    ],
+)
+def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int], how: Scoring, expected: list[int]) -> None:
+    (chunk,) = chunks_of([FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate(stamps)], 9, how)
+
+    assert expected == chunk.scores
+    assert expected[-1] == chunk.clock_ms
+
+
+@pytest.mark.parametrize(("gap_ms", "expected"), [(10, [2, 1]), (9, [1, 1, 1]), (11, [3]), (None, [3])])
+def test_event_exactly_at_the_quiet_period_still_belongs_to_the_run(gap_ms: int | None, expected: list[int]) -> None:
+    events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 110, 121])]
+    (chunk,) = chunks_of(events, 2, scoring(gap_ms=gap_ms))
+
+    assert expected == [run.events for run in chunk.groups[b"sa"]]
+
+
+def test_record_times_are_kept_as_they_are_beside_the_scores() -> None:
+    events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 40, 170])]
+    (chunk,) = chunks_of(events, 2, scoring(now_ms=120))
+
+    assert [Run(0, 2, 3, 40, 170, 100, 120, {})] == chunk.groups[b"sa"]
+
+
+def sessions_of(events: Sequence[FoldEvent], gap_ms: int) -> set[tuple[Any, ...]]:
+    """Sessions of the whole log, group by group: record time as a running maximum, cut where the gap is longer."""
+    clock, sessions = 0, defaultdict[bytes, list[list[tuple[int, int]]]](list)
+    for event in events:
+        clock = max(clock, event.timestamp_ms)
+        held = sessions[event.group]
+        if held and clock - held[-1][-1][1] <= gap_ms:
+            held[-1].append((event.offset, clock))
+        else:
+            held.append([(event.offset, clock)])
+    return {(group, *(offset for offset, _ in session)) for group, held in sessions.items() for session in held}
+
+
+@given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 4), st.integers(1, 60))
+@settings(max_examples=200)
+def test_sessions_are_the_same_for_any_cut_into_batches(
+    events: list[FoldEvent], cuts: list[int], max_groups: int, gap_ms: int
+) -> None:
+    edges = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
+    chunks: list[Chunk] = []
+    clock_ms = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "MAX_GROUPS", max_groups)
+        for begin, end in pairwise(edges):
+            part = events[begin:end]
+            chunks += chunks_of(part, part[-1].offset, scoring(clock_ms, gap_ms=gap_ms))
+            clock_ms = chunks[-1].clock_ms
+    found = {
+        (group, *(event.offset for event in events if event.group == group and run.first_offset <= event.offset <= run.last_offset))
+        for group, runs in joined(chunks, gap_ms).items()
+        for run in runs
+    }
+
+    assert sessions_of(events, gap_ms) == found
+
+
+@given(events_of_a_range, scorings, st.booleans(), st.frozensets(st.integers(0, 4)))
+def test_packed_chunk_holds_the_runs_or_single_events_of_each_group(
+    events: list[FoldEvent], how: Scoring, keep: bool, detail: frozenset[int]
+) -> None:
+    (chunk,) = chunks_of(events, 1_000, how)
+    packed = msgpack.unpackb(chunk.packed(keep_values=keep, detail=detail), raw=True)
+    singles = naive(events, scored(events, how), -1)
+    expected = [
+        [group, [as_packed(run, keep) for run in (singles[group] if position in detail else runs)]]
+        for position, (group, runs) in enumerate(chunk.groups.items())
+    ]
+
+    assert expected == packed
+
+
+def as_packed(run: Run, keep: bool) -> list[Any]:
+    flat = [part for name, value in run.names.items() for part in (b"n" + name.encode(), orjson.dumps(value) if keep else b"")]
+    return [run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, flat]

@@ -1,0 +1,249 @@
+"""What a fold takes from raw records, and why it refuses one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app.codec import canonical_bytes, member_of
+from streams_app.folding.batch import FoldEvent
+from streams_app.folding.definition import Fold
+from streams_app.folding.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.settings import Limits
+
+LIMITS = Limits(value_bytes=200, key_bytes=10, names_per_event=3, name_bytes=8)
+
+
+@dataclass
+class Raw:
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+def fold(**values: Any) -> Fold:
+    return Fold(**({"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"} | values))
+
+
+def read(records: Sequence[RawRecord], declared: Fold | None = None, limits: Limits = LIMITS) -> Reading:
+    return EventReader(declared or fold(), limits).read(records, decode_all(records, limits))
+
+
+def read_value(value: bytes | None, key: bytes | None = b"a", **declared: Any) -> Reading:
+    return read([Raw(7, 1_000, key, value)], fold(**declared))
+
+
+def reasons(reading: Reading) -> list[str]:
+    return [refused.reason for refused in reading.refused]
+
+
+def padded(size: int) -> bytes:
+    empty = b'{"id":"a","m":"x","pad":""}'
+    return empty[:-2] + b"." * (size - len(empty)) + b'"}'
+
+
+REFUSED = [
+    pytest.param(None, "tombstone", id="no value"),
+    pytest.param(b"", "tombstone", id="an empty value"),
+    pytest.param(b"{", "not-json", id="a broken object"),
+    pytest.param(b'{"id":"\xff","m":"x"}', "not-json", id="invalid UTF-8"),
+    pytest.param(b"[1]", "not-an-object", id="an array"),
+    pytest.param(b'"a"', "not-an-object", id="a string"),
+    pytest.param(b"null", "not-an-object", id="JSON null"),
+    pytest.param(b'{"m":"x"}', "no-group", id="group field missing"),
+    pytest.param(b'{"id":null,"m":"x"}', "no-group", id="group field null"),
+    pytest.param(b'{"id":["a"],"m":"x"}', "no-group", id="group field an array"),
+    pytest.param(b'{"id":{"a":1},"m":"x"}', "no-group", id="group field an object"),
+    pytest.param(b'{"id":9007199254740993,"m":"x"}', "no-group", id="group field beyond 2^53"),
+    pytest.param(b'{"id":"a"}', "no-changed", id="changed field missing"),
+    pytest.param(b'{"id":"a","m":null}', "no-changed", id="changed field null"),
+    pytest.param(b'{"id":"a","m":1}', "no-changed", id="changed field a number"),
+    pytest.param(b'{"id":"a","m":true}', "no-changed", id="changed field a boolean"),
+    pytest.param(b'{"id":"a","m":["x",1]}', "no-changed", id="a number among the items"),
+    pytest.param(b'{"id":"a","m":[["x"]]}', "no-changed", id="an array among the items"),
+    pytest.param(b'{"id":"a","m":[null]}', "no-changed", id="null among the items"),
+    pytest.param(padded(201), "too-large", id="value one byte beyond its limit"),
+    pytest.param(b"[" * 201, "too-large", id="too large is found before it is decoded"),
+    pytest.param(b'{"id":"12345678901","m":"x"}', "too-large", id="group key one byte beyond its limit"),
+    pytest.param('{"id":"ääääää","m":"x"}'.encode(), "too-large", id="the limit of the group key counts bytes"),
+    pytest.param(b'{"id":12345678901,"m":"x"}', "too-large", id="group key a number of too many digits"),
+    pytest.param(b'{"id":"a","m":"123456789"}', "too-large", id="name one byte beyond its limit"),
+    pytest.param('{"id":"a","m":["ok","äääää"]}'.encode(), "too-large", id="the limit of a name counts bytes"),
+    pytest.param(b'{"id":"a","m":["1","2","3","4"]}', "too-many-names", id="one item too many"),
+    pytest.param(b'{"id":"a","m":{"1":1,"2":1,"3":1,"4":1}}', "too-many-names", id="one key too many"),
+]
+
+
+@pytest.mark.parametrize(("value", "reason"), REFUSED)
+def test_bad_event_is_refused_with_its_reason_and_keeps_its_record(value: bytes | None, reason: str) -> None:
+    record = Raw(7, 1_000, b"a", value)
+    reading = read([record])
+
+    assert [] == reading.events
+    assert [(record, reason)] == [(refused.record, refused.reason) for refused in reading.refused]
+    assert reading.refused[0].record is record
+    assert "" != reading.refused[0].detail
+
+
+@pytest.mark.parametrize(
+    ("value", "group", "names"),
+    [
+        pytest.param(padded(200), b"a", ["x"], id="value of exactly its limit"),
+        pytest.param(b'{"id":"1234567890","m":"x"}', b"1234567890", ["x"], id="group key of exactly its limit"),
+        pytest.param('{"id":"äääää","m":"x"}'.encode(), "äääää".encode(), ["x"], id="group key of ten bytes in five letters"),
+        pytest.param(b'{"id":1234567890,"m":"x"}', b"1234567890", ["x"], id="number of exactly the key's limit"),
+        pytest.param(b'{"id":"a","m":"12345678"}', b"a", ["12345678"], id="name of exactly its limit"),
+        pytest.param('{"id":"a","m":"ääää"}'.encode(), b"a", ["ääää"], id="name of eight bytes in four letters"),
+        pytest.param(b'{"id":"a","m":["1","2","3"]}', b"a", ["1", "2", "3"], id="as many names as allowed"),
+        pytest.param(b'{"id":"a","m":["1","1","2","2","3"]}', b"a", ["1", "2", "3"], id="a name twice counts once"),
+        pytest.param(b'{"id":"a","m":[]}', b"a", [], id="an empty array"),
+        pytest.param(b'{"id":"a","m":{}}', b"a", [], id="an empty object"),
+    ],
+)
+def test_event_at_a_limit_is_folded(value: bytes, group: bytes, names: list[str]) -> None:
+    reading = read_value(value)
+
+    assert [] == reading.refused
+    assert [(group, names)] == [(canonical_bytes(event.group), list(event.names)) for event in reading.events]
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        pytest.param({"likes": 7, "shares": None}, {"likes": 7, "shares": None}, id="the keys of an object, with its values"),
+        pytest.param(["likes", "shares"], {"likes": None, "shares": None}, id="the items of an array"),
+        pytest.param("likes", {"likes": None}, id="a string itself"),
+        pytest.param({"a": {"b": [1]}}, {"a": {"b": [1]}}, id="values of any shape"),
+        pytest.param(["{}", "a\nb", "\x00"], {"{}": None, "a\nb": None, "\x00": None}, id="names of any characters"),
+    ],
+)
+def test_names_are_taken_from_the_changed_field(changed: Any, names: dict[str, Any]) -> None:
+    reading = read_value(json.dumps({"id": "a", "m": changed}).encode())
+
+    assert [FoldEvent(7, 1_000, b"sa", names)] == reading.events
+
+
+@pytest.mark.parametrize(
+    ("group_key", "event", "expected"),
+    [
+        pytest.param("id", {"id": 1}, (1,), id="a number"),
+        pytest.param("id", {"id": "1"}, ("1",), id="the same as text"),
+        pytest.param("id", {"id": True}, (True,), id="a boolean"),
+        pytest.param("a.b", {"a": {"b": "x"}}, ("x",), id="a dotted path"),
+        pytest.param("a.b.c", {"a": {"b": {"c": 1}}}, (1,), id="a longer path"),
+        pytest.param(("t", "id"), {"t": "x", "id": 1}, ("x", 1), id="several fields"),
+        pytest.param(("id", "t"), {"t": "x", "id": 1}, (1, "x"), id="in the declared order"),
+        pytest.param(("t", "a.b"), {"t": "x", "a": {"b": 1}}, ("x", 1), id="a path among several"),
+        pytest.param(("id",), {"id": "x"}, ("x",), id="a list of one field is that field"),
+    ],
+)
+def test_group_is_read_from_the_declared_fields(group_key: Any, event: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
+
+    assert [member_of(expected)] == [event.group for event in reading.events]
+
+
+@pytest.mark.parametrize(
+    ("group_key", "event"),
+    [
+        ("a.b", {"a": {}}),
+        ("a.b", {"a": "text"}),
+        ("a.b", {"a": ["b"]}),
+        ("a.b", {"a": None}),
+        ("a.b", {"a.b": "a field of that very name is not the path"}),
+        (("t", "id"), {"t": "x"}),
+        (("t", "id"), {"t": "x", "id": None}),
+        (("t", "id"), {"t": "x", "id": {}}),
+    ],
+)
+def test_path_that_leads_nowhere_is_no_group(group_key: Any, event: dict[str, Any]) -> None:
+    reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
+
+    assert ["no-group"] == reasons(reading)
+
+
+def test_record_key_can_be_the_group() -> None:
+    reading = read_value(b'{"m":"x"}', key="Zoë".encode(), group_key="@key")
+
+    assert ["s" + "Zoë"] == [event.group.decode() for event in reading.events]
+    assert 0 == reading.misrouted
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [(None, "no-group"), (b"", "no-group"), (b"\xff\xfe", "no-group"), (b"12345678901", "too-large")],
+)
+def test_record_key_that_cannot_be_the_group_is_refused(key: bytes | None, reason: str) -> None:
+    assert [reason] == reasons(read_value(b'{"m":"x"}', key=key, group_key="@key"))
+
+
+@pytest.mark.parametrize("value", [None, b""])
+def test_tombstone_is_passed_over_where_the_fold_says_so(value: bytes | None) -> None:
+    reading = read_value(value, tombstones="ignore")
+
+    assert Reading() == reading
+
+
+def test_only_empty_values_are_ignored_as_tombstones() -> None:
+    assert ["not-an-object"] == reasons(read_value(b"null", tombstones="ignore"))
+
+
+def test_events_whose_record_key_is_not_their_group_are_folded_and_counted() -> None:
+    value = b'{"id":"a","m":"x"}'
+    reading = read([Raw(offset, 0, key, value) for offset, key in enumerate([b"a", b"b", b"a", None, b""])])
+
+    assert 5 == len(reading.events)
+    assert (3, True) == (reading.misrouted, reading.misrouted_example in {1, 3, 4})
+
+
+def test_number_is_routed_by_its_canonical_bytes() -> None:
+    assert 0 == read_value(b'{"id":1.0,"m":"x"}', key=b"1").misrouted
+    assert 1 == read_value(b'{"id":1.0,"m":"x"}', key=b"1.0").misrouted
+
+
+def test_refused_event_is_not_counted_as_misrouted() -> None:
+    assert 0 == read_value(b'{"id":"a"}', key=b"other").misrouted
+
+
+def test_record_without_a_timestamp_says_so_by_a_negative_one() -> None:
+    assert [-1] == [event.timestamp_ms for event in read([Raw(0, None, b"a", b'{"id":"a","m":"x"}')]).events]
+
+
+def test_name_known_from_an_earlier_event_is_checked_no_less() -> None:
+    reader = EventReader(fold(), LIMITS)
+    records = [Raw(offset, 0, b"a", value) for offset, value in enumerate([
+        b'{"id":"a","m":["ok"]}', b'{"id":"a","m":["ok","123456789"]}', b'{"id":"a","m":["123456789"]}',
+    ])]  # fmt: skip
+    readings = [reader.read([record], decode_all([record], LIMITS)) for record in records]
+
+    assert [[], ["too-large"], ["too-large"]] == [reasons(reading) for reading in readings]
+
+
+def test_one_decoding_serves_several_folds() -> None:
+    records = [Raw(0, 0, b"a", b'{"id":"a","m":"x","n":["y"]}'), Raw(1, 0, b"a", b"{"), Raw(2, 0, b"a", b'{"id":"a","n":"z"}')]
+    decoded = decode_all(records, LIMITS)
+    first, second = (EventReader(fold(changed=field), LIMITS).read(records, decoded) for field in ("m", "n"))
+
+    assert ([0], ["not-json", "no-changed"]) == ([event.offset for event in first.events], reasons(first))
+    assert ([0, 2], ["not-json"]) == ([event.offset for event in second.events], reasons(second))
+
+
+@given(st.lists(st.none() | st.binary(max_size=30) | st.builds(lambda value: json.dumps(value).encode(), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "m", "a"]), inner, max_size=3),
+))), st.sampled_from(["id", ("id", "a"), "a.id", "@key"]))  # fmt: skip
+@settings(max_examples=200)
+def test_every_record_is_folded_or_refused_and_none_stops_the_rest(values: list[bytes | None], group_key: Any) -> None:
+    records = [Raw(offset, offset, b"a", value) for offset, value in enumerate(values)]
+    reading = read(records, fold(group_key=group_key))
+    seen = [event.offset for event in reading.events], [refused.record.offset for refused in reading.refused]
+
+    assert list(range(len(values))) == sorted(seen[0] + seen[1])
+    assert (sorted(seen[0]), sorted(seen[1])) == seen
