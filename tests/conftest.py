@@ -1,0 +1,191 @@
+"""Servers and names for every test.
+
+``STREAMS_APP_TEST_KAFKA``: ``embedded`` (default), ``apache``, or ``host:port`` of one that runs.
+``STREAMS_APP_TEST_REDIS``: ``embedded`` (default: Valkey), ``redis`` (Redis 7), or a ``redis://`` URL.
+A server that cannot be had skips its tests with the reason; with ``CI=true`` it fails them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+import pytest
+import redis
+import redis.asyncio
+
+from streams_app.embedded import Broker, Valkey
+from streams_app.errors import ConfigurationError
+from tests.helpers import wait_until_sync
+from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.cache import ServerUnavailableError
+from tests.servers.redis7 import Redis7
+
+KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
+REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
+
+_RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
+_PROC = Path("/proc")
+_END_LIMIT_SECONDS = 5.0
+
+
+class KafkaServer(Protocol):
+    """What the fixture `kafka` offers."""
+
+    bootstrap_servers: str
+    description: str
+    is_apache: bool
+
+
+class RedisServer(Protocol):
+    """What the fixture `redis_server` offers."""
+
+    url: str
+    description: str
+
+
+@dataclass(slots=True)
+class GivenKafka:
+    """A Kafka that runs elsewhere; nobody knows which, so it must be able to do everything."""
+
+    bootstrap_servers: str
+    is_apache: bool = True
+
+    @property
+    def description(self) -> str:
+        return f"Kafka at {self.bootstrap_servers}"
+
+
+@dataclass(slots=True)
+class GivenRedis:
+    """A Redis that runs elsewhere."""
+
+    url: str
+
+    @property
+    def description(self) -> str:
+        return f"Redis at {self.url}"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names nobody else uses: a test shares its servers with all the others."""
+
+    app_id: str
+
+    def topic(self, suffix: str) -> str:
+        """A topic of this test."""
+        return f"{self.app_id}.{suffix}"
+
+
+def pytest_report_header() -> str:
+    return f"streams_app: kafka={KAFKA_CHOICE} redis={REDIS_CHOICE}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("apache") and KAFKA_CHOICE == "embedded":
+        pytest.skip("needs Apache Kafka: set STREAMS_APP_TEST_KAFKA=apache")
+    if item.get_closest_marker("redis7") and REDIS_CHOICE == "embedded":
+        pytest.skip("needs Redis 7: set STREAMS_APP_TEST_REDIS=redis")
+
+
+def _unavailable(error: Exception) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"a server cannot be had: {error}", pytrace=False)
+    pytest.skip(f"a server cannot be had: {error}")
+
+
+@contextmanager
+def _started(server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7]) -> Iterator[object]:
+    try:
+        running = server.start()
+    except (ServerUnavailableError, ConfigurationError) as error:
+        _unavailable(error)
+    with running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[object]:
+    """A broker for the whole session, see `KafkaServer`."""
+    if ":" in KAFKA_CHOICE:
+        yield GivenKafka(KAFKA_CHOICE)
+        return
+    with _started({"embedded": Broker, "apache": ApacheKafka}[KAFKA_CHOICE]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[object]:
+    """A Valkey or Redis for the whole session, see `RedisServer`."""
+    if "://" in REDIS_CHOICE:
+        yield GivenRedis(REDIS_CHOICE)
+        return
+    with _started({"embedded": Valkey, "redis": Redis7}[REDIS_CHOICE]) as running:
+        yield running
+
+
+@pytest.fixture
+def names(request: pytest.FixtureRequest) -> Iterator[Names]:
+    """Names of this test alone; the keys under them are deleted at its end."""
+    mine = Names(f"test-{secrets.token_hex(6)}")
+    server: RedisServer | None = None
+    if "redis_server" in request.fixturenames:
+        server = request.getfixturevalue("redis_server")
+    yield mine
+    if server is not None:
+        with redis.Redis.from_url(server.url) as client:
+            for key in client.scan_iter(f"*{mine.app_id}*", count=1_000):
+                client.delete(key)
+
+
+@pytest.fixture
+async def redis_client(redis_server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
+    """A client of `redis_server`; answers in bytes."""
+    async with redis.asyncio.Redis.from_url(redis_server.url, decode_responses=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """No process that a test started, or that one of those started, outlives the session.
+
+    They are known by their parent or, adopted by another one, by a variable they inherited. What is left is killed, then
+    reported. First of all session fixtures, so that its end comes after the servers'.
+    """
+    token = secrets.token_hex(8)
+    os.environ[_RUN_VARIABLE] = token
+    before = set(_descendants(token))
+    yield
+    if not _PROC.is_dir():
+        return
+    try:
+        wait_until_sync(lambda: not set(_descendants(token)) - before, _END_LIMIT_SECONDS, "all processes have ended")
+    except AssertionError:
+        left = {pid: command for pid, command in _descendants(token).items() if pid not in before}
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"processes left by the tests: {left}", pytrace=False)
+
+
+def _descendants(token: str) -> dict[int, str]:
+    """Pid → command line; without those that have ended and only wait to be asked for their exit code."""
+    marker = f"{_RUN_VARIABLE}={token}".encode()
+    found = {}
+    for entry in _PROC.glob("[0-9]*"):
+        pid = int(entry.name)
+        try:
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            is_ours = int(parent) == os.getpid() or marker in (entry / "environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and state != "Z" and is_ours:
+                found[pid] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has ended meanwhile, or belongs to somebody else
+    return found

@@ -1,0 +1,345 @@
+"""What tests need from outside: waiting, topics, and workers as processes. Nothing here knows how the package works."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.structs import ConsumerRecord, RecordMetadata
+
+from streams_app.embedded.child import Child
+from tests.servers.cache import ROOT
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.03
+_TOPIC_LIMIT_SECONDS = 20
+_FETCH_MS = 100
+_LISTENS = re.compile(r"http listens url=(http://[\w.:\[\]-]+)")
+_SEND_OPTIONS = frozenset({"partition", "timestamp_ms", "headers"})
+
+
+@overload
+async def wait_until(predicate: Callable[[], Awaitable[T]], timeout_seconds: float, description: str) -> T: ...
+@overload
+async def wait_until(predicate: Callable[[], T], timeout_seconds: float, description: str) -> T: ...
+async def wait_until(predicate: Callable[[], Any], timeout_seconds: float, description: str) -> Any:
+    """Returns the first value of ``predicate`` that is true.
+
+    Raises:
+        AssertionError: None came in time; with the description and the last value.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    value: Any = None
+    while True:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                result = predicate()
+                value = await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            if time.monotonic() < deadline:
+                raise  # its own, not ours
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_seconds} s: {description}; last value: {value!r}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def wait_until_sync(predicate: Callable[[], T], timeout_seconds: float, description: str) -> T:
+    """As `wait_until`, for tests and fixtures without an event loop."""
+    deadline = time.monotonic() + timeout_seconds
+    while not (value := predicate()):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_seconds} s: {description}; last value: {value!r}")
+        time.sleep(_POLL_SECONDS)
+    return value
+
+
+async def create_topics(
+    bootstrap: str, names: Iterable[str], partitions: int = 4, configs: Mapping[str, str] | None = None
+) -> None:
+    """Creates topics and returns when every partition has a leader.
+
+    Args:
+        bootstrap: host:port.
+        names: Each must be new.
+        partitions: Of each topic.
+        configs: Topic configuration, by its Kafka name.
+    """
+    wanted = list(names)
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        new = [NewTopic(name, partitions, 1, topic_configs=dict(configs or {})) for name in wanted]
+        answer = await admin.create_topics(new)
+        faults = [error for error in answer.topic_errors if error[1] != 0]
+        assert not faults, f"topics not created: {faults}"
+
+        async def leaders() -> bool:
+            topics = await admin.describe_topics(wanted)
+            return all(
+                len(topic["partitions"]) == partitions and all(each["leader"] >= 0 for each in topic["partitions"])
+                for topic in topics
+            )
+
+        await wait_until(leaders, _TOPIC_LIMIT_SECONDS, f"all partitions of {wanted} have a leader")
+    finally:
+        await admin.close()
+
+
+async def produce(
+    bootstrap: str, topic: str, items: Iterable[tuple[bytes | None, bytes | None]], **options: Any
+) -> list[RecordMetadata]:
+    """Sends records and waits until all are acknowledged.
+
+    Args:
+        bootstrap: host:port.
+        topic: Where to.
+        items: Key and value of each.
+        options: ``partition``, ``timestamp_ms`` and ``headers`` are those of every record, others the producer's.
+
+    Returns:
+        Where each record went, in the order of ``items``.
+    """
+    each = {name: value for name, value in options.items() if name in _SEND_OPTIONS}
+    others = {name: value for name, value in options.items() if name not in _SEND_OPTIONS}
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **{"acks": "all", **others})
+    await producer.start()
+    try:
+        sent = [await producer.send(topic, key=key, value=value, **each) for key, value in items]
+        return list(await asyncio.gather(*sent))
+    finally:
+        await producer.stop()
+
+
+async def read_topic(
+    bootstrap: str, topic: str, *, until: Callable[[list[ConsumerRecord]], bool], timeout_seconds: float
+) -> list[ConsumerRecord]:
+    """Reads all partitions from their beginning, without a group, until the records read satisfy ``until``.
+
+    Returns:
+        Every record read; ordered within a partition only. More may follow in the topic.
+
+    Raises:
+        AssertionError: They did not in time.
+    """
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    records: list[ConsumerRecord] = []
+    deadline = time.monotonic() + timeout_seconds
+    try:
+
+        async def partitions() -> set[int]:
+            await consumer.topics()
+            return consumer.partitions_for_topic(topic) or set()
+
+        found = await wait_until(partitions, timeout_seconds, f"topic {topic} exists")
+        assigned = [TopicPartition(topic, partition) for partition in sorted(found)]
+        consumer.assign(assigned)
+        await consumer.seek_to_beginning(*assigned)
+        while not until(records):
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"not within {timeout_seconds} s: enough of {topic}; {len(records)} records: {records[-3:]}")
+            for batch in (await consumer.getmany(timeout_ms=_FETCH_MS)).values():
+                records += batch
+    finally:
+        await consumer.stop()
+    return records
+
+
+class WorkerProcess:
+    """``python -m streams_app worker`` as a process of its own; killed at the end of the ``with`` block.
+
+    Args:
+        config: Its ``streams.toml``.
+        directory: Gets a directory per worker, with its log: ``tmp_path``.
+        environment: Added to the variables of this process.
+        arguments: Further ones of the command.
+    """
+
+    def __init__(
+        self, config: Path, directory: Path, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+    ) -> None:
+        home = Path(tempfile.mkdtemp(prefix="worker-", dir=directory))
+        command = [sys.executable, "-m", "streams_app", "worker", "--config", str(config.resolve()), *arguments]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        # A Child: it dies with the tests, even when they are killed.
+        self._child = Child("worker", command, home, {"PYTHONPATH": path, **(environment or {})})
+        self._process = self._child._process
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.poll()
+
+    @property
+    def url(self) -> str | None:
+        """Where its HTTP server listens, once it does."""
+        found = _LISTENS.search(self.log())
+        return found[1] if found else None
+
+    def log(self) -> str:
+        """All it has written to stdout and stderr."""
+        return self._child.log_path.read_text("utf-8", errors="replace")
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and body of its answer; status 0 when it does not answer."""
+        url = self.url
+        return await asyncio.to_thread(_get, f"{url}{path}") if url else (0, "")
+
+    async def wait_ready(self, timeout_seconds: float = 30) -> None:
+        """Returns when ``/health/ready`` says so.
+
+        Raises:
+            AssertionError: It ended, or the time passed; with its log.
+        """
+        status = 0
+
+        async def is_ready() -> bool:
+            nonlocal status
+            assert self.exit_code is None, f"the worker ended with exit code {self.exit_code}; its log:\n{self.log()}"
+            status, _ = await self.get("/health/ready")
+            return status == 200
+
+        try:
+            await wait_until(is_ready, timeout_seconds, "the worker is ready")
+        except AssertionError as error:
+            raise AssertionError(f"{error} status {status} from {self.url}; its log:\n{self.log()}") from None
+
+    async def wait_exit(self, limit_seconds: float) -> int:
+        """Its exit code, once it has ended.
+
+        Raises:
+            AssertionError: It still runs; with its log.
+        """
+        try:
+            await wait_until(lambda: self.exit_code is not None, limit_seconds, "the worker has ended")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its log:\n{self.log()}") from None
+        assert self.exit_code is not None
+        return self.exit_code
+
+    async def terminate(self, limit_seconds: float = 20) -> int:
+        """SIGTERM, then its exit code.
+
+        Raises:
+            AssertionError: It still runs after the limit; with its log.
+        """
+        self._process.terminate()
+        return await self.wait_exit(limit_seconds)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it; waits for the end."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop_signal(self) -> None:
+        """SIGSTOP: the process lives and does nothing, as in a long pause of the machine."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def continue_signal(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.kill()
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def write_config(
+    path: Path,
+    *,
+    app_id: str,
+    bootstrap: str,
+    redis_url: str,
+    source: str,
+    output: str,
+    dead: str,
+    quiet_period: str = "1s",
+    fold_name: str = "account-metrics",
+    fold: str = "",
+    extra: str = "",
+) -> Path:
+    """Writes a ``streams.toml`` with one fold of ``account_id`` and short times.
+
+    Args:
+        path: The file.
+        app_id: Consumer group and key prefix.
+        bootstrap: host:port.
+        redis_url: Where open groups live.
+        source: Topic of the events.
+        output: Topic of the folded records.
+        dead: Topic of what is refused.
+        quiet_period: Of the fold.
+        fold_name: Its name.
+        fold: Further lines of its table.
+        extra: Further tables, at the end.
+
+    Returns:
+        ``path``.
+    """
+    # A JSON string is a TOML string.
+    text = f"""\
+app_id = {json.dumps(app_id)}
+
+[kafka]
+bootstrap_servers = {json.dumps(bootstrap)}
+session_timeout = "6s"
+
+[redis]
+url = {json.dumps(redis_url)}
+
+[http]
+port = 0
+
+[worker]
+tick = "200ms"
+commit_every = "500ms"
+
+[folds.{fold_name}]
+source = {json.dumps(source)}
+output = {json.dumps(output)}
+dead_letters = {json.dumps(dead)}
+group_key = "account_id"
+changed = "metrics"
+quiet_period = {json.dumps(quiet_period)}
+{fold}
+
+{extra}
+"""
+    path.write_text(text, "utf-8")
+    return path

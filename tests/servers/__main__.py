@@ -1,0 +1,24 @@
+"""`python -m tests.servers`: fetches every server the tests can run against into `.cache/`; exit code 1 when one fails."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.servers import apache_kafka, redis7
+from tests.servers.cache import ServerUnavailableError
+
+
+def main() -> int:
+    """Fetches them all; one that cannot be had does not keep the others from being fetched."""
+    failures = 0
+    for name, fetch in ((apache_kafka.NAME, apache_kafka.fetch), (redis7.NAME, redis7.fetch)):
+        try:
+            print(f"{name}: {fetch(print)}", flush=True)
+        except ServerUnavailableError as error:
+            print(f"{name}: cannot be had: {error}", file=sys.stderr, flush=True)
+            failures = 1
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Apache Kafka itself: its jars come from Maven, one node runs as broker and controller."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import struct
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Self
+
+from streams_app.embedded.broker import _metadata
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import LOOPBACK, free_port
+from streams_app.embedded.server import EmbeddedServer, start_on_a_port
+from tests.servers.cache import CACHE, Progress, ServerUnavailableError, filling, run, silent
+
+VERSION = "4.1.1"
+NAME = f"Apache Kafka {VERSION}"
+LIBS = CACHE / f"kafka-{VERSION}" / "libs"
+
+_FETCH_LIMIT_SECONDS = 900
+_FORMAT_LIMIT_SECONDS = 60
+_START_LIMIT_MS = 60_000
+_PROPERTIES_FILE = "server.properties"
+
+# slf4j-simple: without it no error of the broker is visible. The jars are not pruned: what a class loader wants only in
+# an emergency is missing exactly then.
+_POM = f"""\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>streams-app</groupId><artifactId>kafka-for-tests</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class ApacheKafka(EmbeddedServer):
+    """A running Apache Kafka of one node, with the attributes of the embedded `Broker`."""
+
+    is_apache = True
+
+    def __init__(self, child: Child, port: int, temporary: Path | None) -> None:
+        super().__init__(child)
+        self._temporary = temporary
+        self.bootstrap_servers = f"{LOOPBACK}:{port}"
+        self.description = f"{NAME} (one node)"
+
+    @classmethod
+    def start(cls, port: int | None = None, directory: Path | None = None) -> Self:
+        """Starts it and returns when the broker is part of its own cluster.
+
+        Args:
+            port: ``None``: a free one.
+            directory: For its data and log; kept at the end, and what it holds is served again. ``None``: a temporary one.
+
+        Raises:
+            ServerUnavailableError: No Java, or the jars cannot be fetched.
+            EmbeddedServerError: It did not start; the message shows its log.
+        """
+        libs = fetch()
+        java = _program("java")
+        return start_on_a_port(port, lambda chosen: cls._start_once(java, libs, chosen, directory), taken="Address already in use")
+
+    @classmethod
+    def _start_once(cls, java: str, libs: Path, port: int, directory: Path | None) -> Self:
+        temporary = Path(tempfile.mkdtemp(prefix="streams-app-kafka-")) if directory is None else None
+        home = directory or temporary
+        assert home is not None
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            controller = free_port()
+            cluster_id = _cluster_id(home)
+            path = home / _PROPERTIES_FILE
+            values = properties(1, port, {1: controller}, home / "data")
+            path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
+            classes = ["-cp", f"{libs}/*"]
+            storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id, "-c", str(path)]
+            run([java, "-Xmx128m", "-XX:TieredStopAtLevel=1", *classes, *storage], _FORMAT_LIMIT_SECONDS)
+            options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+            child = Child("kafka", [java, *options, quiet, *classes, "kafka.Kafka", str(path)], home)
+            # The port is open before the broker has joined the cluster: only then does the answer name it.
+            itself = struct.pack(">h", len(LOOPBACK)) + LOOPBACK.encode() + struct.pack(">i", port)
+
+            def is_ready() -> bool:
+                answer = _metadata(port)
+                return cluster_id.encode() in answer and itself in answer
+
+            child.wait_until_ready(is_ready, _START_LIMIT_MS)
+        except BaseException:
+            _remove(temporary)
+            raise
+        return cls(child, port, temporary)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it."""
+        super().kill()
+        _remove(self._temporary)
+
+    def stop(self) -> None:
+        """Ends it and waits for the end; a second call does nothing."""
+        super().stop()
+        _remove(self._temporary)
+
+
+def properties(node: int, port: int, controllers: dict[int, int], data: Path) -> dict[str, str]:
+    """The configuration of one node that is both broker and controller.
+
+    Args:
+        node: Its id, a key of ``controllers``.
+        port: Where clients connect.
+        controllers: Node id → controller port, of every node of the cluster.
+        data: Its log directory.
+    """
+    replicas = min(3, len(controllers))
+    in_sync = max(1, replicas - 1)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(f"{each}@{LOOPBACK}:{at}" for each, at in controllers.items()),
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controllers[node]}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.replication.factor": str(replicas),
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "num.network.threads": "2",
+        "num.io.threads": "2",
+        "background.threads": "2",
+        "log.cleaner.dedupe.buffer.size": "10485760",
+    }
+
+
+def fetch(progress: Progress = silent) -> Path:
+    """The directory with the jars; fetched when it is not there.
+
+    Raises:
+        ServerUnavailableError: Java or Maven is missing, or Maven failed.
+    """
+    _program("java")
+    if LIBS.is_dir():
+        return LIBS
+    maven = _program("mvn")
+    progress(f"{NAME}: fetching the jars with Maven (45 files, 43 MB) ...")
+    with filling(LIBS.parent) as part:
+        pom = part / "pom.xml"
+        pom.write_text(_POM, "utf-8")
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={part / LIBS.name}"]
+        run([maven, "-q", "-B", "-f", str(pom), *goal], _FETCH_LIMIT_SECONDS)
+        if not (part / LIBS.name / f"kafka_2.13-{VERSION}.jar").is_file():
+            raise ServerUnavailableError("Maven ended well, but there is no Kafka among the jars")
+    return LIBS
+
+
+def _cluster_id(home: Path) -> str:
+    """A name nobody else has, so that the answer proves it is our child that answers; the old one when data is there."""
+    path = home / "cluster-id"
+    if not path.exists():
+        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        path.write_text(f"A{name[1:]}", "utf-8")  # Kafka refuses one that begins with a dash
+    return path.read_text("utf-8")
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise ServerUnavailableError(f"{NAME} needs `{name}`, which is not installed")
+    return path
+
+
+def _remove(directory: Path | None) -> None:
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)

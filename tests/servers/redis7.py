@@ -1,0 +1,134 @@
+"""Redis 7 itself: `redis-server` of this machine, else from the Debian packages, unpacked without installing them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import LOOPBACK
+from streams_app.embedded.server import EmbeddedServer, start_on_a_port
+from tests.servers.cache import CACHE, Progress, ServerUnavailableError, filling, run, silent
+
+NAME = "Redis 7"
+DIRECTORY = CACHE / "redis7"
+
+_LIMIT_SECONDS = 300
+_START_LIMIT_MS = 20_000
+_VERSION = re.compile(r"^Redis server v=(7\.\S+)")
+
+
+class Redis7(EmbeddedServer):
+    """A running Redis 7, with the attributes of the embedded `Valkey`."""
+
+    def __init__(self, child: Child, port: int, version: str) -> None:
+        super().__init__(child)
+        self.port = port
+        self.url = f"redis://{LOOPBACK}:{port}/0"
+        self.description = f"redis {version} (in memory)"
+
+    @staticmethod
+    def start(port: int | None = None, directory: Path | None = None) -> Redis7:
+        """Starts it and returns when it answers.
+
+        Args:
+            port: ``None``: a free one.
+            directory: For its log. ``None``: a temporary one.
+
+        Raises:
+            ServerUnavailableError: There is no Redis 7 and it cannot be fetched.
+            EmbeddedServerError: It did not start; the message shows its log.
+        """
+        program = fetch()
+        keep = ["--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction"]
+
+        def start_once(chosen: int) -> Redis7:
+            child = Child("redis", [str(program), "--port", str(chosen), "--bind", LOOPBACK, *keep], directory)
+            child.wait_until_ready(lambda: _info(chosen).get("process_id") == child.pid, _START_LIMIT_MS)
+            return Redis7(child, chosen, str(_info(chosen).get("redis_version", "unknown")))
+
+        return start_on_a_port(port, start_once, taken="in use")
+
+
+def fetch(progress: Progress = silent) -> Path:
+    """The path of a `redis-server` of version 7 that runs here; fetched when there is none.
+
+    Raises:
+        ServerUnavailableError: There is none and the packages cannot be had.
+    """
+    on_path = shutil.which("redis-server")
+    if on_path and _version(Path(on_path)):
+        return Path(on_path)
+    program = DIRECTORY / "usr" / "bin" / "redis-server"
+    if not DIRECTORY.is_dir():
+        if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+            raise ServerUnavailableError("no `redis-server` of version 7 on the PATH, and no apt to fetch it with")
+        progress(f"{NAME}: fetching the Debian packages ...")
+        with filling(DIRECTORY) as part:
+            _unpack(part)
+    _complete_libraries(program, progress)
+    if not _version(program):
+        raise ServerUnavailableError("the packages of this system hold another version of Redis")
+    return program
+
+
+def _unpack(part: Path) -> None:
+    download = ["apt-get", "download", "redis-server", "redis-tools"]
+    try:
+        run(download, _LIMIT_SECONDS, cwd=part)
+    except ServerUnavailableError:
+        # A fresh container has no package lists, an old one has lists of files that are gone.
+        run(["apt-get", "update"], _LIMIT_SECONDS)
+        run(download, _LIMIT_SECONDS, cwd=part)
+    for package in sorted(part.glob("*.deb")):
+        run(["dpkg-deb", "-x", str(package), str(part)], _LIMIT_SECONDS)
+        package.unlink()
+
+
+def _complete_libraries(program: Path, progress: Progress) -> None:
+    """Installs the shared libraries the program misses.
+
+    Through `redis-tools`, which needs the same ones: `redis-server` would also start a service on the default port.
+    """
+    missing = _missing_libraries(program)
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise ServerUnavailableError(f"{', '.join(missing)} missing; as root: apt-get install redis-tools")
+    progress(f"{NAME}: installing {', '.join(missing)} ...")
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", "redis-tools"]
+    try:
+        run(install, _LIMIT_SECONDS)
+    except ServerUnavailableError:
+        run(["apt-get", "update"], _LIMIT_SECONDS)
+        run(install, _LIMIT_SECONDS)
+    if missing := _missing_libraries(program):
+        raise ServerUnavailableError(f"{', '.join(missing)} missing")
+
+
+def _missing_libraries(program: Path) -> list[str]:
+    lines = run(["ldd", str(program)], _LIMIT_SECONDS).splitlines()
+    return [line.split()[0] for line in lines if "not found" in line]
+
+
+def _version(program: Path) -> str | None:
+    """Its version when it is a Redis 7: Valkey, too, may be installed under this name."""
+    try:
+        found = _VERSION.match(run([str(program), "--version"], _LIMIT_SECONDS))
+    except ServerUnavailableError:
+        return None
+    return found[1] if found else None
+
+
+def _info(port: int) -> dict[str, Any]:
+    try:
+        with redis.Redis(host=LOOPBACK, port=port, socket_timeout=1) as client:
+            info: dict[str, Any] = client.info("server")
+    except redis.RedisError:
+        return {}
+    return info
