@@ -1,0 +1,298 @@
+"""The file and the environment become frozen settings, or a list of everything that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from streams_app.errors import ConfigurationError
+from streams_app.settings import KafkaSettings, Limits, RedisSettings, Settings
+
+MINIMAL = """
+app_id = "social"
+[folds.account-metrics]
+source = "post-metric-updated"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "15m"
+"""
+READ_STORE = """
+[read_store]
+url = "sqlite:///read.db"
+folds = ["account-metrics"]
+source_url = "sqlite:///write.db"
+sql = "SELECT 1, 2, 3"
+"""
+SECOND = """
+[folds.second]
+source = "post-metric-updated"
+group_key = "post_id"
+changed = "metrics"
+quiet_period = "1m"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "streams.toml"
+
+
+def load(file: Path, text: str = MINIMAL, environ: Mapping[str, str] | None = None) -> Settings:
+    file.write_text(text, "utf-8")
+    return Settings.load(file, environ or {})
+
+
+def faults(file: Path, text: str = MINIMAL, environ: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, text, environ)
+    return caught.value.faults
+
+
+def test_defaults_are_the_documented_ones(file: Path) -> None:
+    loaded = load(file).model_dump()
+    kafka, folds = loaded.pop("kafka"), loaded.pop("folds")
+
+    assert {
+        "app_id": "social",
+        "redis": {"url": "redis://localhost:6379/0", "password_file": None, "ssl_cafile": None},
+        "http": {"host": "127.0.0.1", "port": 8080, "token_file": None},
+        "worker": {"tick": timedelta(seconds=1), "commit_every": timedelta(seconds=2)},
+        "limits": {"value_bytes": 1_000_000, "key_bytes": 512, "names_per_event": 256, "name_bytes": 256},
+        "read_store": None,
+    } == loaded
+    assert ("localhost:9092", "PLAINTEXT", timedelta(seconds=10), 4, 1) == tuple(
+        kafka[key] for key in ("bootstrap_servers", "security_protocol", "session_timeout", "partitions", "replication_factor")
+    )
+    assert [("account-metrics", "post-metric-updated.account-metrics")] == [(fold["name"], fold["output"]) for fold in folds]
+
+
+def test_default_table_and_source_of_the_read_store(file: Path) -> None:
+    read_store = load(file, MINIMAL + READ_STORE).read_store
+
+    assert read_store is not None
+    assert ("sql", "folded_values", ("account-metrics",)) == (read_store.source, read_store.table, read_store.folds)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "path", "expected"),
+    [
+        ("STREAMS_APP_APP_ID", "other", "app_id", "other"),
+        ("STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS", "a:1,b:2", "kafka.bootstrap_servers", "a:1,b:2"),
+        ("STREAMS_APP_KAFKA_PARTITIONS", "12", "kafka.partitions", 12),
+        ("STREAMS_APP_REDIS_URL", "rediss://h:1/2", "redis.url", "rediss://h:1/2"),
+        ("STREAMS_APP_HTTP_PORT", "0", "http.port", 0),
+        ("STREAMS_APP_WORKER_TICK", "250ms", "worker.tick_ms", 250),
+        ("STREAMS_APP_WORKER_COMMIT_EVERY", "5s", "worker.commit_every_ms", 5_000),
+        ("STREAMS_APP_LIMITS_NAME_BYTES", "64", "limits.name_bytes", 64),
+        ("STREAMS_APP_READ_STORE_TABLE", "other", "read_store.table", "other"),
+        ("STREAMS_APP_READ_STORE_FOLDS", "account-metrics, second", "read_store.folds", ("account-metrics", "second")),
+    ],
+)
+def test_environment_overrides_the_file(file: Path, variable: str, text: str, path: str, expected: Any) -> None:
+    found: Any = load(file, MINIMAL + SECOND + READ_STORE, {variable: text})
+    for step in path.split("."):
+        found = getattr(found, step)
+
+    assert expected == found
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("QUIET_PERIOD", "5m", timedelta(minutes=5)),
+        ("GROUP_KEY", "tenant", "tenant"),
+        ("GROUP_KEY", "tenant, account_id", ("tenant", "account_id")),
+        ("MAX_EVENTS", "7", 7),
+        ("KEEP", "last", "last"),
+    ],
+)
+def test_environment_overrides_a_fold_whose_name_has_a_dash(file: Path, key: str, text: str, expected: Any) -> None:
+    loaded = load(file, MINIMAL + SECOND, {f"STREAMS_APP_FOLDS_ACCOUNT_METRICS_{key}": text})
+
+    assert expected == getattr(loaded.fold("account-metrics"), key.lower())
+    assert timedelta(minutes=1) == loaded.fold("second").quiet_period
+
+
+def test_environment_of_others_is_none_of_our_business(file: Path) -> None:
+    environ = {"PATH": "/bin", "STREAMS_APPLE": "1", "STREAMS_APP_CONFIG": "elsewhere", "STREAMS_APP_TEST_X": "1"}
+
+    assert load(file) == load(file, environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ("STREAMS_APP_KAFKA_PARTITION", ", did you mean 'STREAMS_APP_KAFKA_PARTITIONS'?"),
+        ("STREAMS_APP_FOLDS_ACCOUNT_METRIC_QUIET_PERIOD", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_QUIET_PERIOD'?"),
+        ("STREAMS_APP_FOLDS_ACCOUNT_METRICS_NAME", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_"),
+        ("STREAMS_APP_QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ", ""),
+    ],
+)
+def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable: str, expected: str) -> None:
+    (fault,) = faults(file, environ={variable: "1"})
+
+    assert fault.startswith(f"{variable}: no such setting{expected}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (MINIMAL + "[kafak]\n", "kafak: unknown key, did you mean 'kafka'?"),
+        (MINIMAL + "[kafka]\npartitons = 1\n", "kafka.partitons: unknown key, did you mean 'partitions'?"),
+        (MINIMAL + "quiet_perod = '1m'\n", "folds.account-metrics.quiet_perod: unknown key, did you mean 'quiet_period'?"),
+        (MINIMAL + "qqq = 1\n", "folds.account-metrics.qqq: unknown key"),
+        (MINIMAL + READ_STORE + "tabel = 'x'\n", "read_store.tabel: unknown key, did you mean 'table'?"),
+        (MINIMAL.replace("app_id", "appid"), "appid: unknown key, did you mean 'app_id'?"),
+        (MINIMAL.replace("app_id", "appid"), "app_id: is required"),
+        (MINIMAL.replace("source", "#"), "folds.account-metrics.source: is required"),
+        (MINIMAL + "max_hold = 9\n", "folds.account-metrics.max_hold: 9 is not a duration: write a number and a unit"),
+        (MINIMAL + "[worker]\ntick = '9ms'\n", "worker: tick must be between 10ms and 1m"),
+        (MINIMAL + "[worker]\ncommit_every = '61s'\n", "worker: commit_every must be between 10ms and 1m"),
+        (MINIMAL + "[kafka]\nsession_timeout = '301s'\n", "kafka: session_timeout must be between 1s and 5m"),
+        (MINIMAL + "[kafka]\nsecurity_protocol = 'SASL_SSL'\n", "needs sasl_username and sasl_password_file"),
+        (MINIMAL + "[http]\nport = 65536\n", "http.port: "),
+        (MINIMAL + "[limits]\nkey_bytes = 0\n", "limits.key_bytes: "),
+        (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with redis://"),
+        (MINIMAL + READ_STORE.replace("sql =", "# "), 'read_store: source = "sql" needs source_url and sql'),
+        (MINIMAL + READ_STORE.replace("account-m", "acount-m"), "no fold 'acount-metrics', did you mean 'account-metrics'?"),
+        (MINIMAL + READ_STORE + "source = 'carried'", "needs keep = \"last\" in fold 'account-metrics'"),
+        (MINIMAL + READ_STORE + "table = 'a; b'", "read_store.table: "),
+        (MINIMAL.replace('"social"', '"a b"'), "app_id: "),
+        ('app_id = "social"\n', "folds: declare at least one fold, as a table [folds.NAME]"),
+        ('app_id = "social"\n[folds]\n', "folds: declare at least one fold, as a table [folds.NAME]"),
+        ('app_id = "social"\nfolds = 3\n', "folds: "),
+        ('app_id = "social"\n[folds]\na = 3\n', "folds.0: "),
+        (MINIMAL + SECOND + "output = 'post-metric-updated.account-metrics'\n", "two folds have the same output topic"),
+        (MINIMAL + SECOND.replace("post-metric-updated", "post-metric-updated.account-metrics"), "is both an output and a source"),
+    ],
+)  # fmt: skip
+def test_fault_says_where_and_what(file: Path, text: str, expected: str) -> None:
+    found = faults(file, text)
+
+    assert [expected] == [expected for fault in found if expected in fault]
+
+
+def test_all_faults_of_file_and_environment_are_reported_at_once(file: Path) -> None:
+    text = MINIMAL.replace("changed", "chnged") + "[kafka]\npartitions = 0\n[limits]\nnam_bytes = 1\n"
+    found = faults(file, text, {"STREAMS_APP_REDIS_ULR": "x", "STREAMS_APP_HTTP_PORT": "eighty"})
+    begins = ("folds.account-metrics.changed: is required", "folds.account-metrics.chnged: unknown key", "kafka.partitions: ",
+              "limits.nam_bytes: unknown key", "STREAMS_APP_REDIS_ULR: ", "http.port: ")  # fmt: skip
+
+    assert [[begin] for begin in begins] == [[begin for fault in found if fault.startswith(begin)] for begin in begins]
+    assert len(begins) == len(found)
+
+
+def test_missing_file_is_named_with_the_ways_to_name_another(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read .*absent\.toml: .*--config or STREAMS_APP_CONFIG"):
+        Settings.load(tmp_path / "absent.toml", {})
+
+
+@pytest.mark.parametrize("content", [b"app_id = ", b"app_id = 'a'\napp_id = 'b'", b"{}"])
+def test_file_that_is_not_toml_is_a_fault(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        Settings.load(file, {})
+
+
+def test_file_that_is_not_utf8_is_a_fault(file: Path) -> None:
+    file.write_bytes(b"app_id = '\xff'")
+
+    with pytest.raises(ConfigurationError, match="cannot read"):
+        Settings.load(file, {})
+
+
+def test_file_is_found_by_argument_then_by_variable_then_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("given", "named", "streams"):
+        (tmp_path / f"{name}.toml").write_text(MINIMAL.replace("social", name), "utf-8")
+    named = {"STREAMS_APP_CONFIG": "named.toml"}
+
+    assert "given" == Settings.load(tmp_path / "given.toml", named).app_id
+    assert "named" == Settings.load(None, named).app_id
+    assert "streams" == Settings.load(None, {}).app_id
+
+
+def test_without_a_file_the_faults_say_what_is_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(None, {})
+
+    assert {"app_id: is required", "folds: is required"} <= {
+        fault.replace("declare at least one fold, as a table [folds.NAME]", "is required") for fault in caught.value.faults
+    }
+
+
+def test_secrets_appear_in_no_repr(file: Path) -> None:
+    text = MINIMAL + READ_STORE.replace("sqlite:///read.db", "postgresql://u:s3cret@h/d").replace("sqlite:///write.db", "x:s3cret")
+    loaded = load(file, text, {"STREAMS_APP_REDIS_URL": "redis://u:s3cret@h/0"})
+
+    assert "s3cret" in loaded.redis.url
+    assert "s3cret" not in repr(loaded) + str(loaded)
+
+
+def test_secret_in_a_wrong_url_appears_in_no_fault(file: Path) -> None:
+    assert "s3cret" not in "".join(faults(file, environ={"STREAMS_APP_REDIS_URL": "redsi://u:s3cret@h/0"}))
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://:s3cret@h:1/2", "redis://h:1/2"),
+        ("rediss://user:p@ss@h:1/2", "rediss://h:1/2"),
+        ("redis+cluster://user:s3cret@h:1", "redis+cluster://h:1"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+    ],
+)
+def test_redacted_url_holds_neither_user_nor_password(url: str, expected: str) -> None:
+    assert expected == RedisSettings(url=url).redacted_url
+
+
+def test_password_is_read_from_its_file_at_each_use(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    redis = RedisSettings(password_file=file)
+    file.write_text("first\n", "utf-8")
+    first = redis.password
+    file.write_text("second", "utf-8")
+
+    assert ("first", "second") == (first, redis.password)
+
+
+def test_password_file_that_cannot_be_read_names_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read"):
+        _ = RedisSettings(password_file=tmp_path / "absent").password
+
+
+def test_settings_are_frozen(file: Path) -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load(file).app_id = "other"  # type: ignore[misc]  # what is tested
+    with pytest.raises(ValidationError, match="frozen"):
+        Limits().key_bytes = 1  # type: ignore[misc]  # as above
+
+
+def test_session_timeout_is_offered_in_milliseconds() -> None:
+    assert 10_000 == KafkaSettings().session_timeout_ms
+
+
+def test_fold_is_found_by_name(file: Path) -> None:
+    assert "second" == load(file, MINIMAL + SECOND).fold("second").name
+
+
+def test_unknown_fold_is_a_fault_that_lists_those_there_are(file: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, MINIMAL + SECOND).fold("secnd")
+
+    assert ["there is no fold 'secnd', did you mean 'second'?; there are: account-metrics, second"] == caught.value.faults
+
+
+def test_source_of_several_folds_is_read_once(file: Path) -> None:
+    assert ("post-metric-updated",) == load(file, MINIMAL + SECOND).sources
