@@ -55,7 +55,7 @@ def test_defaults_are_the_documented_ones() -> None:
 @pytest.mark.parametrize("field", sorted(REQUIRED))
 def test_required_field_that_is_missing_is_named(field: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        Fold(**{name: value for name, value in REQUIRED.items() if name != field})  # type: ignore[arg-type]  # one is missing
+        Fold(**{name: value for name, value in REQUIRED.items() if name != field})
 
     assert [((field,), "missing")] == [(fault["loc"], fault["type"]) for fault in caught.value.errors()]
 

@@ -1,0 +1,137 @@
+"""What a batch of changes does to the read store: per cell the highest version wins, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app.read_store.merge import Cell, Change, Stored, Value, Verdict, decide, is_same, merge, newest
+
+CELL = Cell("f", "a", "likes")
+OTHER = Cell("f", "a", "shares")
+
+cells = st.builds(Cell, st.sampled_from("fg"), st.sampled_from("ab"), st.sampled_from("xy"))
+logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), max_size=30).map(
+    lambda drawn: [Change(cell, version, value) for (cell, version), value in drawn.items()]
+)
+
+
+def applied(store: dict[Cell, Stored], changes: Sequence[Change]) -> None:
+    """One batch, as a store carries it out."""
+    merged = merge(store, newest(changes))
+    for change in merged.written:
+        store[change.cell] = Stored(change.version, change.value)
+    for change in merged.confirmed:
+        store[change.cell] = Stored(change.version, store[change.cell].value)
+
+
+@given(logs, st.data())
+@settings(max_examples=200)
+def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: list[Change], data: st.DataObject) -> None:
+    again = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
+    delivered = data.draw(st.permutations(log + again))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(delivered)), max_size=5)))
+    store: dict[Cell, Stored] = {}
+    for begin, end in zip([0, *cuts], [*cuts, len(delivered)], strict=True):
+        applied(store, delivered[begin:end])
+    expected: dict[Cell, Stored] = {}
+    for change in sorted(log, key=lambda change: change.version):
+        expected[change.cell] = Stored(change.version, change.value)
+
+    assert expected == store
+
+
+@given(st.lists(logs, max_size=6))
+def test_no_version_in_the_store_ever_goes_back(batches: list[list[Change]]) -> None:
+    store: dict[Cell, Stored] = {}
+    for batch in batches:
+        before = dict(store)
+        applied(store, batch)
+
+        assert {cell: known.version for cell, known in before.items()} == {
+            cell: min(known.version, store[cell].version) for cell, known in before.items()
+        }
+
+
+@given(logs, logs)
+def test_every_change_is_counted_once(before: list[Change], batch: list[Change]) -> None:
+    store: dict[Cell, Stored] = {}
+    applied(store, before)
+    changes = newest(batch)
+    merged = merge(store, changes)
+
+    assert len(changes) == len(merged.written) + merged.stale + merged.unchanged
+    assert len(merged.confirmed) <= merged.unchanged
+
+
+@pytest.mark.parametrize(
+    ("change", "stored", "expected"),
+    [
+        pytest.param(Change(CELL, 5, 1), None, Verdict.WRITTEN, id="a cell never seen"),
+        pytest.param(Change(CELL, 0, None), None, Verdict.WRITTEN, id="a cell never seen, of which the source knows nothing"),
+        pytest.param(Change(CELL, 5, 2), Stored(4, 1), Verdict.WRITTEN, id="newer, another value"),
+        pytest.param(Change(CELL, 5, None), Stored(4, 1), Verdict.WRITTEN, id="newer, the value is gone"),
+        pytest.param(Change(CELL, 5, 1), Stored(4, 1), Verdict.UNCHANGED, id="newer, the same value"),
+        pytest.param(Change(CELL, 5, 1), Stored(5, 1), Verdict.UNCHANGED, id="the same record again"),
+        pytest.param(Change(CELL, 5, 2), Stored(5, 1), Verdict.STALE, id="the same record, read later or earlier"),
+        pytest.param(Change(CELL, 4, 2), Stored(5, 1), Verdict.STALE, id="older, another value"),
+        pytest.param(Change(CELL, 4, 1), Stored(5, 1), Verdict.STALE, id="older, the same value"),
+        pytest.param(Change(CELL, 5, 1), Stored(4, "1"), Verdict.WRITTEN, id="the text is not the number"),
+        pytest.param(Change(CELL, 5, 1.0), Stored(4, 1), Verdict.WRITTEN, id="the fraction is not the integer"),
+        pytest.param(Change(CELL, 5, None), Stored(4, None), Verdict.UNCHANGED, id="still gone"),
+    ],
+)
+def test_verdict_follows_from_version_and_value(change: Change, stored: Stored | None, expected: Verdict) -> None:
+    assert expected == decide(change, stored)
+
+
+def test_version_is_kept_for_each_name_and_not_for_the_group() -> None:
+    store: dict[Cell, Stored] = {}
+    applied(store, [Change(OTHER, 9, 90)])
+    applied(store, [Change(CELL, 5, 50), Change(OTHER, 5, 50)])
+
+    assert {OTHER: Stored(9, 90), CELL: Stored(5, 50)} == store
+
+
+def test_newer_version_of_an_equal_value_is_confirmed_so_that_none_between_gets_through() -> None:
+    merged = merge({CELL: Stored(4, 1)}, [Change(CELL, 8, 1)])
+    store = {CELL: Stored(4, 1)}
+    for change in (Change(CELL, 8, 1), Change(CELL, 6, 2)):
+        applied(store, [change])
+
+    assert ([], [Change(CELL, 8, 1)], 1) == (merged.written, merged.confirmed, merged.unchanged)
+    assert {CELL: Stored(8, 1)} == store
+
+
+def test_same_version_again_confirms_nothing() -> None:
+    merged = merge({CELL: Stored(4, 1)}, [Change(CELL, 4, 1)])
+
+    assert ([], [], 0, 1) == (merged.written, merged.confirmed, merged.stale, merged.unchanged)
+
+
+def test_newest_keeps_the_highest_version_of_a_cell_and_the_order_of_the_cells() -> None:
+    changes = [Change(OTHER, 1, 1), Change(CELL, 5, 5), Change(OTHER, 3, 3), Change(CELL, 4, 4), Change(OTHER, 2, 2)]
+
+    assert [Change(OTHER, 3, 3), Change(CELL, 5, 5)] == newest(changes)
+
+
+def test_newest_of_equal_versions_is_the_first() -> None:
+    assert [Change(CELL, 5, "first")] == newest([Change(CELL, 5, "first"), Change(CELL, 5, "second")])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (1, 1, True), (1, 1.0, False), (1, "1", False), ("a", "a", True), ("a", b"a", False), (None, None, True),
+        (None, 0, False), (1.5, 1.5, True), (0, "", False),
+    ],
+)  # fmt: skip
+def test_values_are_the_same_only_with_their_type(left: Value, right: Value, expected: bool) -> None:
+    assert expected == is_same(left, right)
+
+
+def test_verdicts_are_the_values_of_the_metric_label() -> None:
+    assert ["written", "stale", "unchanged"] == [str(verdict) for verdict in Verdict]

@@ -1,0 +1,133 @@
+"""Folded records as the read store sees them: bytes to changes, or a reason that stops nobody."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app.codec import canonical_bytes, member_of
+from streams_app.folding.record import RecordShape, Sealed, render
+from streams_app.read_store.merge import Cell, Change, Value
+from streams_app.read_store.record import Expected, Rejected, column_value, group_text, parse
+
+NAMES = Expected("f", "metrics", carries_values=False)
+VALUES = Expected("f", "metrics", carries_values=True)
+
+
+def record(metrics: Any = ("likes",), fold: Any = None) -> bytes:
+    return json.dumps(
+        {"account_id": "a", "metrics": metrics, "fold": {"name": "f", "version": 7} if fold is None else fold}
+    ).encode()
+
+
+def test_array_of_names_is_a_change_each_in_its_order() -> None:
+    expected = [Change(Cell("f", "a", "shares"), 7), Change(Cell("f", "a", "likes"), 7)]
+
+    assert expected == parse(b"a", record(["shares", "likes"]), NAMES)
+
+
+def test_object_carries_the_values() -> None:
+    expected = [Change(Cell("f", "a", "likes"), 7, 3), Change(Cell("f", "a", "shares"), 7, None)]
+
+    assert expected == parse(b"a", record({"likes": 3, "shares": None}), VALUES)
+
+
+def test_record_without_names_changes_nothing() -> None:
+    assert [] == parse(b"a", record([]), NAMES)
+    assert [] == parse(b"a", record({}), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        pytest.param(None, record(), "no key", id="no key"),
+        pytest.param(b"a", None, "empty value", id="no value"),
+        pytest.param(b"a", b"", "empty value", id="an empty value"),
+        pytest.param(b"a", b"{", "not JSON", id="broken JSON"),
+        pytest.param(b"a", b'{"a":"\xff"}', "not JSON", id="invalid UTF-8"),
+        pytest.param(b"a", b"[]", "not an object", id="an array"),
+        pytest.param(b"a", b"{}", "no field 'fold'", id="an event of somebody else"),
+        pytest.param(b"a", record(fold="f"), "no field 'fold'", id="a fold that is no object"),
+        pytest.param(b"a", record(fold={"name": "g", "version": 7}), "of another fold", id="another fold"),
+        pytest.param(b"a", record(fold={"version": 7}), "of another fold", id="a fold without a name"),
+        pytest.param(b"a", record(fold={"name": "f"}), "no usable fold.version", id="no version"),
+        pytest.param(b"a", record(fold={"name": "f", "version": "7"}), "no usable fold.version", id="a version as text"),
+        pytest.param(b"a", record(fold={"name": "f", "version": 7.0}), "no usable fold.version", id="a fraction"),
+        pytest.param(b"a", record(fold={"name": "f", "version": True}), "no usable fold.version", id="a boolean"),
+        pytest.param(b"a", record(fold={"name": "f", "version": -1}), "no usable fold.version", id="a negative version"),
+        pytest.param(b"a", record(fold={"name": "f", "version": 2**63}), "no usable fold.version", id="beyond 63 bits"),
+        pytest.param(b"a", record(metrics=None), "no usable field 'metrics'", id="names null"),
+        pytest.param(b"a", record(metrics="likes"), "no usable field 'metrics'", id="names a string"),
+        pytest.param(b"a", record(metrics=["likes", 1]), "no usable field 'metrics'", id="a number among the names"),
+    ],
+)
+def test_what_is_no_folded_record_is_described(key: bytes | None, value: bytes | None, expected: str) -> None:
+    assert Rejected(expected) == parse(key, value, NAMES)
+
+
+def test_names_without_values_are_rejected_where_values_are_expected() -> None:
+    assert Rejected("names without values; the source is 'carried'") == parse(b"a", record(["likes"]), VALUES)
+
+
+@pytest.mark.parametrize("version", [0, 4_398_046_512_181, 2**53 - 1, 2**63 - 1])
+def test_version_is_taken_exactly(version: int) -> None:
+    assert [Change(Cell("f", "a", "likes"), version)] == parse(b"a", record(fold={"name": "f", "version": version}), NAMES)
+
+
+@pytest.mark.parametrize(
+    ("carried", "expected"),
+    [
+        (None, None), (0, 0), (-7, -7), (1.5, 1.5), (1.0, 1.0), ("text", "text"), ("", ""), (True, 1), (False, 0),
+        (2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**63, float(2**63)), ([1, None], "[1,null]"),
+        ({"a": {"b": True}}, '{"a":{"b":true}}'), ([], "[]"), (["ä"], '["ä"]'), (b"\x00", b"\x00"),
+    ],
+)  # fmt: skip
+def test_json_value_is_held_as_a_column_can(carried: Any, expected: Value) -> None:
+    found = column_value(carried)
+
+    assert (type(expected), expected) == (type(found), found)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [(b"account_1", "account_1"), ("Zoë".encode(), "Zoë"), (b'["a",1]', '["a",1]'), (b"", ""), (b"a\xffb", "a\\xffb")],
+)
+def test_group_key_is_text_whatever_its_bytes(key: bytes, expected: str) -> None:
+    assert expected == group_text(key)
+
+
+@given(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=40), st.booleans())
+def test_no_bytes_stop_the_reader(key: bytes | None, value: bytes | None, carries: bool) -> None:
+    assert isinstance(parse(key, value, Expected("f", "metrics", carries)), list | Rejected)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+)
+
+
+@given(json_values, json_values, st.booleans())
+@settings(max_examples=150)
+def test_no_json_stops_the_reader(metrics: Any, fold: Any, carries: bool) -> None:
+    for part in (fold, {"name": "f", "version": fold}, {"name": "f", "version": 1}):
+        value = json.dumps({"metrics": metrics, "fold": part}).encode()
+
+        assert isinstance(parse(b"a", value, Expected("f", "metrics", carries)), list | Rejected)
+
+
+@given(st.dictionaries(st.text(max_size=6), st.integers(-5, 5), max_size=6), st.sampled_from(["names", "last"]))
+def test_every_name_of_a_record_we_render_is_a_change(names: dict[str, int], keep: str) -> None:
+    member = member_of(("Zoë", 1))
+    sealed = Sealed(member, 3, 9, 5, 1, 2, "quiet", 3, 4, {name: b"%d" % value for name, value in names.items()})
+    (rendered,) = render(sealed, RecordShape("f", ("a", "b"), "metrics", keep), "t", 0)
+    changes = parse(rendered.key, rendered.value, VALUES if keep == "last" else NAMES)
+    group = canonical_bytes(member).decode()
+
+    assert [
+        Change(Cell("f", group, name), sealed.version, names[name] if keep == "last" else None) for name in sorted(names)
+    ] == changes
