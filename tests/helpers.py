@@ -139,18 +139,12 @@ async def read_topic(
     Raises:
         AssertionError: They did not in time.
     """
+    deadline = time.monotonic() + timeout_seconds
+    assigned = [TopicPartition(topic, partition) for partition in await _partitions(bootstrap, topic, timeout_seconds)]
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     records: list[ConsumerRecord] = []
-    deadline = time.monotonic() + timeout_seconds
     try:
-
-        async def partitions() -> set[int]:
-            await consumer.topics()
-            return consumer.partitions_for_topic(topic) or set()
-
-        found = await wait_until(partitions, timeout_seconds, f"topic {topic} exists")
-        assigned = [TopicPartition(topic, partition) for partition in sorted(found)]
         consumer.assign(assigned)
         await consumer.seek_to_beginning(*assigned)
         while not until(records):
@@ -161,6 +155,20 @@ async def read_topic(
     finally:
         await consumer.stop()
     return records
+
+
+async def _partitions(bootstrap: str, topic: str, timeout_seconds: float) -> list[int]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+
+    async def partitions() -> list[int]:
+        (found,) = await admin.describe_topics([topic])
+        return sorted(each["partition"] for each in found["partitions"])
+
+    try:
+        return await wait_until(partitions, timeout_seconds, f"topic {topic} exists")
+    finally:
+        await admin.close()
 
 
 class WorkerProcess:

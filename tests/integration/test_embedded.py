@@ -42,9 +42,14 @@ getattr(embedded, sys.argv[1]).start()
 
 
 @pytest.fixture
-def parent(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     script, *arguments = request.param
-    process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # killed, it leaves its directories
+    )
     with process:
         yield process
         process.kill()
