@@ -19,6 +19,6 @@ __all__ = ["Fold", "Settings", "create_app"]
 def create_app(settings: Settings) -> FoldingApp:
     """The Faust application for these settings, see :func:`streams_app.app.create_app`."""
     # Faust and aiokafka take a second to import; who only declares folds need not wait for them.
-    from streams_app.app import create_app as create  # noqa: PLC0415
+    from streams_app.app import create_app as create
 
     return create(settings)

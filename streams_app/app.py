@@ -25,8 +25,9 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.errors import TryAgainError
 from streams_app.folding.connection import connect
 from streams_app.folding.gauges import observe
-from streams_app.folding.overview import list_groups
-from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership, Parts
+from streams_app.folding.overview import groups_of_worker
+from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
+from streams_app.folding.partition import Parts
 from streams_app.folding.store import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka.batches import BatchScheduler
@@ -81,8 +82,7 @@ class Services:
         except (KafkaError, OSError, TimeoutError) as error:
             servers = self.settings.kafka.bootstrap_servers
             raise TryAgainError(f"cannot reach Kafka at {servers}: {error or type(error).__name__}") from error
-        self.status.groups_provider = lambda fold, limit: list_groups(ownership, fold, limit)
-        self.status.clear("start")
+        self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))

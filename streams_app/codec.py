@@ -57,13 +57,13 @@ def member_of(scalars: tuple[Any, ...]) -> bytes:
 def _checked_scalar(value: Any) -> str | int | float | bool:
     kind = type(value)
     if kind is str or kind is bool:
-        return value  # type: ignore[no-any-return]  # the two tests above are the narrowing
+        return value
     if kind is float and value.is_integer():
         value, kind = int(value), int  # 1.0 and 1 are the same JSON number (RFC 8785)
     if kind is int and abs(value) <= MAX_SAFE_INTEGER:
-        return value  # type: ignore[no-any-return]
+        return value
     if kind is float:
-        return value  # type: ignore[no-any-return]
+        return value
     if kind is int:
         raise BadEventError("no-group", "an integer of the group key is beyond 2^53")
     raise BadEventError("no-group", f"a group field holds {'null' if value is None else kind.__name__}, not a scalar")

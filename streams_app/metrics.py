@@ -38,6 +38,11 @@ class Description:
     advice: str
     buckets: tuple[float, ...] = ()
 
+    @property
+    def attribute(self) -> str:
+        """Its name in :class:`Metrics`."""
+        return self.name.removeprefix("streams_app_").removesuffix("_total")
+
 
 METRICS: Final = (
     Description(
@@ -105,7 +110,7 @@ METRICS: Final = (
         "Above 0.02 at the median: Redis is busy or far away.", WORK_BUCKETS,
     ),
     Description(
-        "streams_app_produce_seconds", "histogram", ("fold",), "Duration of producing a batch of records, acknowledgement included.",
+        "streams_app_produce_seconds", "histogram", ("fold",), "Duration of producing a batch of records, reply included.",
         "Rising: the broker is slow.", WORK_BUCKETS,
     ),
 )  # fmt: skip
@@ -143,12 +148,11 @@ class Metrics:
             if metric.kind == "histogram":
                 options["buckets"] = metric.buckets
             make = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[metric.kind]
-            name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
-            setattr(self, metric.name.removeprefix("streams_app_").removesuffix("_total"), make(name, metric.help, metric.labels, **options))
+            setattr(self, metric.attribute, make(metric.name, metric.help, metric.labels, **options))
         for fold in settings.folds:
             for metric in METRICS:
                 if metric.labels == ("fold",):
-                    getattr(self, metric.name.removeprefix("streams_app_").removesuffix("_total")).labels(fold=fold.name)
+                    getattr(self, metric.attribute).labels(fold=fold.name)
         self._emitted: dict[str, tuple[int, int]] = {}
         self._misrouted: set[str] = set()
 

@@ -6,12 +6,13 @@ Exit codes: 0 ended well, 1 usage or configuration, 70 internal failure, 75 try 
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from typing import Final
 
 import click
 
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.errors import ConfigurationError, InternalError, StreamsAppError
 
 COMMANDS: Final = {
     "demo": "streams_app.cli.demo",
@@ -40,7 +41,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="streams_app", prog_name="streams-app")
 def group() -> None:
-    """Event folding for Kafka: a storm of update events in, one folded record per group out.
+    r"""Event folding for Kafka: a storm of update events in, one folded record per group out.
 
     \b
     A first look, with nothing installed but Python:
@@ -65,21 +66,23 @@ def run(arguments: list[str] | None = None) -> int:
     """
     try:
         result = group.main(args=arguments, prog_name="streams-app", standalone_mode=False)
-    except ConfigurationError as error:
-        click.echo("configuration error:" if len(error.faults) > 1 else "error:", err=True)
-        for fault in error.faults:
-            click.echo(f"  {fault}", err=True)
-        return error.exit_code
     except StreamsAppError as error:
-        click.echo(f"error: {error}", err=True)
+        _tell(error)
         return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 1
     except click.ClickException as error:
-        error.show()
-        return 1
+        error.show()  # no arguments at all: the help
+        return ConfigurationError.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except Exception:
+        logging.getLogger(__name__).exception("internal failure")
+        return InternalError.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _tell(error: StreamsAppError) -> None:
+    if isinstance(error, ConfigurationError) and len(error.faults) > 1:
+        click.echo("\n  ".join(["error:", *error.faults]), err=True)
+    else:
+        click.echo(f"error: {error}", err=True)

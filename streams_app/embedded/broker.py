@@ -22,6 +22,7 @@ from streams_app.errors import ConfigurationError
 
 _START_LIMIT_MS = 20_000
 _METADATA_KEY = 3
+_SIZE_BYTES = 4
 _METADATA_VERSION = 2  # the first that names the cluster in its answer
 
 
@@ -102,4 +103,4 @@ def _metadata(port: int) -> bytes:
         connection.sendall(struct.pack(">i", len(request)) + request)
         answer = connection.makefile("rb")
         size = answer.read(4)
-        return answer.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
+        return answer.read(struct.unpack(">i", size)[0]) if len(size) == _SIZE_BYTES else b""

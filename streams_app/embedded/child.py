@@ -21,8 +21,8 @@ from threading import Lock, Thread
 from typing import Literal
 
 from streams_app.clock import SystemClock
-from streams_app.errors import TryAgainError
 from streams_app.embedded import guard
+from streams_app.errors import TryAgainError
 
 logger = logging.getLogger(__name__)
 

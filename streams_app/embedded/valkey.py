@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
@@ -30,15 +29,14 @@ class Valkey(EmbeddedServer):
         self.url = f"redis://{LOOPBACK}:{port}/0"
         self.description = f"valkey {version} (embedded, {'append-only file' if appendonly else 'in memory'})"
 
-    @classmethod
+    @staticmethod
     def start(
-        cls,
         port: int | None = None,
         directory: Path | None = None,
         *,
         appendonly: bool = False,
         extra_args: Sequence[str] = (),
-    ) -> Self:
+    ) -> Valkey:
         """Starts a Valkey and returns when it answers.
 
         Args:
@@ -54,12 +52,12 @@ class Valkey(EmbeddedServer):
         program = _program()
         keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
 
-        def start_once(chosen: int) -> Self:
+        def start_once(chosen: int) -> Valkey:
             command = [program, "--port", str(chosen), "--bind", LOOPBACK, *keep, *extra_args]
             child = Child("valkey", command, directory)
             # The process id proves that it is our child that answers, not whoever else took the port.
             child.wait_until_ready(lambda: _info(chosen).get("process_id") == str(child.pid), _START_LIMIT_MS)
-            return cls(child, chosen, _info(chosen).get("valkey_version", "unknown"), appendonly=appendonly)
+            return Valkey(child, chosen, _info(chosen).get("valkey_version", "unknown"), appendonly=appendonly)
 
         return start_on_a_port(port, start_once, taken="in use")
 

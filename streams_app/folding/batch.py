@@ -91,7 +91,7 @@ class Chunk:
         for position, (member, runs) in enumerate(self.groups.items()):
             chosen: Iterable[Run] = self._single_events(member) if position in detail else runs
             groups.append([member, [run.packed(keep_values=keep_values) for run in chosen]])
-        return msgpack.packb(groups, use_bin_type=False)  # type: ignore[no-any-return]
+        return msgpack.packb(groups, use_bin_type=False)
 
     def _single_events(self, member: bytes) -> Iterator[Run]:
         for event, score in zip(self.events, self.scores, strict=True):

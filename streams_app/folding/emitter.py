@@ -119,8 +119,8 @@ class Emitter:
         records: list[Outgoing] = []
         owner: list[int] = []
         for position, entry in enumerate(entries):
-            for record in render(entry, shard.stored_shape, shard.topic, shard.partition):
-                records.append(self._outgoing(record))
+            for part in render(entry, shard.stored_shape, shard.topic, shard.partition):
+                records.append(self._outgoing(part))
                 owner.append(position)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)

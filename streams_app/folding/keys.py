@@ -26,6 +26,8 @@ from dataclasses import dataclass
 STATE_VERSION = "v1"
 INFO_FIELD = b"i"
 NAME_PREFIX = b"n"
+APP_PATTERN = "{{{app_id}/*"
+"""``SCAN`` pattern of every key of an application; to be formatted."""
 
 
 @dataclass(frozen=True, slots=True)

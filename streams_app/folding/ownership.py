@@ -1,10 +1,6 @@
 """Which partitions this process owns: claims, resyncs, revocations, commits.
 
-A claim asks Kafka first. The claimant commits the committed offset once more under its own consumer-group generation; if
-Kafka refuses, the partition is not ours, whatever Redis remembers. Then every shard of the partition is claimed in Redis, the
-log's edges are looked at, and the reader is moved to the lowest ``fence + 1``.
-
-Claims run in the background, each with a deadline, while the partition stays paused.
+Claims (see :mod:`streams_app.folding.claiming`) run in the background, each with a deadline, while the partition stays paused.
 """
 
 from __future__ import annotations
@@ -12,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from aiokafka.errors import KafkaError
@@ -21,41 +16,60 @@ from redis.exceptions import RedisError
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.folding.definition import Fold
-from streams_app.folding.emitter import Emitter
-from streams_app.folding.keys import shard_keys
-from streams_app.folding.partition import WAITING_BATCHES, Partition
+from streams_app.folding.claiming import Claimer, LogEndError
+from streams_app.folding.partition import WAITING_BATCHES, Hooks, Partition, Parts
 from streams_app.folding.partition_clock import SKEW_MS
-from streams_app.folding.reader import EventReader
-from streams_app.folding.shard import Shard
-from streams_app.folding.store import RefusedError, ScriptSet, ShardStore
+from streams_app.folding.store import RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import Committed, FoldingConsumer, NotOwnerError
-from streams_app.kafka.marks import commit_of, marks_of
-from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
-from streams_app.settings import Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 30.0
 REVOKE_SECONDS: Final = 4.0
 IDLE_MS: Final = 10_000
+LOG_END_MS: Final = 10_000
+"""For so long a broker may answer that the log ends below what was read from it."""
+
 BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 DEPENDENCY_ERRORS: Final = (KafkaError, RedisError, OSError, TimeoutError)
 
 
-@dataclass(slots=True)
-class Parts:
-    """What every partition is built from."""
+class _Patience:
+    """How long one claim is tried, and what is said about it."""
 
-    settings: Settings
-    scripts: ScriptSet
-    producer: AckedProducer
-    clock: Clock
-    metrics: Metrics
-    status: Status
+    def __init__(self, clock: Clock, session_ms: int) -> None:
+        self._clock = clock
+        self._give_up_ms = 3 * session_ms + 10_000
+        self._failures = 0
+        self._kind: type[Exception] | None = None
+        self._since_ms = 0
+
+    def failed(self, tp: TP, error: Exception) -> float:
+        """Notes a failure.
+
+        Returns:
+            Seconds until the next try.
+
+        Raises:
+            TryAgainError: Kafka has refused us for three session time-outs and no rebalance followed.
+            ConfigurationError: The log still ends below the fence.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if type(error) is not self._kind:
+            self._kind, self._since_ms = type(error), now_ms
+            level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
+            logger.log(level, "cannot claim yet, trying again source=%s-%d error=%r", tp.topic, tp.partition, error)
+        waited_ms = now_ms - self._since_ms
+        if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
+            message = f"Kafka refuses our commits for {tp.topic}-{tp.partition} and no rebalance follows: not the owner"
+            raise TryAgainError(message) from error
+        if isinstance(error, LogEndError) and waited_ms > LOG_END_MS:
+            advice = f"the topic was deleted and made again. Run `streams-app reset --fold {error.fold}` to begin anew."
+            raise ConfigurationError([f"{error}: {advice}"]) from error
+        wait_seconds = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
+        self._failures += 1
+        return wait_seconds
 
 
 class Ownership:
@@ -76,20 +90,21 @@ class Ownership:
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._committing = asyncio.Lock()
         self._skewed = False
-        self._folds: dict[str, list[Fold]] = {}
-        for fold in parts.settings.folds:
-            self._folds.setdefault(fold.source, []).append(fold)
         self.folds = parts.settings.folds
-        self._readers = {fold.name: EventReader(fold, parts.settings.limits) for fold in parts.settings.folds}
+        hooks = Hooks(self._refused, self._flow, on_fatal, self.is_clock_trusted)
+        self._claimer = Claimer(parts, consumer, generation, hooks)
 
     # ---- assignment
 
     def assigned(self, generation: int) -> None:
         """Claims whatever the group has assigned, in the background."""
-        assignment = {tp for tp in self._consumer().assignment() if tp.topic in self._folds}
+        assignment = {tp for tp in self._consumer().assignment() if tp.topic in self._claimer.folds}
         for tp in list(self.partitions):
             self._let_go(tp)
+        self._parts.status.clear("start")
+        self._parts.status.clear("claim")
         for tp in assignment:
+            self._parts.status.set_not_ready("claim", f"claiming {len(assignment)} partitions")
             self._claim_soon(tp, generation)
 
     async def revoked(self, tps: Iterable[TP]) -> None:
@@ -130,117 +145,25 @@ class Ownership:
 
     async def _claim_forever(self, tp: TP, generation: int, delay_seconds: float) -> None:
         await asyncio.sleep(delay_seconds)
-        attempt, refused_ms = 0, None
-        clock = self._parts.clock
-        give_up_ms = 3 * self._parts.settings.kafka.session_timeout_ms + 10_000
+        patience = _Patience(self._parts.clock, self._parts.settings.kafka.session_timeout_ms)
         while generation == self._generation() and tp in self._consumer().assignment():
             try:
                 async with asyncio.timeout(CLAIM_SECONDS):
-                    await self._claim_once(tp, generation)
-            except NotOwnerError as error:
-                refused_ms = clock.monotonic_ms() if refused_ms is None else refused_ms
-                logger.info("claim refused by Kafka, waiting for a new generation source=%s error=%s", tp, error)
-                if clock.monotonic_ms() - refused_ms > give_up_ms:
-                    raise TryAgainError(f"Kafka refuses our commits for {tp} and no rebalance follows: not the owner") from error
-            except RefusedError as refused:
-                logger.info("claim overtaken, trying again source=%s cause=%s", tp, refused.cause)
-            except DEPENDENCY_ERRORS as error:
-                self._parts.status.set_not_ready("claim", f"cannot claim {tp}: {error!r}")
-                if attempt == 0:
-                    logger.warning("cannot claim yet, trying again source=%s error=%r", tp, error)
-            else:
-                self._claims.pop(tp, None)
-                if not self._claims:
-                    self._parts.status.clear("claim")
-                return
-            await asyncio.sleep(BACKOFF_SECONDS[min(attempt, len(BACKOFF_SECONDS) - 1)])
-            attempt += 1
-        self._claims.pop(tp, None)
-
-    async def _claim_once(self, tp: TP, generation: int) -> None:
-        consumer = self._consumer()
-        partition = self._new_partition(tp, generation)
-        marks = await self._marks(tp, partition)
-        # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
-        await consumer.commit_offsets({tp: commit_of(marks)})
-        partition.marks = marks
-        partition.committed = commit_of(marks)
-        count = consumer.partition_count(tp.topic)
-        for shard in partition.shards:
-            await shard.claim(marks[shard.fold.name], count)
-        begin, end = await consumer.log_range(tp)
-        for shard, emitter in zip(partition.shards, partition.emitters, strict=True):
-            if shard.fence + 1 > end:
-                self._refuse_recreated(tp, shard, end)
-            if shard.fence + 1 < begin:
-                await self._skip_lost(shard, emitter, marks[shard.fold.name], begin)
-        if generation != self._generation():
-            raise NotOwnerError("a new generation began")
-        partition.position = min(shard.fence for shard in partition.shards) + 1
-        partition.seek_number = await consumer.seek_to(tp, partition.position)
-        if generation != self._generation():
-            raise NotOwnerError("a new generation began")
-        self.partitions[tp] = partition
-        partition.start()
-        consumer.resume_partitions({tp})
-
-    async def _marks(self, tp: TP, partition: Partition) -> dict[str, int]:
-        """The mark of every fold: from the commit; of a new fold from its state, else by its ``start``."""
-        committed = await self._consumer().committed(tp)
-        marks = {} if committed is None else marks_of(committed, (shard.fold.name for shard in partition.shards))
-        edges: tuple[int, int] | None = None
-        for shard in partition.shards:
-            if shard.fold.name in marks:
+                    partition = await self._claimer.claim_once(tp, generation)
+            except (NotOwnerError, LogEndError, RefusedError, *DEPENDENCY_ERRORS) as error:
+                if isinstance(error, DEPENDENCY_ERRORS):
+                    self._parts.status.set_not_ready("claim", f"cannot claim {tp.topic}-{tp.partition}: {error!r}")
+                await asyncio.sleep(patience.failed(tp, error))
                 continue
-            # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
-            low = await shard.store.watermark()
-            if low is None:
-                edges = edges or await self._consumer().log_range(tp)
-                low = edges[0] if shard.fold.start == "earliest" else edges[1]
-            marks[shard.fold.name] = low
-        return marks
-
-    def _refuse_recreated(self, tp: TP, shard: Shard, end: int) -> None:
-        raise ConfigurationError(
-            [
-                f"{tp.topic}-{tp.partition} ends at offset {end}, but fold {shard.fold.name!r} has folded up to {shard.fence}: "
-                f"the topic was deleted and made again. Run `streams-app reset --fold {shard.fold.name}` to begin anew."
-            ]
-        )
-
-    async def _skip_lost(self, shard: Shard, emitter: Emitter, mark: int, begin: int) -> None:
-        """Retention overtook the worker: says so first, lets open groups go, then moves the fence."""
-        lost_from = max(shard.fence + 1, mark)
-        if lost_from < begin:
-            logger.error(
-                "known loss: retention removed events before they were folded fold=%s source=%s-%d offsets=%d-%d",
-                shard.fold.name, shard.topic, shard.partition, lost_from, begin - 1,
-            )  # fmt: skip
-            self._parts.metrics.known_loss_events.labels(fold=shard.fold.name).inc(begin - lost_from)
-        await emitter.drain()
-        await shard.skip_to(begin - 1)
-
-    def _new_partition(self, tp: TP, generation: int) -> Partition:
-        parts = self._parts
-        shards = []
-        for fold in self._folds[tp.topic]:
-            keys = shard_keys(parts.settings.app_id, fold.name, tp.topic, tp.partition)
-            shards.append(Shard(fold, tp.topic, tp.partition, ShardStore(parts.scripts, keys)))
-        emitters = [
-            Emitter(
-                shard, parts.producer, parts.clock, parts.metrics,
-                view=lambda: self._consumer().reader_view(tp)[0], trusted=self.is_clock_trusted,
-            )
-            for shard in shards
-        ]  # fmt: skip
-        partition = Partition(
-            tp, shards, self._readers, emitters,
-            producer=parts.producer, limits=parts.settings.limits, clock=parts.clock, metrics=parts.metrics,
-            status=parts.status, on_refused=self._refused, on_backlog=self._flow, on_crash=self._on_fatal,
-            trusted=self.is_clock_trusted,
-        )  # fmt: skip
-        partition.generation = generation
-        return partition
+            self._claims.pop(tp, None)
+            if not self._claims:
+                self._parts.status.clear("claim")
+            # Nothing is awaited from here on: a revocation finds either the claim or the partition.
+            self.partitions[tp] = partition
+            partition.start()
+            self._consumer().resume_partitions({tp})
+            return
+        self._claims.pop(tp, None)
 
     # ---- resync and flow
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError, RedisError
@@ -19,14 +20,14 @@ from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.reader import EventReader, Reading, decode_all
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import OutboxFullError, RefusedError
+from streams_app.folding.store import OutboxFullError, RefusedError, ScriptSet
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import Committed
 from streams_app.kafka.dead_letters import dead_letter
 from streams_app.kafka.marks import commit_of, raised
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
-from streams_app.settings import Limits
+from streams_app.settings import Settings
 from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
@@ -37,25 +38,39 @@ WAITING_BATCHES = 2
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
 
+@dataclass(slots=True)
+class Parts:
+    """What every partition is built from."""
+
+    settings: Settings
+    scripts: ScriptSet
+    producer: AckedProducer
+    clock: Clock
+    metrics: Metrics
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Whom a partition tells."""
+
+    on_refused: Callable[[Partition, str, str], None]
+    on_backlog: Callable[[Partition], None]
+    on_crash: Callable[[BaseException], None]
+    trusted: Callable[[], bool]
+
+
 class Partition:
     """One claimed source partition."""
 
-    def __init__(  # noqa: PLR0913  # what its tasks need
+    def __init__(
         self,
         tp: TP,
         shards: list[Shard],
         readers: dict[str, EventReader],
         emitters: list[Emitter],
-        *,
-        producer: AckedProducer,
-        limits: Limits,
-        clock: Clock,
-        metrics: Metrics,
-        status: Status,
-        on_refused: Callable[[Partition, str, str], None],
-        on_backlog: Callable[[Partition], None],
-        on_crash: Callable[[BaseException], None],
-        trusted: Callable[[], bool],
+        parts: Parts,
+        hooks: Hooks,
     ) -> None:
         self.tp = tp
         self.shards = shards
@@ -66,18 +81,15 @@ class Partition:
         self.position = 0
         self.is_claimed = False
         self.is_paused = False
-        self.progress_ms = clock.monotonic_ms()
+        self.progress_ms = parts.clock.monotonic_ms()
         self._readers = readers
         self.emitters = emitters
-        self._producer = producer
-        self._limits = limits
-        self._clock = clock
-        self._metrics = metrics
-        self._status = status
-        self._on_refused = on_refused
-        self._on_backlog = on_backlog
-        self._on_crash = on_crash
-        self._trusted = trusted
+        self._producer = parts.producer
+        self._limits = parts.settings.limits
+        self._clock = parts.clock
+        self._metrics = parts.metrics
+        self._status = parts.status
+        self._hooks = hooks
         self._waiting: deque[Batch] = deque()
         self._arrived = asyncio.Event()
         self._ticked = asyncio.Event()
@@ -102,7 +114,7 @@ class Partition:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_crash(error)
+            self._hooks.on_crash(error)
 
     def release(self) -> None:
         """Stops at once; what is in Redis stays for the next owner."""
@@ -126,6 +138,10 @@ class Partition:
         """Takes a batch from the reader; one fetched before the last seek is dropped quietly."""
         if not self.is_claimed or batch.seek_number != self.seek_number:
             return
+        if batch.begin < self.position:
+            # The client reset its position by itself: what it read from was removed, or the topic was made again.
+            self._hooks.on_refused(self, "fold", "reset")
+            return
         self._waiting.append(batch)
         self.position = batch.end
         self._arrived.set()
@@ -139,12 +155,12 @@ class Partition:
                     await self.fold_once(self._waiting[0])
                     if self._waiting:
                         self._waiting.popleft()
-                    self._on_backlog(self)
+                    self._hooks.on_backlog(self)
                     await asyncio.sleep(0)
                 self._arrived.clear()
                 await self._arrived.wait()
         except RefusedError as refused:
-            self._on_refused(self, refused.script, refused.cause)
+            self._hooks.on_refused(self, refused.script, refused.cause)
 
     async def fold_once(self, batch: Batch) -> None:
         """Folds one fetched range into every shard.
@@ -172,7 +188,7 @@ class Partition:
             chunks = shard.chunks(reading.events, end, view, self._clock.now_ms())
             for chunk in chunks:
                 await self._fold_chunk(shard, chunk)
-            if self._trusted():
+            if self._hooks.trusted():
                 shard.look(view, self._clock.now_ms())
             if reading.misrouted:
                 self._count_misrouted(shard, reading)
@@ -249,14 +265,14 @@ class Partition:
             try:
                 emitted = await emitter.emit_due_once()
             except RefusedError as refused:
-                self._on_refused(self, refused.script, refused.cause)
+                self._hooks.on_refused(self, refused.script, refused.cause)
                 return
             except (RedisError, OSError) as error:
                 if failures == 0:
                     logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, error)
                 failures += 1
                 if not shard.is_claimed and self.is_claimed:
-                    self._on_refused(self, "seal", "lost-reply")
+                    self._hooks.on_refused(self, "seal", "lost-reply")
                     return
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                 continue

@@ -174,5 +174,3 @@ def _at(value: dict[str, Any], path: list[str]) -> Any:
             return None
         found = found.get(step)
     return found
-
-

@@ -150,7 +150,7 @@ class ShardStore:
             outbox_records=reply[6],
         )
 
-    async def fold(  # noqa: PLR0913  # the arguments of the script
+    async def fold(  # the arguments of the script
         self,
         token: str,
         fence: int,
@@ -189,7 +189,7 @@ class ShardStore:
             raise OutboxFullError
         raise RefusedError("fold", reply[1].decode())
 
-    async def seal(  # noqa: PLR0913  # the arguments of the script
+    async def seal(  # the arguments of the script
         self,
         token: str,
         fence: int,
@@ -287,9 +287,7 @@ class ShardStore:
         Returns:
             (first offset, packed entry) pairs.
         """
-        found: list[tuple[bytes, float]] = await self.redis.zrangebyscore(
-            self.keys.outbox, f"({above}", "+inf", start=0, num=limit, withscores=True
-        )
+        found: Any = await self.redis.zrangebyscore(self.keys.outbox, f"({above}", "+inf", start=0, num=limit, withscores=True)
         return [(int(score), packed) for packed, score in found]
 
 

@@ -32,7 +32,7 @@ class Batch:
     serialized_key_size = 0
     serialized_value_size = 0
 
-    def __init__(  # noqa: PLR0913  # what a fetch reply says
+    def __init__(  # what a fetch reply says
         self,
         tp: TP,
         records: list[Any],

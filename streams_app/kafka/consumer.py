@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiokafka
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
@@ -272,8 +272,7 @@ class FoldingConsumer(Consumer):
             TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
         """
         structs = {
-            TopicPartition(tp.topic, tp.partition): OffsetAndMetadata(mark.offset, mark.metadata)
-            for tp, mark in offsets.items()
+            TopicPartition(tp.topic, tp.partition): OffsetAndMetadata(mark.offset, mark.metadata) for tp, mark in offsets.items()
         }
 
         async def send(consumer: aiokafka.AIOKafkaConsumer) -> None:

@@ -31,13 +31,11 @@ def too_large_letter(fold: Fold, record: Outgoing, topic: str, partition: int, n
     """The dead letter of a folded record that the broker refuses for its size: its key and id, without the value."""
     fold_id = dict(record.headers)["fold-id"]
     first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
-    headers = _headers(
-        fold, "record-too-large", topic, partition, first_offset, now_ms, f"{len(record.value or b'')} bytes"
-    )
+    headers = _headers(fold, "record-too-large", topic, partition, first_offset, now_ms, f"{len(record.value or b'')} bytes")
     return Outgoing(fold.dead_letters, record.key, None, [*headers, ("fold-id", fold_id)])
 
 
-def _headers(  # noqa: PLR0913  # one a header
+def _headers(  # one a header
     fold: Fold, reason: str, topic: str, partition: int, offset: int, now_ms: int, detail: str
 ) -> list[tuple[str, bytes]]:
     return [

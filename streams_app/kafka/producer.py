@@ -76,7 +76,7 @@ class AckedProducer:
                     record.topic, record.value, record.key, timestamp_ms=record.timestamp_ms, headers=record.headers
                 )
                 acks.append(ack)
-            except (KafkaError, TimeoutError) as error:  # noqa: PERF203  # each record has an outcome of its own
+            except (KafkaError, TimeoutError) as error:  # each record has an outcome of its own
                 acks.append(error)
         waiting = [ack for ack in acks if isinstance(ack, asyncio.Future)]
         if waiting:
@@ -103,7 +103,7 @@ class AckedProducer:
                 if not _refuses_idempotence(error):
                     raise
                 self.is_idempotent = False
-                logger.warning("idempotent producer refused by the broker, going on without error=%r", error)
+                logger.info("the broker knows no idempotent producers, going on without error=%r", error)
             except BaseException:
                 await _close(producer)
                 raise

@@ -113,7 +113,7 @@ class ReadStoreAgent:
                 reader = OutputReader(self._settings.kafka, self._settings.app_id, self._sync.topics)
                 await reader.start()
                 await self._read(reader, stop)
-            except Exception as error:  # noqa: BLE001  # whatever it is: the worker beside it goes on folding
+            except Exception as error:  # whatever it is: the worker beside it goes on folding
                 wait_ms = self._kafka_patience.failed(error)
                 logger.debug("read store consumer is made anew", exc_info=error)
             finally:

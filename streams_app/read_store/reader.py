@@ -29,6 +29,8 @@ POLL_MS: Final = 500
 REBALANCE_MS: Final = 10_000
 CALL_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.5
+DOUBTS: Final = 20
+"""Answers in a row, one a poll, before a log is believed to end below what was read from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,12 @@ class Start:
     Attributes:
         offset: The first one to read.
         fault: Why this is not what the store asked for, or None.
+        is_doubtful: A broker whose answer is not the newest looks the same; to be asked again before it is believed.
     """
 
     offset: int
     fault: str | None = None
+    is_doubtful: bool = False
 
 
 def starting_point(stored: int | None, log_start: int, log_end: int) -> Start:
@@ -55,13 +59,13 @@ def starting_point(stored: int | None, log_start: int, log_end: int) -> Start:
     if stored is None:
         return Start(log_start)
     if stored > log_end:
-        return Start(log_start, "the topic was made again; reading it from its start")
+        return Start(log_start, "the topic was made again; reading it from its start", is_doubtful=True)
     if stored < log_start:
         return Start(log_start, "retention overtook the read store; names changed by the missing records may be out of date")
     return Start(stored)
 
 
-class OutputReader(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka carries no types
+class OutputReader(ConsumerRebalanceListener):
     """A member of the group ``<app_id>.read-store``.
 
     A partition is read only once it is *placed*, that is sought to where the store says; until then it is paused. A rebalance
@@ -74,6 +78,7 @@ class OutputReader(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
         self._next: dict[TopicPartition, int] = {}  # placed partitions: the first offset not yet in the store
         self._committed: dict[TopicPartition, int] = {}
         self._generation = 0
+        self._doubts = 0
         self._consumer = AIOKafkaConsumer(
             **client_options(kafka),
             client_id=f"{app_id}-read-store",
@@ -132,9 +137,10 @@ class OutputReader(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
         tps = [tp for tp in self._consumer.assignment() if tp not in self._next]
         begins = await self._consumer.beginning_offsets(tps)
         ends = await self._consumer.end_offsets(tps)
-        starts = {
-            tp: starting_point(progress.get(Partition(tp.topic, tp.partition)), begins[tp], ends[tp]) for tp in tps
-        }
+        starts = {tp: starting_point(progress.get(Partition(tp.topic, tp.partition)), begins[tp], ends[tp]) for tp in tps}
+        self._doubts = self._doubts + 1 if any(start.is_doubtful for start in starts.values()) else 0
+        if 0 < self._doubts < DOUBTS:
+            return
         faults = {tp: start for tp, start in starts.items() if start.fault}
         if generation == self._generation and faults:
             await reset({Partition(tp.topic, tp.partition): start.offset for tp, start in faults.items()})

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -23,6 +23,8 @@ from streams_app.read_store.merge import Change, Value
 from streams_app.read_store.record import column_value, group_text
 from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.settings import ReadStoreSettings
+
+COLUMNS: Final = 3
 
 
 class ValueSource(Protocol):
@@ -109,7 +111,7 @@ class SqliteSource:
         def run(connection: sqlite3.Connection) -> list[tuple[Any, Any, Any]]:
             cursor = connection.execute(self._sql, parameters)
             columns = len(cursor.description or ())
-            if columns != 3:
+            if columns != COLUMNS:
                 raise TryAgainError(f"read_store.sql returns {columns} columns; expected group, name, value")
             return cursor.fetchall()
 

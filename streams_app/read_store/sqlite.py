@@ -139,9 +139,7 @@ class SqliteStore:
             self._sql(UPSERT, self._table),
             [(*change.cell, change.value, change.version, now_ms) for change in merged.written],
         )
-        connection.executemany(
-            self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed]
-        )
+        connection.executemany(self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed])
         connection.executemany(
             self._sql(UPSERT_PROGRESS, self._progress_table),
             [(*partition, next_offset, now_ms) for partition, next_offset in progress.items()],

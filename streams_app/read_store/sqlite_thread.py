@@ -46,9 +46,7 @@ class SqliteThread:
     Any fault of SQLite closes the connection; the next call opens the file afresh, so that a file that was replaced is found.
     """
 
-    def __init__(
-        self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None
-    ) -> None:
+    def __init__(self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
         """Opens nothing yet.
 
         Args:

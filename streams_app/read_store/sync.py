@@ -132,9 +132,7 @@ class Sync:
         self._report(rejected)
         for result in ("written", "stale", "unchanged"):
             self._metrics.read_store_writes.labels(self._store.name, result).inc(getattr(counts, result))
-        return SyncResult(
-            len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, progress
-        )
+        return SyncResult(len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, progress)
 
     async def close(self) -> None:
         """Interrupts what is under way and closes source and store."""

@@ -34,9 +34,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     faults = _apply_environment(values, environ)
     folds = values.get("folds", {})
     if isinstance(folds, dict):
-        values["folds"] = [
-            {"name": name, **table} if isinstance(table, dict) else table for name, table in folds.items()
-        ]
+        values["folds"] = [{"name": name, **table} if isinstance(table, dict) else table for name, table in folds.items()]
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:

@@ -215,7 +215,7 @@ class Settings(Section):
         Raises:
             ConfigurationError: With every fault there is.
         """
-        from streams_app.settings.loading import load  # noqa: PLC0415  # it builds this class
+        from streams_app.settings.loading import load  # it builds this class
 
         return load(path, environ)
 

@@ -1,0 +1,41 @@
+"""``streams-app check``: can this run?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from streams_app.cli.options import config_option
+from streams_app.settings import Settings
+
+COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+@click.command(name="check")
+@config_option
+def command(config: Path | None) -> int:
+    """Look whether a worker can run with these settings; nothing is changed.
+
+    Kafka, topics, retention against max_hold, Redis version, eviction policy and persistence, clock skew, read store. Each finding
+    says what to do. Exit code 1 if there is an error.
+    """
+    from streams_app.checking import findings
+    from streams_app.clock import SystemClock
+
+    settings = Settings.load(config, os.environ)
+    counts: Counter[str] = Counter()
+
+    async def look() -> None:
+        async for finding in findings(settings, SystemClock()):
+            counts[finding.level] += 1
+            click.echo(f"{click.style(f'{finding.level:<8}', fg=COLOURS[finding.level])} {finding.text}")
+            if finding.advice:
+                click.echo(f"         -> {finding.advice}")
+
+    asyncio.run(look())
+    click.echo(f"{counts['error']} errors, {counts['warning']} warnings")
+    return 1 if counts["error"] else 0

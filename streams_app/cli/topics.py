@@ -1,0 +1,35 @@
+"""``streams-app topics``: the topics the settings name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+
+from streams_app.cli.options import config_option
+from streams_app.settings import Settings
+
+
+@click.group(name="topics")
+def command() -> None:
+    """Create the topics the settings name."""
+
+
+@command.command(name="create")
+@config_option
+def create(config: Path | None) -> None:
+    """Create the topics that are missing; those that exist stay as they are.
+
+    Sources, outputs and dead-letter topics get kafka.partitions partitions and kafka.replication_factor replicas. A worker
+    refuses to start while a topic is missing.
+    """
+    from streams_app.kafka.admin import create_topics
+
+    settings = Settings.load(config, os.environ)
+    created, existing = asyncio.run(create_topics(settings))
+    for name in created:
+        click.echo(f"created  {name}  partitions={settings.kafka.partitions} replicas={settings.kafka.replication_factor}")
+    for name in existing:
+        click.echo(f"exists   {name}")

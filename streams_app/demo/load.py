@@ -1,0 +1,120 @@
+"""The demo's load (pure): a few hot accounts, a long tail, bursts and silences; the same for the same seed.
+
+Post metrics are collected in bursts: a crawler comes by, or a post goes viral, and the posts of one account are updated dozens
+of times within a second or two; then nothing for a long while. A few accounts never rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import orjson
+
+METRICS: Final = ("likes", "shares", "comments", "impressions", "saves", "clicks")
+HOT_ACCOUNTS: Final = 3
+HOT_SHARE: Final = 0.15
+"""Share of the events that belong to the hot accounts."""
+
+BURST_MEAN: Final = 28.0
+WAVE_MS: Final = 12_000
+SILENT_PART: Final = 0.15
+"""Part of each wave in which no burst begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One raw event.
+
+    Attributes:
+        at_ms: When it happens, since the beginning of the load.
+        key: Record key: the group key.
+        value: The event as it is produced.
+    """
+
+    at_ms: float
+    key: bytes | None
+    value: bytes
+
+
+class Source(Protocol):
+    """Where the demo's events come from."""
+
+    def until(self, now_ms: float) -> list[Update]:
+        """Everything that happens up to an instant and was not given before, in order."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Nothing more will come."""
+
+
+class Load:
+    """Updates of post metrics for ``groups`` accounts, on average ``rate`` a second."""
+
+    def __init__(self, *, groups: int, rate: float, seed: int = 20210801) -> None:
+        self._random = random.Random(seed)  # a load, not a secret
+        self._groups = groups
+        self._bursts_per_ms = rate * (1 - HOT_SHARE) / BURST_MEAN / (1 - SILENT_PART) / 1000
+        self._hot_per_ms = rate * HOT_SHARE / 1000
+        self._next_burst_ms = self._wait(self._bursts_per_ms)
+        self._next_hot_ms = self._wait(self._hot_per_ms)
+        self._coming: list[tuple[float, int, str, str, dict[str, int]]] = []  # at, number, account, post, growth
+        self._numbers = 0
+        self._levels: dict[tuple[str, str, str], int] = {}
+
+    @property
+    def is_exhausted(self) -> bool:
+        """It never ends by itself."""
+        return False
+
+    def until(self, now_ms: float) -> list[Update]:
+        """Everything that happens up to an instant and was not given before, in order.
+
+        The cut into calls does not change what is given.
+        """
+        while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
+            if self._next_burst_ms <= self._next_hot_ms:
+                self._burst(self._next_burst_ms)
+                self._next_burst_ms += self._wait(self._bursts_per_ms)
+            else:
+                self._add(self._next_hot_ms, self._random.randrange(min(HOT_ACCOUNTS, self._groups)))
+                self._next_hot_ms += self._wait(self._hot_per_ms)
+        given = []
+        while self._coming and self._coming[0][0] <= now_ms:
+            given.append(self._happen(*heapq.heappop(self._coming)))
+        return given
+
+    def _happen(self, at_ms: float, _: int, account: str, post: str, growth: dict[str, int]) -> Update:
+        metrics = {}
+        for name, by in growth.items():
+            # A post's metric only grows: an absolute value, as the network reports it.
+            level = self._levels.get((account, post, name), 0) + by
+            self._levels[account, post, name] = metrics[name] = level
+        return Update(at_ms, account.encode(), orjson.dumps({"account_id": account, "post_id": post, "metrics": metrics}))
+
+    def _burst(self, begin_ms: float) -> None:
+        if (begin_ms % WAVE_MS) / WAVE_MS > 1 - SILENT_PART:
+            return  # a silence
+        account = self._account()
+        size = max(1, round(self._random.expovariate(1 / BURST_MEAN)))
+        length_ms = self._random.uniform(200, 2_500)
+        for at in sorted(self._random.uniform(0, length_ms) for _ in range(size)):
+            self._add(begin_ms + at, account)
+
+    def _account(self) -> int:
+        """Long tail: account n is chosen about in proportion to 1 / (n + 1)."""
+        return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
+
+    def _add(self, at_ms: float, number: int) -> None:
+        account = f"account_{number + 1}"
+        post = f"post_{self._random.randrange(1, 6)}"
+        names = self._random.sample(METRICS, k=self._random.choice((1, 1, 2, 2, 3)))
+        growth = {name: self._random.randrange(1, 20) for name in names}
+        heapq.heappush(self._coming, (at_ms, self._numbers, account, post, growth))
+        self._numbers += 1
+
+    def _wait(self, per_ms: float) -> float:
+        return self._random.expovariate(per_ms) if per_ms > 0 else math.inf

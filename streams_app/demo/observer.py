@@ -1,0 +1,121 @@
+"""What comes out: folded records and dead letters read from their topics, counters read from the worker's ``/metrics``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from streams_app.folding.definition import Fold
+from streams_app.kafka.client import client_options
+from streams_app.settings import Settings
+
+LATEST = 6
+
+
+@dataclass(slots=True)
+class Seen:
+    """What has come out so far.
+
+    Attributes:
+        records: Folded records, each id once.
+        events: Events folded into them.
+        redelivered: Records whose id had been seen.
+        dead_letters: Refused events.
+        latest: The newest records, decoded.
+    """
+
+    records: int = 0
+    events: int = 0
+    redelivered: int = 0
+    dead_letters: int = 0
+    latest: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=LATEST))
+
+
+class Observer:
+    """Reads the output and the dead letters of one fold, as any consumer would."""
+
+    def __init__(self, settings: Settings, fold: Fold) -> None:
+        self.seen = Seen()
+        self._fold = fold
+        self._ids: set[str] = set()
+        self._consumer = AIOKafkaConsumer(**client_options(settings.kafka), auto_offset_reset="earliest", fetch_max_wait_ms=200)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, partitions: int) -> None:
+        """Begins to read in the background."""
+        await self._consumer.start()
+        self._consumer.assign(
+            [
+                TopicPartition(topic, number)
+                for topic in (self._fold.output, self._fold.dead_letters)
+                for number in range(partitions)
+            ]
+        )
+        self._task = asyncio.create_task(self._read(), name="observer")
+
+    async def stop(self) -> None:
+        """Ends."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._consumer.stop()
+
+    async def _read(self) -> None:
+        while True:
+            fetched = await self._consumer.getmany(timeout_ms=200)
+            for tp, records in fetched.items():
+                for record in records:
+                    if tp.topic == self._fold.dead_letters:
+                        self.seen.dead_letters += 1
+                    else:
+                        self._note(orjson.loads(record.value))
+
+    def _note(self, record: dict[str, Any]) -> None:
+        fold = record["fold"]
+        if fold["id"] in self._ids:
+            self.seen.redelivered += 1
+            return
+        self._ids.add(fold["id"])
+        self.seen.records += 1
+        self.seen.events += fold["events"]
+        self.seen.latest.append(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What the worker says about itself."""
+
+    open_groups: int = 0
+    lag_events: int = 0
+    values_written: int = 0
+    values_unchanged: int = 0
+    read_store_lag: int = 0
+
+
+async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
+    """Reads ``/metrics``; None where the worker does not answer."""
+    try:
+        async with session.get(f"{url}/metrics") as reply:
+            text = await reply.text()
+    except (aiohttp.ClientError, TimeoutError):
+        return None
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return Gauges(
+        open_groups=_total(samples, "streams_app_open_groups"),
+        lag_events=_total(samples, "streams_app_lag_events"),
+        values_written=_total(samples, "streams_app_read_store_writes_total", result="written"),
+        values_unchanged=_total(samples, "streams_app_read_store_writes_total", result="unchanged"),
+        read_store_lag=_total(samples, "streams_app_read_store_lag_records"),
+    )
+
+
+def _total(samples: list[Sample], name: str, **labels: str) -> int:
+    return int(sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items()))

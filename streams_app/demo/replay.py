@@ -1,0 +1,112 @@
+"""Events from a file of JSON lines, paced by a time field where there is one (pure but for reading the file).
+
+Lines that are not JSON objects are given as they are: they become dead letters, as they would in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from streams_app.codec import canonical_bytes, member_of
+from streams_app.demo.load import Update
+from streams_app.errors import BadEventError, ConfigurationError
+
+TIME_FIELDS: Final = ("time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "event_time", "created_at", "updated_at", "date")
+MILLISECONDS_FROM: Final = 100_000_000_000
+"""A larger number is milliseconds since 1970, a smaller one seconds (until the year 5138)."""
+
+LONGEST_LINE_BYTES: Final = 16_000_000
+
+
+class Replay:
+    """The events of a file, as fast as they happened, or at ``rate`` a second where nothing tells the time."""
+
+    def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
+        """Opens the file.
+
+        Args:
+            path: JSON lines, in the order in which they are produced.
+            group_key: Field whose value becomes the record key.
+            rate: Events a second where a line has no time.
+            speed: 2 = twice as fast as it happened.
+
+        Raises:
+            ConfigurationError: The file cannot be read.
+        """
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise ConfigurationError([f"--replay: cannot read {path}: {error.strerror}"]) from error
+        self._group_key = group_key
+        self._step_ms = 1000 / rate
+        self._speed = speed
+        self._updates = self._read()
+        self._next = next(self._updates, None)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the file is at its end."""
+        return self._next is None
+
+    def until(self, now_ms: float) -> list[Update]:
+        """Everything that happens up to an instant and was not given before, in the order of the file."""
+        given = []
+        while self._next is not None and self._next.at_ms <= now_ms:
+            given.append(self._next)
+            self._next = next(self._updates, None)
+        return given
+
+    def _read(self) -> Iterator[Update]:
+        begin_ms: float | None = None
+        at_ms = 0.0
+        with self._file:
+            while line := self._file.readline(LONGEST_LINE_BYTES):
+                value = line.strip()
+                if not value:
+                    continue
+                event = _decoded(value)
+                stamp_ms = time_of(event)
+                if stamp_ms is None:
+                    at_ms += self._step_ms
+                else:
+                    begin_ms = stamp_ms if begin_ms is None else begin_ms
+                    # A line that goes back in time follows at once: the order of the file is the order of the log.
+                    at_ms = max(at_ms, (stamp_ms - begin_ms) / self._speed)
+                yield Update(at_ms, self._key(event), value)
+
+    def _key(self, event: Any) -> bytes | None:
+        if type(event) is not dict:
+            return None
+        try:
+            return canonical_bytes(member_of((event.get(self._group_key),)))
+        except BadEventError:
+            return None
+
+
+def time_of(event: Any) -> float | None:
+    """Milliseconds since 1970 by the first time field of an event; None where there is none."""
+    if type(event) is not dict:
+        return None
+    for name in TIME_FIELDS:
+        value = event.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value) if abs(value) >= MILLISECONDS_FROM else value * 1000.0
+        if isinstance(value, str):
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                continue
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+    return None
+
+
+def _decoded(value: bytes) -> Any:
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None

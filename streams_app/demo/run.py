@@ -1,0 +1,241 @@
+"""The demo from the first server to the final check."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from rich.console import Console
+
+from streams_app.clock import Clock, SystemClock
+from streams_app.demo.load import Load, Source, Update
+from streams_app.demo.observer import Gauges, Observer, scrape
+from streams_app.demo.replay import Replay
+from streams_app.demo.stage import (
+    FOLD,
+    PARTITIONS,
+    Servers,
+    WorkerProcess,
+    demo_settings,
+    servers,
+    stage_folder,
+    topics_and_tables,
+)
+from streams_app.demo.view import Snapshot, View
+from streams_app.demo.write_side import WriteSide, differences
+from streams_app.errors import InternalError, TryAgainError
+from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.settings import Settings
+
+STEP_SECONDS: Final = 0.05
+LOOK_EVERY_MS: Final = 500
+PATIENCE_MS: Final = 60_000
+"""So long nothing may move while the rest comes out; then the demo has failed."""
+
+SHOWN_DIFFERENCES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``streams-app demo`` was asked for; 0 = no end by this."""
+
+    seconds: float
+    events: int
+    rate: float
+    groups: int
+    bootstrap: str | None
+    redis: str | None
+    replay: Path | None
+    group_key: str
+    changed: str
+
+
+def run(options: Options, console: Console) -> None:
+    """Runs the demo.
+
+    Raises:
+        InternalError: The check failed, or the worker did (exit 70).
+        TryAgainError: A server does not answer (exit 75).
+    """
+    view = View(console, group_field=options.group_key, changed=options.changed)
+    source = open_source(options)
+    with stage_folder() as folder:
+        view.step("starting broker and Redis ...")
+        with servers(options.bootstrap, options.redis) as on:
+            view.step(f"  broker  {on.broker}\n  redis   {on.redis}")
+            config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
+            asyncio.run(_play(options, view, source, folder, on, settings, config))
+
+
+def open_source(options: Options) -> Source:
+    """Where the events come from."""
+    if options.replay is not None:
+        return Replay(options.replay, group_key=options.group_key, rate=options.rate)
+    return Load(groups=options.groups, rate=options.rate)
+
+
+async def _play(*what: Any) -> None:
+    # Its clients want a running loop when they are made.
+    await _Demo(*what).run()
+
+
+class _Demo:
+    def __init__(
+        self, options: Options, view: View, source: Source, folder: Path, on: Servers, settings: Settings, config: Path
+    ) -> None:
+        self._options = options
+        self._view = view
+        self._source = source
+        self._folder = folder
+        self._on = on
+        self._settings = settings
+        self._config = config
+        self._clock: Clock = SystemClock()
+        self._fold = settings.fold(FOLD)
+        self._producer = AckedProducer(settings.kafka, client_id="demo-load")
+        self._observer = Observer(settings, self._fold)
+        self._write_side = WriteSide(folder / "write.db", self._fold, settings.limits)
+        self._gauges = Gauges()
+        self._enough = asyncio.Event()
+        self._sent = 0
+        self._begin_ms = 0
+        self._load_ms = 1
+        self._rate_seen: tuple[int, int, float] = (0, 0, 0.0)
+
+    async def run(self) -> None:
+        async with topics_and_tables(self._settings, self._on):
+            self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
+            worker = WorkerProcess(self._config, self._folder)
+            try:
+                await worker.ready(self._clock)
+                self._view.step(f"  ready, metrics at {worker.url}/metrics\n")
+                await self._producer.start()
+                await self._observer.start(PARTITIONS)
+                async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+                    with self._view.running(), self._interruptible():
+                        await self._play(worker, session)
+                        await self._drain(worker, session)
+            finally:
+                await self._observer.stop()
+                await self._producer.stop()
+                await asyncio.to_thread(worker.stop)
+        self._summary()
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the load, a second one the demo."""
+        loop = asyncio.get_running_loop()
+        main = asyncio.current_task()
+
+        def interrupt() -> None:
+            if self._enough.is_set() and main is not None:
+                main.cancel()
+            self._enough.set()
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
+        """Produces the load, each event after its metrics are in the write database."""
+        self._begin_ms = self._clock.monotonic_ms()
+        look_at_ms = 0
+        while not self._enough.is_set():
+            elapsed_ms = self._clock.monotonic_ms() - self._begin_ms
+            over = bool(self._options.seconds) and elapsed_ms >= self._options.seconds * 1000
+            now_ms = min(elapsed_ms, self._options.seconds * 1000) if self._options.seconds else elapsed_ms
+            updates = self._source.until(now_ms)
+            if self._options.events:
+                updates = updates[: self._options.events - self._sent]
+            await self._produce(updates)
+            if over or self._source.is_exhausted or (self._options.events and self._sent >= self._options.events):
+                self._enough.set()
+            if elapsed_ms >= look_at_ms:
+                look_at_ms = elapsed_ms + LOOK_EVERY_MS
+                await self._look(worker, session, "load")
+            await asyncio.sleep(STEP_SECONDS)
+        self._load_ms = max(1, self._clock.monotonic_ms() - self._begin_ms)
+
+    async def _produce(self, updates: list[Update]) -> None:
+        if not updates:
+            return
+        self._write_side.write(updates)
+        outcomes = await self._producer.send([Outgoing(self._fold.source, update.key, update.value) for update in updates])
+        failed = next((outcome for outcome in outcomes if outcome is not None), None)
+        if failed is not None:
+            raise TryAgainError(f"the broker does not take events: {failed!r}") from failed
+        self._sent += len(updates)
+
+    async def _drain(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
+        """Waits until the last group has been quiet, emitted and synced."""
+        before, moved_ms = None, self._clock.monotonic_ms()
+        while not self._is_complete():
+            await self._look(worker, session, "silence")
+            seen = self._observer.seen
+            now = (seen.records, seen.dead_letters, self._gauges.values_written, self._gauges.read_store_lag)
+            if now != before:
+                before, moved_ms = now, self._clock.monotonic_ms()
+            elif self._clock.monotonic_ms() - moved_ms > PATIENCE_MS:
+                return  # the check says what is missing
+            await asyncio.sleep(LOOK_EVERY_MS / 1000)
+        await self._look(worker, session, "done")
+
+    def _is_complete(self) -> bool:
+        seen = self._observer.seen
+        return seen.events + seen.dead_letters >= self._sent and not self._differences()
+
+    def _differences(self) -> list[str]:
+        assert self._settings.read_store is not None  # the template has one
+        return differences(self._folder / "read.db", self._settings.read_store.table, self._write_side.expected())
+
+    async def _look(self, worker: WorkerProcess, session: aiohttp.ClientSession, phase: str) -> None:
+        worker.check()
+        self._gauges = await scrape(session, worker.url) or self._gauges
+        elapsed_ms = self._clock.monotonic_ms() - self._begin_ms
+        at_ms, events, rate = self._rate_seen
+        if elapsed_ms - at_ms >= 2 * LOOK_EVERY_MS:
+            rate = (self._sent - events) * 1000 / (elapsed_ms - at_ms)
+            self._rate_seen = elapsed_ms, self._sent, rate
+        self._view.show(self._snapshot(elapsed_ms, phase, rate))
+
+    def _snapshot(self, elapsed_ms: int, phase: str, rate: float) -> Snapshot:
+        seen, gauges = self._observer.seen, self._gauges
+        return Snapshot(
+            elapsed_ms, phase, self._sent, rate, gauges.open_groups, gauges.lag_events, seen.records, seen.events,
+            gauges.values_written, list(seen.latest),
+        )  # fmt: skip
+
+    def _summary(self) -> None:
+        seen, step = self._observer.seen, self._view.step
+        last = self._snapshot(self._load_ms, "", 0.0)
+        expected = self._write_side.expected()
+        accounts = len({account for account, _ in expected})
+        step("")
+        step(f"raw events         {self._sent:,} in {self._load_ms / 1000:.1f} s ({self._sent * 1000 / self._load_ms:,.0f}/s)")
+        step(f"folded records     {seen.records:,}  (re-sent under the same id: {seen.redelivered})")
+        step(f"folding ratio      {last.folding_ratio:.1%}")
+        step(f"read-store writes  {last.values_written:,} values; one per event: {self._sent:,} ({last.writes_saved:.1%} saved)")
+        step(f"dead letters       {seen.dead_letters:,}")
+        step(f"measured on        {self._on.broker}; {self._on.redis}; one worker")
+        faults = self._differences()
+        if seen.events + seen.dead_letters != self._sent:
+            out = seen.events + seen.dead_letters
+            faults.insert(0, f"{self._sent:,} events went in, {out:,} came out in folded records and dead letters")
+        if seen.dead_letters != self._write_side.refused:
+            faults.insert(0, f"{self._write_side.refused:,} events cannot be folded, {seen.dead_letters:,} are dead letters")
+        self._write_side.close()
+        if faults:
+            shown = "\n".join(f"  {fault}" for fault in faults[:SHOWN_DIFFERENCES])
+            raise InternalError(f"check FAILED, {len(faults)} differences:\n{shown}")
+        step(
+            f"check passed       {accounts:,} accounts, {len(expected):,} account metrics: "
+            f"the read store equals a recomputation from all {self._sent:,} events"
+        )

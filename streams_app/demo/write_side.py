@@ -1,0 +1,132 @@
+"""The service that owns the post metrics: a SQLite table, written before each event is produced.
+
+It is the source of the read store: account metrics are the SUM over the posts of an account, as in the article this project
+grew out of. Beside it stands the expectation: the same sums, recomputed in memory from the events alone.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from streams_app.codec import canonical_bytes
+from streams_app.demo.load import Update
+from streams_app.folding.definition import Fold
+from streams_app.folding.reader import EventReader, decode_all
+from streams_app.settings import Limits
+
+CREATE: Final = """
+CREATE TABLE post_metrics (
+    account_id TEXT NOT NULL, post_id TEXT NOT NULL, metric TEXT NOT NULL, value NUMERIC NOT NULL,
+    PRIMARY KEY (account_id, metric, post_id)
+) WITHOUT ROWID
+"""
+UPSERT: Final = """
+INSERT INTO post_metrics (account_id, post_id, metric, value) VALUES (?, ?, ?, ?)
+ON CONFLICT (account_id, metric, post_id) DO UPDATE SET value = excluded.value
+"""
+SUM: Final = """
+SELECT account_id, metric, SUM(value) FROM post_metrics
+WHERE account_id IN (SELECT value FROM json_each(:groups)) AND metric IN (SELECT value FROM json_each(:names))
+GROUP BY account_id, metric
+"""
+
+Number = int | float
+Place = tuple[str, str, str]
+"""Account, post, metric."""
+
+EXACT: Final = 2**53
+
+
+@dataclass(slots=True)
+class Raw:
+    """An event as the fold will read it."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+class WriteSide:
+    """Post metrics in a file, and what the account metrics must be."""
+
+    def __init__(self, path: Path, fold: Fold, limits: Limits) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = OFF")  # gone with the demo
+        self._connection.execute(CREATE)
+        self._reader = EventReader(fold, limits)
+        self._limits = limits
+        self._posts: dict[Place, Number] = {}
+        self.refused = 0
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """Writes the metrics of some events in one transaction; events that will be dead letters change nothing."""
+        raws = [Raw(position, 0, update.key, update.value) for position, update in enumerate(updates)]
+        decoded = decode_all(raws, self._limits)
+        reading = self._reader.read(raws, decoded)
+        self.refused += len(reading.refused)
+        rows: dict[Place, Number] = {}
+        for event in reading.events:
+            account = canonical_bytes(event.group).decode()
+            value = decoded[event.offset]
+            post = str(value.get("post_id", "")) if isinstance(value, dict) else ""
+            for name, level in event.names.items():
+                place = account, post, name
+                rows[place] = self._posts[place] = self._number(place, level)
+        self._connection.execute("BEGIN")
+        self._connection.executemany(UPSERT, [(*place, number) for place, number in rows.items()])
+        self._connection.execute("COMMIT")
+
+    def expected(self) -> dict[tuple[str, str], Number]:
+        """(account, metric) → sum over its posts, from the events alone."""
+        sums: dict[tuple[str, str], Number] = defaultdict(int)
+        for (account, _, name), number in self._posts.items():
+            sums[account, name] += number
+        return dict(sums)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+    def _number(self, place: Place, level: Any) -> Number:
+        if type(level) is float or (type(level) is int and abs(level) <= EXACT):
+            return level
+        # What is no number is counted: how often this name changed.
+        return self._posts.get(place, 0) + 1
+
+
+def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Number]) -> list[str]:
+    """Compares the read store with what must be in it.
+
+    Args:
+        path: SQLite file of the read store.
+        table: Its table.
+        expected: From :meth:`WriteSide.expected`.
+
+    Returns:
+        A sentence for each difference; empty when every account is right.
+    """
+    connection = sqlite3.connect(path)
+    try:
+        rows = connection.execute(f'SELECT group_key, name, value FROM "{table}"').fetchall()  # checked by the settings
+    finally:
+        connection.close()
+    stored = {(group, name): value for group, name, value in rows}
+    found = [
+        f"{group}.{name}: the read store has {stored.get((group, name))}, the events give {number}"
+        for (group, name), number in expected.items()
+        if not _is_same(stored.get((group, name)), number)
+    ]
+    return found + [f"{group}.{name}: in the read store, but in no event" for group, name in stored.keys() - expected.keys()]
+
+
+def _is_same(stored: Any, number: Number) -> bool:
+    """Sums of floats depend on the order of the terms; integers must be equal."""
+    return type(stored) in (int, float) and (stored == number or math.isclose(stored, number, rel_tol=1e-9))

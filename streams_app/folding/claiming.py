@@ -1,0 +1,129 @@
+"""One claim of one partition: Kafka is asked, Redis is told, the log's edges are looked at, the reader is moved.
+
+A claim asks Kafka first. The claimant commits the committed offset once more under its own consumer-group generation; if
+Kafka refuses, the partition is not ours, whatever Redis remembers. Then every shard of the partition is claimed in Redis, the
+log's edges are looked at, and the reader is moved to the lowest ``fence + 1``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from faust.types import TP
+
+from streams_app.folding.definition import Fold
+from streams_app.folding.emitter import Emitter
+from streams_app.folding.keys import shard_keys
+from streams_app.folding.partition import Hooks, Partition, Parts
+from streams_app.folding.reader import EventReader
+from streams_app.folding.shard import Shard
+from streams_app.folding.store import ShardStore
+from streams_app.kafka.consumer import FoldingConsumer, NotOwnerError
+from streams_app.kafka.marks import commit_of, marks_of
+
+logger = logging.getLogger(__name__)
+
+
+class LogEndError(Exception):
+    """The log ends below what has been folded.
+
+    A topic that was deleted and made again; or a broker whose answer is not the newest (the embedded one lags by a second):
+    the caller asks again before it believes it.
+    """
+
+    def __init__(self, tp: TP, end: int, fold: str, fence: int) -> None:
+        super().__init__(f"{tp.topic}-{tp.partition} ends at offset {end}, but fold {fold!r} has folded up to {fence}")
+        self.fold = fold
+
+
+class Claimer:
+    """Makes partitions out of assignments."""
+
+    def __init__(self, parts: Parts, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int], hooks: Hooks) -> None:
+        self._parts = parts
+        self._consumer = consumer
+        self._generation = generation
+        self._hooks = hooks
+        self.folds: dict[str, list[Fold]] = {}
+        for fold in parts.settings.folds:
+            self.folds.setdefault(fold.source, []).append(fold)
+        self._readers = {fold.name: EventReader(fold, parts.settings.limits) for fold in parts.settings.folds}
+
+    async def claim_once(self, tp: TP, generation: int) -> Partition:
+        """Claims every shard of a partition and places its reader; the partition is not started yet.
+
+        Raises:
+            NotOwnerError: Kafka refused, or a rebalance came between.
+            RefusedError: Another owner came between.
+            LogEndError: The log ends below a fence.
+            KafkaError, RedisError, OSError, TimeoutError: To be tried again.
+        """
+        consumer = self._consumer()
+        partition = self._new_partition(tp, generation)
+        marks = await self._marks(tp, partition)
+        # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
+        await consumer.commit_offsets({tp: commit_of(marks)})
+        partition.marks = marks
+        partition.committed = commit_of(marks)
+        count = consumer.partition_count(tp.topic)
+        for shard in partition.shards:
+            await shard.claim(marks[shard.fold.name], count)
+        begin, end = await consumer.log_range(tp)
+        for shard, emitter in zip(partition.shards, partition.emitters, strict=True):
+            if shard.fence + 1 > end:
+                raise LogEndError(tp, end, shard.fold.name, shard.fence)
+            if shard.fence + 1 < begin:
+                await self._skip_lost(shard, emitter, marks[shard.fold.name], begin)
+        if generation != self._generation():
+            raise NotOwnerError("a new generation began")
+        partition.position = min(shard.fence for shard in partition.shards) + 1
+        partition.seek_number = await consumer.seek_to(tp, partition.position)
+        if generation != self._generation():
+            raise NotOwnerError("a new generation began")
+        return partition
+
+    async def _marks(self, tp: TP, partition: Partition) -> dict[str, int]:
+        """The mark of every fold: from the commit; of a new fold from its state, else by its ``start``."""
+        committed = await self._consumer().committed(tp)
+        marks = {} if committed is None else marks_of(committed, (shard.fold.name for shard in partition.shards))
+        edges: tuple[int, int] | None = None
+        for shard in partition.shards:
+            if shard.fold.name in marks:
+                continue
+            # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
+            low = await shard.store.watermark()
+            if low is None:
+                edges = edges or await self._consumer().log_range(tp)
+                low = edges[0] if shard.fold.start == "earliest" else edges[1]
+            marks[shard.fold.name] = low
+        return marks
+
+    async def _skip_lost(self, shard: Shard, emitter: Emitter, mark: int, begin: int) -> None:
+        """Retention overtook the worker: says so first, lets open groups go, then moves the fence."""
+        lost_from = max(shard.fence + 1, mark)
+        if lost_from < begin:
+            logger.error(
+                "known loss: retention removed events before they were folded fold=%s source=%s-%d offsets=%d-%d",
+                shard.fold.name, shard.topic, shard.partition, lost_from, begin - 1,
+            )  # fmt: skip
+            self._parts.metrics.known_loss_events.labels(fold=shard.fold.name).inc(begin - lost_from)
+        await emitter.drain()
+        await shard.skip_to(begin - 1)
+
+    def _new_partition(self, tp: TP, generation: int) -> Partition:
+        parts = self._parts
+        shards = []
+        for fold in self.folds[tp.topic]:
+            keys = shard_keys(parts.settings.app_id, fold.name, tp.topic, tp.partition)
+            shards.append(Shard(fold, tp.topic, tp.partition, ShardStore(parts.scripts, keys)))
+        emitters = [
+            Emitter(
+                shard, parts.producer, parts.clock, parts.metrics,
+                view=lambda: self._consumer().reader_view(tp)[0], trusted=self._hooks.trusted,
+            )
+            for shard in shards
+        ]  # fmt: skip
+        partition = Partition(tp, shards, self._readers, emitters, parts, self._hooks)
+        partition.generation = generation
+        return partition

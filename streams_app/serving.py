@@ -1,0 +1,107 @@
+"""One worker as a process: started, stopped by SIGTERM within 20 s, ended with the right exit code.
+
+``streams-app worker`` runs it; ``faust -A streams_app.worker worker`` does without it and lets Faust's own worker do the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+
+import uvloop
+
+from streams_app.app import FoldingApp, create_app
+from streams_app.errors import InternalError, StreamsAppError, TryAgainError
+from streams_app.kafka.admin import require_topics
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 18.0
+"""SIGTERM ends the process within 20 s, whatever hangs: what is not finished is in Redis and Kafka."""
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
+
+
+def set_up_logging(log_level: str) -> None:
+    """One line an event on stderr."""
+    level = getattr(logging, log_level.upper())
+    logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    if level > logging.DEBUG:
+        for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        # What it says at ERROR is that a broker knows no idempotent producers; the rest reaches our own log as an outcome.
+        logging.getLogger("aiokafka.producer.sender").setLevel(logging.CRITICAL)
+
+
+def serve(settings: Settings) -> None:
+    """Runs a worker until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigurationError: Topics are missing, or one was made again.
+        TryAgainError: A dependency is away at the start, or another worker owns our partitions.
+        InternalError: Anything else that ended it.
+    """
+    uvloop.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    await require_topics(settings)
+    app = create_app(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, number)
+    logger.info(
+        "worker starts app_id=%s folds=%s kafka=%s redis=%s",
+        settings.app_id, ",".join(fold.name for fold in settings.folds), settings.kafka.bootstrap_servers,
+        settings.redis.redacted_url,
+    )  # fmt: skip
+    starting = asyncio.create_task(app.start(), name="start")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    crashed = asyncio.create_task(app._crashed.wait(), name="crash")
+    try:
+        await asyncio.wait([starting, stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done() and not starting.cancelled() and starting.exception() is None:
+            await asyncio.wait([stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        _deadline()
+        if not starting.done():
+            starting.cancel()
+        await app.stop()
+    _raise_fault(app, starting)
+    logger.info("worker ended")
+
+
+def _on_signal(stop: asyncio.Event, number: int) -> None:
+    logger.info("signal received, committing and leaving the group signal=%s", signal.Signals(number).name)
+    stop.set()
+
+
+def _deadline() -> None:
+    def end() -> None:
+        logger.error("not stopped within %s seconds, ending now; nothing is lost", STOP_SECONDS)
+        logging.shutdown()
+        os._exit(TryAgainError.exit_code)
+
+    timer = threading.Timer(STOP_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _raise_fault(app: FoldingApp, starting: asyncio.Task[None]) -> None:
+    fault: BaseException | None = app.fatal
+    if fault is None and starting.done() and not starting.cancelled():
+        fault = starting.exception()
+    if fault is None:
+        fault = app.crash_reason
+    if fault is None:
+        return
+    if isinstance(fault, StreamsAppError):
+        raise fault
+    logger.critical("internal failure", exc_info=fault)
+    raise InternalError(f"internal failure: {fault!r}") from fault
