@@ -41,7 +41,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="streams_app", prog_name="streams-app")
 def group() -> None:
-    r"""Event folding for Kafka: a storm of update events in, one folded record per group out.
+    """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
     \b
     A first look, with nothing installed but Python:
@@ -50,7 +50,7 @@ def group() -> None:
         streams-app check
         streams-app topics create
         streams-app worker
-    """
+    """  # noqa: D301  # \b is for click: keep these lines as they are
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -34,7 +34,7 @@ def command(
     group_key: str,
     changed: str,
 ) -> None:
-    r"""Watch a storm of update events become a trickle of folded records.
+    """Watch a storm of update events become a trickle of folded records.
 
     Starts a broker and a Valkey from pip wheels, a worker, a producer of post metrics (hot accounts, a long tail, bursts and
     silences) and a read store of account metrics. At the end: a summary, and a check that the read store equals a recomputation
@@ -44,7 +44,7 @@ def command(
         streams-app demo --seconds 20
         streams-app demo --bootstrap localhost:9092 --redis redis://localhost:6379/0
         streams-app demo --replay events.jsonl --group-key user --changed fields
-    """
+    """  # noqa: D301  # \b is for click: keep these lines as they are
     import logging
 
     from streams_app.demo.run import Options, run

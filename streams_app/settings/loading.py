@@ -49,7 +49,11 @@ def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
         path = Path(environ[CONFIG_VARIABLE])
     if path is None:
         if not Path(DEFAULT_FILE).exists():
-            return {}
+            if any(variable.startswith(PREFIX) and not _OTHER_VARIABLES.match(variable) for variable in environ):
+                return {}
+            raise ConfigurationError(
+                [f"there is no {DEFAULT_FILE} here: name one with --config or {CONFIG_VARIABLE}, or begin with `streams-app demo`"]
+            )
         path = Path(DEFAULT_FILE)
     try:
         return tomllib.loads(path.read_text("utf-8"))

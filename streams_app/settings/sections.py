@@ -209,7 +209,7 @@ class Settings(Section):
         """Reads the file, then the environment over it.
 
         Args:
-            path: The file; None: ``STREAMS_APP_CONFIG``, else ``./streams.toml``, else the environment alone.
+            path: The file; None: ``STREAMS_APP_CONFIG``, else ``./streams.toml``; neither: the environment alone.
             environ: ``STREAMS_APP_<SECTION>_<KEY>``; ``-`` in names becomes ``_``.
 
         Raises:
