@@ -193,9 +193,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("attempt", range(3))
-async def test_process_killed_while_it_writes_leaves_changes_and_progress_of_one_batch(
-    store: SqliteStore, path: Path, attempt: int
-) -> None:
+async def test_process_killed_while_it_writes_leaves_one_whole_batch(store: SqliteStore, path: Path, attempt: int) -> None:
     writer = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, str(path), stdout=asyncio.subprocess.PIPE)
     assert writer.stdout is not None
     assert b"going\n" == await writer.stdout.readline()
