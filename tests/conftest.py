@@ -84,6 +84,13 @@ class Names:
         return f"{self.app_id}.{suffix}"
 
 
+def pytest_configure() -> None:
+    if KAFKA_CHOICE not in ("embedded", "apache") and ":" not in KAFKA_CHOICE:
+        raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
+    if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:
+        raise pytest.UsageError(f"STREAMS_APP_TEST_REDIS={REDIS_CHOICE}: must be embedded, redis or a redis:// URL")
+
+
 def pytest_report_header() -> str:
     return f"streams_app: kafka={KAFKA_CHOICE} redis={REDIS_CHOICE}"
 

@@ -18,6 +18,7 @@ from streams_app.embedded import Broker, EmbeddedServerError, Valkey
 from streams_app.embedded.ports import LOOPBACK, free_port, is_free
 from streams_app.settings import Settings
 from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync, write_config
+from tests.servers.apache_kafka import ApacheKafka
 
 PARENT = """
 import sys, time
@@ -120,6 +121,21 @@ async def test_an_idempotent_producer_is_accepted(kafka, names) -> None:
     sent = await produce(kafka.bootstrap_servers, names.topic("events"), [(b"a", b"1")], enable_idempotence=True)
 
     assert [0] == [place.offset for place in sent]
+
+
+@pytest.mark.apache
+async def test_apache_kafka_serves_its_records_again_after_a_kill(kafka, names, tmp_path) -> None:
+    if not isinstance(kafka, ApacheKafka):
+        pytest.skip("starts one of its own: set STREAMS_APP_TEST_KAFKA=apache")
+    topic = names.topic("events")
+    with ApacheKafka.start(directory=tmp_path) as first:
+        await create_topics(first.bootstrap_servers, [topic], partitions=1)
+        await produce(first.bootstrap_servers, topic, [(b"a", b"1")])
+        first.kill()
+    with ApacheKafka.start(directory=tmp_path) as second:
+        records = await read_topic(second.bootstrap_servers, topic, until=bool, timeout_seconds=20)
+
+    assert [b"1"] == [record.value for record in records]
 
 
 @pytest.mark.redis7
