@@ -1,0 +1,206 @@
+"""The demo's events: the same for the same seed, as fast as asked, as a network would report them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.demo.load import HOT_ACCOUNTS, METRICS, Load, Update
+from streams_app.demo.replay import Replay, time_of
+from streams_app.errors import ConfigurationError
+
+
+def values(updates: list[Update]) -> list[dict[str, Any]]:
+    return [json.loads(update.value) for update in updates]
+
+
+@pytest.mark.parametrize("cuts", [[20_000.0], [1.0] * 20, "random", "fine"], ids=str)
+def test_the_cut_into_calls_does_not_change_the_load(cuts: Any) -> None:
+    expected = Load(groups=50, rate=300).until(20_000)
+    if cuts == "random":
+        dice = random.Random(7)
+        instants = sorted(dice.uniform(0, 20_000) for _ in range(200))
+    elif cuts == "fine":
+        instants = [float(at) for at in range(0, 20_000, 10)]
+    else:
+        instants = [1_000 * number * part for number, part in enumerate(cuts)]
+    load = Load(groups=50, rate=300)
+    found = [update for instant in [*instants, 20_000] for update in load.until(instant)]
+
+    assert len(expected) > 1_000
+    assert expected == found
+
+
+def test_another_seed_gives_another_load() -> None:
+    assert Load(groups=50, rate=300, seed=1).until(2_000) != Load(groups=50, rate=300, seed=2).until(2_000)
+
+
+def test_an_instant_asked_again_gives_nothing_more() -> None:
+    load = Load(groups=50, rate=300)
+
+    assert load.until(3_000)
+    assert [] == load.until(3_000)
+    assert [] == load.until(1_000)
+
+
+def test_the_load_has_no_end() -> None:
+    load = Load(groups=2, rate=100)
+    load.until(10_000)
+
+    assert not load.is_exhausted
+
+
+@pytest.mark.parametrize("rate", [200, 1_500])
+@pytest.mark.parametrize("seed", [1, 20210801])
+def test_the_mean_rate_is_the_one_asked_for(rate: int, seed: int) -> None:
+    assert len(Load(groups=500, rate=rate, seed=seed).until(120_000)) / 120 == pytest.approx(rate, rel=0.15)
+
+
+def test_events_come_in_order_and_not_from_the_future() -> None:
+    load = Load(groups=100, rate=500)
+    before = 0.0
+    for now in range(0, 10_000, 250):
+        updates = load.until(now)
+        times = [before, *(update.at_ms for update in updates)]
+        assert all(one <= next_one for one, next_one in pairwise(times))
+        assert all(update.at_ms <= now for update in updates)
+        before = times[-1]
+
+
+def test_a_metric_of_a_post_grows_with_every_event() -> None:
+    levels: dict[tuple[str, str, str], int] = {}
+    for event in values(Load(groups=20, rate=500).until(30_000)):
+        for name, level in event["metrics"].items():
+            place = event["account_id"], event["post_id"], name
+            assert level > levels.get(place, 0)
+            levels[place] = level
+    assert len(levels) > 100
+
+
+def test_events_are_keyed_by_their_account_and_name_known_metrics() -> None:
+    updates = Load(groups=20, rate=500).until(5_000)
+    for update, event in zip(updates, values(updates), strict=True):
+        assert event["account_id"].encode() == update.key
+        assert event["metrics"]
+        assert event["metrics"].keys() <= set(METRICS)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 30])
+def test_no_account_beyond_those_asked_for(groups: int) -> None:
+    accounts = {event["account_id"] for event in values(Load(groups=groups, rate=800).until(30_000))}
+
+    assert {f"account_{number}" for number in range(1, groups + 1)} == accounts
+
+
+def test_hot_accounts_have_more_than_a_tenth_and_the_tail_is_long() -> None:
+    counts = Counter(event["account_id"] for event in values(Load(groups=500, rate=1_500).until(60_000)))
+    hot = sum(counts[f"account_{number + 1}"] for number in range(HOT_ACCOUNTS))
+
+    assert 0.1 < hot / counts.total() < 0.6
+    assert len(counts) > 200
+
+
+def test_there_are_silences_in_which_no_burst_begins() -> None:
+    seconds = Counter(int(update.at_ms // 1_000) for update in Load(groups=500, rate=1_500).until(60_000))
+
+    assert min(seconds.values()) < 0.6 * 1_500 < 1_500 < max(seconds.values())
+
+
+# Replay
+
+
+def replay(tmp_path: Path, *lines: str | bytes, group_key: str = "user", rate: float = 10, speed: float = 1.0) -> Replay:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
+    return Replay(path, group_key=group_key, rate=rate, speed=speed)
+
+
+FOREVER = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('{"time": 1627776000}', '{"time": 1627776002.5}'),
+        ('{"timestamp": 1627776000000}', '{"timestamp": 1627776002500}'),
+        ('{"ts": "2021-08-01T00:00:00Z"}', '{"ts": "2021-08-01T00:00:02.500Z"}'),
+        ('{"at": "2021-08-01T00:00:00"}', '{"at": "2021-08-01T00:00:02.5+00:00"}'),
+        ('{"created_at": "2021-08-01T02:00:00+02:00"}', '{"created_at": 1627776002.5}'),
+    ],
+)
+def test_lines_are_paced_by_their_time(tmp_path: Path, first: str, second: str) -> None:
+    source = replay(tmp_path, first, second)
+
+    assert [first.encode()] == [update.value for update in source.until(2_499)]
+    assert not source.is_exhausted
+    assert [second.encode()] == [update.value for update in source.until(2_500)]
+    assert source.is_exhausted
+
+
+def test_twice_the_speed_halves_the_waits(tmp_path: Path) -> None:
+    source = replay(tmp_path, '{"time": 10}', '{"time": 14}', speed=2.0)
+
+    assert [0.0, 2_000.0] == [update.at_ms for update in source.until(FOREVER)]
+
+
+def test_lines_without_a_time_come_at_the_rate(tmp_path: Path) -> None:
+    source = replay(tmp_path, *['{"user": 1}'] * 3, rate=10)
+
+    assert [100.0, 200.0, 300.0] == [update.at_ms for update in source.until(FOREVER)]
+
+
+def test_a_line_that_goes_back_in_time_follows_at_once(tmp_path: Path) -> None:
+    source = replay(tmp_path, '{"time": 10}', '{"time": 13}', '{"time": 11}', '{"time": 14}')
+
+    assert [0.0, 3_000.0, 3_000.0, 4_000.0] == [update.at_ms for update in source.until(FOREVER)]
+
+
+def test_lines_that_are_not_json_objects_are_kept_as_they_are(tmp_path: Path) -> None:
+    bad = [b"not json", b"[1, 2]", b'"text"', b"{broken", b"\xff\xfe", b"null"]
+    updates = replay(tmp_path, *bad).until(FOREVER)
+
+    assert bad == [update.value for update in updates]
+    assert [None] * len(bad) == [update.key for update in updates]
+
+
+def test_empty_lines_are_no_events(tmp_path: Path) -> None:
+    assert [b"1"] == [update.value for update in replay(tmp_path, "", "  ", "1", "").until(FOREVER)]
+
+
+def test_an_empty_file_is_exhausted_at_once(tmp_path: Path) -> None:
+    assert replay(tmp_path).is_exhausted
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"user": "anna"}', b"anna"),
+        ('{"user": 7}', b"7"),
+        ('{"user": true}', b"true"),
+        ('{"user": null}', None),
+        ('{"user": {"id": 1}}', None),
+        ('{"other": 1}', None),
+    ],
+)
+def test_the_record_key_is_the_group_key(tmp_path: Path, line: str, expected: bytes | None) -> None:
+    assert [expected] == [update.key for update in replay(tmp_path, line).until(FOREVER)]
+
+
+def test_a_file_that_is_not_there_is_a_fault_of_the_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"--replay.*nothing\.jsonl"):
+        Replay(tmp_path / "nothing.jsonl", group_key="user", rate=1)
+
+
+@pytest.mark.parametrize("event", [None, [], 7, {}, {"time": True}, {"time": "soon"}, {"time": None}, {"when": 1}])
+def test_what_tells_no_time_has_none(event: Any) -> None:
+    assert time_of(event) is None
+
+
+def test_a_field_that_is_no_time_gives_way_to_the_next_one() -> None:
+    assert time_of({"time": "soon", "ts": 5}) == 5_000

@@ -1,0 +1,79 @@
+"""Every metric, once; series that are there from the beginning."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams_app.metrics import METRICS, Metrics
+from streams_app.settings import Settings
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    fold = {"source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
+    return Metrics(Settings.model_validate({"app_id": "a", "folds": [{**fold, "name": "one"}, {**fold, "name": "two"}]}))
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
+
+
+def test_no_two_metrics_share_a_name() -> None:
+    names = [metric.name for metric in METRICS]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_names_follow_the_rules_of_prometheus(metric) -> None:  # type: ignore[no-untyped-def]  # a Description
+    assert re.fullmatch(r"streams_app_[a-z_]+", metric.name)
+    assert (metric.kind == "counter") is metric.name.endswith("_total")
+    assert (metric.kind == "histogram") is bool(metric.buckets)
+    assert sorted(metric.buckets) == list(metric.buckets)
+    assert metric.help.endswith(".")
+    assert metric.advice.endswith(".")
+    assert "group" not in metric.labels
+
+
+def test_every_metric_has_a_declared_attribute_and_every_attribute_a_metric() -> None:
+    assert {metric.attribute for metric in METRICS} == set(Metrics.__annotations__)
+
+
+def test_series_of_each_fold_are_there_before_anything_happens(metrics: Metrics) -> None:
+    found = samples(metrics)
+    for metric in METRICS:
+        if metric.labels == ("fold",):
+            name = f"{metric.name}_count" if metric.kind == "histogram" else metric.name
+            for fold in ("one", "two"):
+                assert found[name, (("fold", fold),)] == 0
+
+
+def test_two_applications_in_one_process_count_apart(metrics: Metrics) -> None:
+    other = Metrics(Settings.model_validate({"app_id": "b", "folds": [
+        {"name": "one", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}]}))  # fmt: skip
+    metrics.events_folded.labels(fold="one").inc(3)
+
+    assert samples(metrics)["streams_app_events_folded_total", (("fold", "one"),)] == 3
+    assert samples(other)["streams_app_events_folded_total", (("fold", "one"),)] == 0
+
+
+def test_the_folding_ratio_is_one_less_records_by_events(metrics: Metrics) -> None:
+    metrics.emitted("one", "quiet", 15)
+    metrics.emitted("one", "max_hold", 5)
+    metrics.emitted("two", "quiet", 1)
+    found = samples(metrics)
+
+    assert found["streams_app_folding_ratio", (("fold", "one"),)] == pytest.approx(0.9)
+    assert found["streams_app_folding_ratio", (("fold", "two"),)] == 0
+    assert found["streams_app_records_emitted_total", (("fold", "one"), ("reason", "quiet"))] == 1
+    assert found["streams_app_records_emitted_total", (("fold", "one"), ("reason", "max_hold"))] == 1
+
+
+def test_the_first_misrouted_event_is_told_once_for_each_fold(metrics: Metrics) -> None:
+    told = [metrics.is_first_misrouted(fold) for fold in ("one", "one", "two", "one", "two")]
+
+    assert [True, False, True, False, False] == told

@@ -1,0 +1,62 @@
+"""Whether a worker is alive and ready, and why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.status import LIVE_MS, Status
+
+
+def test_a_new_worker_is_not_ready_because_it_is_starting() -> None:
+    assert ["the worker is starting"] == Status().ready_reasons()
+
+
+def test_a_worker_without_reasons_is_ready() -> None:
+    status = Status()
+    status.clear("start")
+
+    assert [] == status.ready_reasons()
+
+
+def test_a_later_reason_about_the_same_replaces_the_former() -> None:
+    status = Status()
+    status.clear("start")
+    status.set_not_ready("redis", "Redis is away")
+    status.set_not_ready("topic-0", "claiming")
+    status.set_not_ready("redis", "Redis is loading")
+
+    assert ["Redis is loading", "claiming"] == status.ready_reasons()
+
+
+def test_taking_back_what_was_never_said_changes_nothing() -> None:
+    status = Status()
+    status.clear("redis")
+
+    assert ["the worker is starting"] == status.ready_reasons()
+
+
+def test_the_reasons_given_are_a_copy() -> None:
+    status = Status()
+    status.ready_reasons().clear()
+
+    assert ["the worker is starting"] == status.ready_reasons()
+
+
+def test_a_worker_is_live_before_its_first_beat() -> None:
+    assert Status().is_live(10**9)
+
+
+@pytest.mark.parametrize(("after_ms", "expected"), [(0, True), (LIVE_MS - 1, True), (LIVE_MS, False), (LIVE_MS + 1, False)])
+def test_a_worker_is_live_for_less_than_thirty_seconds_after_a_beat(after_ms: int, expected: bool) -> None:
+    status = Status()
+    status.beat(5_000)
+
+    assert expected is status.is_live(5_000 + after_ms)
+
+
+def test_another_beat_brings_a_worker_back_to_life() -> None:
+    status = Status()
+    status.beat(0)
+    status.beat(LIVE_MS)
+
+    assert status.is_live(LIVE_MS + 1)
