@@ -45,6 +45,8 @@ BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0
 STOP_SECONDS = 5.0
+REVOKED_SECONDS = 6.0
+"""Members have at least so long to commit and join again when partitions are redistributed."""
 
 
 class WithoutProducer(BootStrategy):
@@ -183,7 +185,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         cython_optimizations=False,
         broker_session_timeout=session_seconds,
         broker_request_timeout=max(REQUEST_SECONDS, session_seconds),
-        broker_rebalance_timeout=10.0,
+        broker_rebalance_timeout=max(REVOKED_SECONDS, min(10.0, session_seconds)),
         broker_heartbeat_interval=min(3.0, max(0.3, session_seconds / 5)),
         broker_max_poll_records=MAX_POLL_RECORDS,
         broker_commit_interval=3600.0,

@@ -26,11 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogEndError(Exception):
-    """The log ends below what has been folded.
-
-    A topic that was deleted and made again; or a broker whose answer is not the newest (the embedded one lags by a second):
-    the caller asks again before it believes it.
-    """
+    """The log ends below what has been folded, and the broker has refused to be read from there."""
 
     def __init__(self, tp: TP, end: int, fold: str, fence: int) -> None:
         super().__init__(f"{tp.topic}-{tp.partition} ends at offset {end}, but fold {fold!r} has folded up to {fence}")
@@ -50,13 +46,18 @@ class Claimer:
             self.folds.setdefault(fold.source, []).append(fold)
         self._readers = {fold.name: EventReader(fold, parts.settings.limits) for fold in parts.settings.folds}
 
-    async def claim_once(self, tp: TP, generation: int) -> Partition:
+    async def claim_once(self, tp: TP, generation: int, *, was_reset: bool) -> Partition:
         """Claims every shard of a partition and places its reader; the partition is not started yet.
+
+        Args:
+            tp: The partition.
+            generation: Of the consumer group.
+            was_reset: The client has just reset its position in this partition by itself.
 
         Raises:
             NotOwnerError: Kafka refused, or a rebalance came between.
             RefusedError: Another owner came between.
-            LogEndError: The log ends below a fence.
+            LogEndError: The log ends below a fence: the topic was deleted and made again.
             KafkaError, RedisError, OSError, TimeoutError: To be tried again.
         """
         consumer = self._consumer()
@@ -71,7 +72,9 @@ class Claimer:
             await shard.claim(marks[shard.fold.name], count)
         begin, end = await consumer.log_range(tp)
         for shard, emitter in zip(partition.shards, partition.emitters, strict=True):
-            if shard.fence + 1 > end:
+            # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
+            # that was thrown back tells that what was folded is gone.
+            if was_reset and shard.fence + 1 > end:
                 raise LogEndError(tp, end, shard.fold.name, shard.fence)
             if shard.fence + 1 < begin:
                 await self._skip_lost(shard, emitter, marks[shard.fold.name], begin)

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.claiming import Claimer, LogEndError
-from streams_app.folding.partition import WAITING_BATCHES, Hooks, Partition, Parts
+from streams_app.folding.partition import RESET, WAITING_BATCHES, Hooks, Partition, Parts
 from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.store import RefusedError
 from streams_app.kafka.batches import Batch
@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 30.0
 REVOKE_SECONDS: Final = 4.0
 IDLE_MS: Final = 10_000
-LOG_END_MS: Final = 10_000
-"""For so long a broker may answer that the log ends below what was read from it."""
-
 BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 DEPENDENCY_ERRORS: Final = (KafkaError, RedisError, OSError, TimeoutError)
 
@@ -53,7 +50,6 @@ class _Patience:
 
         Raises:
             TryAgainError: Kafka has refused us for three session time-outs and no rebalance followed.
-            ConfigurationError: The log still ends below the fence.
         """
         now_ms = self._clock.monotonic_ms()
         if type(error) is not self._kind:
@@ -64,9 +60,6 @@ class _Patience:
         if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
             message = f"Kafka refuses our commits for {tp.topic}-{tp.partition} and no rebalance follows: not the owner"
             raise TryAgainError(message) from error
-        if isinstance(error, LogEndError) and waited_ms > LOG_END_MS:
-            advice = f"the topic was deleted and made again. Run `streams-app reset --fold {error.fold}` to begin anew."
-            raise ConfigurationError([f"{error}: {advice}"]) from error
         wait_seconds = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
         self._failures += 1
         return wait_seconds
@@ -89,6 +82,7 @@ class Ownership:
         self._on_fatal = on_fatal
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._committing = asyncio.Lock()
+        self._reset: set[TP] = set()
         self._skewed = False
         self.folds = parts.settings.folds
         hooks = Hooks(self._refused, self._flow, on_fatal, self.is_clock_trusted)
@@ -149,12 +143,16 @@ class Ownership:
         while generation == self._generation() and tp in self._consumer().assignment():
             try:
                 async with asyncio.timeout(CLAIM_SECONDS):
-                    partition = await self._claimer.claim_once(tp, generation)
-            except (NotOwnerError, LogEndError, RefusedError, *DEPENDENCY_ERRORS) as error:
+                    partition = await self._claimer.claim_once(tp, generation, was_reset=tp in self._reset)
+            except LogEndError as error:
+                advice = f"the topic was deleted and made again. Run `streams-app reset --fold {error.fold}` to begin anew."
+                raise ConfigurationError([f"{error}: {advice}"]) from error
+            except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as error:
                 if isinstance(error, DEPENDENCY_ERRORS):
                     self._parts.status.set_not_ready("claim", f"cannot claim {tp.topic}-{tp.partition}: {error!r}")
                 await asyncio.sleep(patience.failed(tp, error))
                 continue
+            self._reset.discard(tp)
             self._claims.pop(tp, None)
             if not self._claims:
                 self._parts.status.clear("claim")
@@ -171,7 +169,9 @@ class Ownership:
         """A refusal or a hole: claim again, from the commit on."""
         if self.partitions.get(partition.tp) is not partition:
             return
-        logger.warning("resync script=%s cause=%s source=%s", script, cause, partition.tp)
+        logger.warning("resync script=%s cause=%s source=%s-%d", script, cause, partition.tp.topic, partition.tp.partition)
+        if cause == RESET:
+            self._reset.add(partition.tp)
         for shard in partition.shards:
             self._parts.metrics.resyncs.labels(fold=shard.fold.name, cause=cause).inc()
         self._consumer().pause_partitions({partition.tp})
@@ -225,7 +225,9 @@ class Ownership:
             _, position = self._consumer().reader_view(partition.tp)
             fence = min(shard.fence for shard in partition.shards)
             ahead = position is not None and position > fence + 1
-            if ahead and not partition.waiting and now - partition.progress_ms > IDLE_MS:
+            if position is not None and position < partition.position:
+                self._refused(partition, "fold", RESET)
+            elif ahead and not partition.waiting and now - partition.progress_ms > IDLE_MS:
                 self._refused(partition, "fold", "idle")
 
     # ---- commit

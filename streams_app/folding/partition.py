@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 WAITING_BATCHES = 2
 """Batches that wait for a partition before its reader is paused."""
 
+RESET = "reset"
+"""Cause of a resync: the client has reset its position by itself."""
+
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
 
@@ -140,7 +143,7 @@ class Partition:
             return
         if batch.begin < self.position:
             # The client reset its position by itself: what it read from was removed, or the topic was made again.
-            self._hooks.on_refused(self, "fold", "reset")
+            self._hooks.on_refused(self, "fold", RESET)
             return
         self._waiting.append(batch)
         self.position = batch.end

@@ -136,7 +136,7 @@ class ReadStoreAgent:
             reader.resume()
         try:
             if self._retry_at_ms is None and reader.needs_placing:
-                await reader.place(await self._sync.progress(), self._sync.reset_progress)
+                await reader.place(await self._sync.progress())
                 self._sync_patience.succeeded()
             # Also while it waits: a consumer that does not poll is put out of its group.
             records = await reader.poll()

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -29,40 +28,6 @@ POLL_MS: Final = 500
 REBALANCE_MS: Final = 10_000
 CALL_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.5
-DOUBTS: Final = 20
-"""Answers in a row, one a poll, before a log is believed to end below what was read from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a partition is read from.
-
-    Attributes:
-        offset: The first one to read.
-        fault: Why this is not what the store asked for, or None.
-        is_doubtful: A broker whose answer is not the newest looks the same; to be asked again before it is believed.
-    """
-
-    offset: int
-    fault: str | None = None
-    is_doubtful: bool = False
-
-
-def starting_point(stored: int | None, log_start: int, log_end: int) -> Start:
-    """Chooses the offset to begin at.
-
-    Args:
-        stored: The progress in the store, None: never synced.
-        log_start: Lowest offset there is.
-        log_end: One beyond the highest.
-    """
-    if stored is None:
-        return Start(log_start)
-    if stored > log_end:
-        return Start(log_start, "the topic was made again; reading it from its start", is_doubtful=True)
-    if stored < log_start:
-        return Start(log_start, "retention overtook the read store; names changed by the missing records may be out of date")
-    return Start(stored)
 
 
 class OutputReader(ConsumerRebalanceListener):
@@ -78,7 +43,6 @@ class OutputReader(ConsumerRebalanceListener):
         self._next: dict[TopicPartition, int] = {}  # placed partitions: the first offset not yet in the store
         self._committed: dict[TopicPartition, int] = {}
         self._generation = 0
-        self._doubts = 0
         self._consumer = AIOKafkaConsumer(
             **client_options(kafka),
             client_id=f"{app_id}-read-store",
@@ -122,38 +86,31 @@ class OutputReader(ConsumerRebalanceListener):
         """Some partition does not know yet where to begin."""
         return any(tp not in self._next for tp in self._consumer.assignment())
 
-    async def place(self, progress: Mapping[Partition, int], reset: Callable[[Mapping[Partition, int]], Any]) -> None:
+    async def place(self, progress: Mapping[Partition, int]) -> None:
         """Seeks every partition to where the store says and lets it flow. After a rebalance in between: does nothing.
 
         Args:
             progress: As the store knows it.
-            reset: ``async reset(offsets)`` corrects the store where its progress speaks of a log that is no more.
 
         Raises:
-            KafkaError: The log's edges cannot be had.
-            TryAgainError: The store is away.
+            KafkaError: The log's start cannot be had.
         """
         generation = self._generation
         tps = [tp for tp in self._consumer.assignment() if tp not in self._next]
         begins = await self._consumer.beginning_offsets(tps)
-        ends = await self._consumer.end_offsets(tps)
-        starts = {tp: starting_point(progress.get(Partition(tp.topic, tp.partition)), begins[tp], ends[tp]) for tp in tps}
-        self._doubts = self._doubts + 1 if any(start.is_doubtful for start in starts.values()) else 0
-        if 0 < self._doubts < DOUBTS:
-            return
-        faults = {tp: start for tp, start in starts.items() if start.fault}
-        if generation == self._generation and faults:
-            await reset({Partition(tp.topic, tp.partition): start.offset for tp, start in faults.items()})
         if generation != self._generation:
             return
-        for tp, start in starts.items():
-            if start.fault:
+        for tp in tps:
+            stored = progress.get(Partition(tp.topic, tp.partition))
+            start = begins[tp] if stored is None else max(stored, begins[tp])
+            if stored is not None and stored < start:
                 logger.warning(
-                    "%s topic=%s partition=%d offset=%d stored_offset=%d",
-                    start.fault, tp.topic, tp.partition, start.offset, progress[Partition(tp.topic, tp.partition)],
+                    "retention overtook the read store, names changed by missing records may be out of date "
+                    "topic=%s partition=%d offsets=%d-%d",
+                    tp.topic, tp.partition, stored, start - 1,
                 )  # fmt: skip
-            self._consumer.seek(tp, start.offset)
-            self._next[tp] = start.offset
+            self._consumer.seek(tp, start)
+            self._next[tp] = start
         self._consumer.resume(*tps)
 
     async def poll(self) -> list[ConsumerRecord]:
@@ -163,8 +120,20 @@ class OutputReader(ConsumerRebalanceListener):
             KafkaError: What aiokafka does not mend by itself.
         """
         fetched = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
-        # Between an assignment and its callback a partition may already deliver from where the group had committed.
-        return [record for tp, records in fetched.items() if tp in self._next for record in records]
+        taken = []
+        for tp, records in fetched.items():
+            # Between an assignment and its callback a partition may already deliver from where the group had committed.
+            if tp not in self._next:
+                continue
+            if records[0].offset < self._next[tp]:
+                # The client was thrown back. What the store holds stays guarded by its versions.
+                logger.warning(
+                    "an output topic was made again, reading it from its start topic=%s partition=%d offset=%d stored_offset=%d",
+                    tp.topic, tp.partition, records[0].offset, self._next[tp],
+                )  # fmt: skip
+                self._next[tp] = records[0].offset
+            taken += records
+        return taken
 
     def synced(self, progress: Mapping[Partition, int]) -> None:
         """Notes what the store has taken; of partitions lost meanwhile nothing."""

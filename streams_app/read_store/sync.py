@@ -97,14 +97,6 @@ class Sync:
         """
         return await self._store.progress()
 
-    async def reset_progress(self, progress: Mapping[Partition, int]) -> None:
-        """Notes other offsets, for partitions whose log is no longer the one the progress speaks of.
-
-        Raises:
-            TryAgainError: The store is away.
-        """
-        await self._store.apply([], progress, self._clock.now_ms())
-
     async def sync_once(self, records: Sequence[Record]) -> SyncResult:
         """One batch, whole or not at all; can be repeated.
 

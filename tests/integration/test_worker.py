@@ -1,0 +1,358 @@
+"""The worker as a process, from outside: events in, SIGKILL, SIGSTOP, SIGTERM, records out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import ConsumerRecord
+
+from streams_app.embedded.child import Child
+from tests.checker import Outcome, event, outcome_of
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, write_config
+
+LIMIT_SECONDS = 60
+GROUPS = 12
+
+
+@dataclass
+class Stage:
+    """Topics and settings of one test."""
+
+    names: Names
+    bootstrap: str
+    redis_url: str
+    folder: Path
+    sent: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.names.topic("events")
+
+    @property
+    def output(self) -> str:
+        return self.names.topic("folded")
+
+    @property
+    def dead(self) -> str:
+        return self.names.topic("dead")
+
+    def config(self, **options: Any) -> Path:
+        return write_config(
+            self.folder / "streams.toml",
+            app_id=self.names.app_id,
+            bootstrap=self.bootstrap,
+            redis_url=self.redis_url,
+            source=self.source,
+            output=self.output,
+            dead=self.dead,
+            **options,
+        )
+
+    def worker(self, config: Path | None = None) -> WorkerProcess:
+        return WorkerProcess(config or self.folder / "streams.toml", self.folder)
+
+    async def send(self, count: int, **options: Any) -> None:
+        """Events with a changed name of their own each."""
+        items = []
+        for _ in range(count):
+            name, account = f"n{len(self.sent)}", f"account_{len(self.sent) % GROUPS}"
+            items.append(event(account, name))
+            self.sent[name] = account.encode()
+        await produce(self.bootstrap, self.source, items, **options)
+
+    async def outcome(self, enough: Any = None) -> Outcome:
+        """The output topic, once every event sent is in it."""
+
+        def is_enough(records: list[ConsumerRecord]) -> bool:
+            seen = outcome_of(records)
+            return len(seen.ids_of) >= len(self.sent) and (enough is None or enough(seen))
+
+        return outcome_of(await read_topic(self.bootstrap, self.output, until=is_enough, timeout_seconds=LIMIT_SECONDS))
+
+    async def dead_letters(self, count: int) -> list[ConsumerRecord]:
+        return await read_topic(
+            self.bootstrap, self.dead, until=lambda records: len(records) >= count, timeout_seconds=LIMIT_SECONDS
+        )
+
+
+@pytest.fixture
+async def stage(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config()
+    yield made
+
+
+async def test_events_of_a_group_come_out_as_one_record_when_it_is_quiet(stage: Stage) -> None:
+    with stage.worker() as worker:
+        await worker.wait_ready()
+        await produce(stage.bootstrap, stage.source, [event("a", "likes"), event("a", "shares"), event("b", "likes")])
+        records = await read_topic(
+            stage.bootstrap, stage.output, until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
+        )
+
+    folded = {record.key: json.loads(record.value) for record in records}
+    assert {b"a", b"b"} == set(folded)
+    first = folded[b"a"]
+    assert ["likes", "shares"] == first["metrics"]
+    assert "a" == first["account_id"]
+    assert ("account-metrics", "quiet", 2) == (first["fold"]["name"], first["fold"]["reason"], first["fold"]["events"])
+
+
+async def test_two_workers_share_the_partitions_and_fold_every_event_once(stage: Stage) -> None:
+    with stage.worker() as one, stage.worker() as two:
+        await asyncio.gather(one.wait_ready(), two.wait_ready())
+        for _ in range(5):
+            await stage.send(200)
+        outcome = await stage.outcome()
+        claimed = [worker.log().count("claimed fold=") for worker in (one, two)]
+        codes = await asyncio.gather(one.terminate(), two.terminate())
+
+    assert [] == outcome.faults(stage.sent)
+    assert 1_000 == outcome.events
+    assert all(claimed)
+    assert [0, 0] == codes
+
+
+async def test_a_worker_killed_in_the_middle_loses_nothing_and_repeats_nothing_under_another_id(stage: Stage) -> None:
+    with stage.worker() as one, stage.worker() as two:
+        await asyncio.gather(one.wait_ready(), two.wait_ready())
+        await stage.send(300)
+        one.kill()
+        await stage.send(300)
+        with stage.worker() as three:
+            await stage.send(300)
+            await three.wait_ready()
+            outcome = await stage.outcome()
+
+    assert -9 == one.exit_code
+    assert [] == outcome.faults(stage.sent)
+
+
+async def test_a_frozen_worker_that_comes_back_neither_loses_nor_splits_events(stage: Stage) -> None:
+    with stage.worker() as one, stage.worker() as two:
+        await asyncio.gather(one.wait_ready(), two.wait_ready())
+        await stage.send(300)
+        one.stop_signal()
+        # The other one takes all four partitions once the session has expired.
+        await stage.send(100)
+        await wait_until(lambda: two.log().count("claimed fold=") >= 4, LIMIT_SECONDS, "the partitions are taken over")
+        await stage.send(300)
+        one.continue_signal()
+        await stage.send(300)
+        outcome = await stage.outcome()
+        codes = await asyncio.gather(one.terminate(), two.terminate())
+
+    assert [] == outcome.faults(stage.sent)
+    assert [0, 0] == codes
+
+
+async def test_sigterm_leaves_open_groups_to_the_next_worker(stage: Stage) -> None:
+    config = stage.config(quiet_period="4s")
+    with stage.worker(config) as one:
+        await one.wait_ready()
+        await stage.send(200)
+        await wait_until(lambda: _metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        assert 0 == await one.terminate()
+    with stage.worker(config) as two:
+        await two.wait_ready()
+        outcome = await stage.outcome()
+
+    assert [] == outcome.faults(stage.sent)
+    assert GROUPS == len(outcome.values)
+
+
+async def test_groups_overdue_after_downtime_are_emitted_at_once(stage: Stage) -> None:
+    config = stage.config(quiet_period="2s")
+    with stage.worker(config) as one:
+        await one.wait_ready()
+        await stage.send(60)
+        await wait_until(lambda: _metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        one.kill()
+    with stage.worker(config) as two:
+        outcome = await stage.outcome()
+        assert two.exit_code is None
+
+    assert [] == outcome.faults(stage.sent)
+    assert GROUPS == len(outcome.values)
+
+
+async def test_a_wiped_redis_loses_no_event(stage: Stage, redis_client: Any) -> None:
+    with stage.worker(stage.config(quiet_period="2s")) as worker:
+        await worker.wait_ready()
+        await stage.send(300)
+        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        keys = [key async for key in redis_client.scan_iter(f"{{{stage.names.app_id}/*")]
+        await redis_client.delete(*keys)
+        await stage.send(300)
+        outcome = await stage.outcome()
+        resyncs = _metric(worker, "streams_app_resyncs_total")
+
+    assert keys
+    assert [] == outcome.faults(stage.sent, is_exact=False)
+    assert resyncs
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_events_of_a_compressing_producer_are_folded(stage: Stage, codec: str) -> None:
+    with stage.worker() as worker:
+        await worker.wait_ready()
+        await stage.send(100, compression_type=codec)
+        outcome = await stage.outcome()
+
+    assert [] == outcome.faults(stage.sent)
+
+
+BAD_INPUT: list[tuple[bytes | None, bytes | None, str]] = [
+    (b"k", None, "tombstone"),
+    (b"k", b"", "tombstone"),
+    (b"k", b"no json", "not-json"),
+    (b"k", b"\xff\xfe", "not-json"),
+    (b"k", b'{"account_id": "k"', "not-json"),
+    (b"k", b"[1, 2]", "not-an-object"),
+    (b"k", b"17", "not-an-object"),
+    (b"k", b'{"metrics": {"a": 1}}', "no-group"),
+    (b"k", b'{"account_id": null, "metrics": {"a": 1}}', "no-group"),
+    (b"k", b'{"account_id": {"x": 1}, "metrics": {"a": 1}}', "no-group"),
+    (b"k", b'{"account_id": "k"}', "no-changed"),
+    (b"k", b'{"account_id": "k", "metrics": null}', "no-changed"),
+    (b"k", b'{"account_id": "k", "metrics": 7}', "no-changed"),
+    (b"k", b'{"account_id": "k", "metrics": ["a", 7]}', "no-changed"),
+    (b"k", b'{"account_id": "' + b"x" * 600 + b'", "metrics": ["a"]}', "too-large"),
+    (b"k", b'{"account_id": "k", "metrics": ["' + b"x" * 300 + b'"]}', "too-large"),
+    (b"k", json.dumps({"account_id": "k", "metrics": [f"m{i}" for i in range(257)]}).encode(), "too-many-names"),
+    (None, b"no json", "not-json"),
+]
+
+
+async def test_every_class_of_bad_input_goes_to_the_dead_letters_and_the_partition_goes_on(stage: Stage) -> None:
+    with stage.worker() as worker:
+        await worker.wait_ready()
+        await stage.send(24)
+        where = await produce(stage.bootstrap, stage.source, [(key, value) for key, value, _ in BAD_INPUT])
+        await stage.send(24)
+        letters = await stage.dead_letters(len(BAD_INPUT))
+        outcome = await stage.outcome()
+        code = await worker.terminate()
+
+    found = {
+        (int(headers["source-partition"]), int(headers["source-offset"])): (letter, headers)
+        for letter, headers in _headers(letters)
+    }
+    assert len(BAD_INPUT) == len(found) == len(letters)
+    for metadata, (key, value, reason) in zip(where, BAD_INPUT, strict=True):
+        letter, headers = found[metadata.partition, metadata.offset]
+        assert (key, value or None, reason) == (letter.key, letter.value or None, headers["reason"])
+        assert ("account-metrics", stage.source) == (headers["fold"], headers["source-topic"])
+        assert int(headers["failed-at-ms"]) > 0
+    assert [] == outcome.faults(stage.sent)
+    assert 0 == code
+
+
+async def test_a_locked_read_store_does_not_delay_folding_and_catches_up_afterwards(stage: Stage) -> None:
+    store, writes = stage.folder / "read.db", stage.folder / "write.db"
+    with sqlite3.connect(writes) as source:
+        source.execute("CREATE TABLE post_metrics (account_id TEXT, metric TEXT, value INTEGER)")
+        source.executemany("INSERT INTO post_metrics VALUES (?, ?, ?)", [("account_0", f"n{i}", i) for i in range(0, 48, GROUPS)])
+    source.close()
+    section = f"""
+[read_store]
+url = "sqlite:///{store}"
+folds = ["account-metrics"]
+source_url = "sqlite:///{writes}"
+sql = '''
+SELECT account_id, metric, SUM(value) FROM post_metrics
+WHERE account_id IN (SELECT value FROM json_each(:groups)) GROUP BY 1, 2
+'''
+"""
+    config = stage.config(extra=section)
+    init = Child(
+        "init", [sys.executable, "-m", "streams_app", "read-store", "init", "--config", str(config)], stage.folder / "init"
+    )
+    await wait_until(lambda: not init.is_running, LIMIT_SECONDS, "read-store init has ended")
+    lock = sqlite3.connect(store, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    with stage.worker(config) as worker:
+        await worker.wait_ready()
+        await stage.send(48)
+        outcome = await stage.outcome()
+        assert 0 == lock.execute("SELECT COUNT(*) FROM folded_values").fetchone()[0]
+        lock.execute("COMMIT")
+
+        def values() -> dict[str, Any]:
+            rows = lock.execute("SELECT name, value FROM folded_values WHERE group_key = 'account_0'").fetchall()
+            return dict(rows)
+
+        await wait_until(lambda: len(values()) == 4, LIMIT_SECONDS, "the read store has caught up")
+        found = values()
+    lock.close()
+
+    assert [] == outcome.faults(stage.sent)
+    assert {f"n{i}": i for i in range(0, 48, GROUPS)} == found
+
+
+async def test_a_group_that_is_never_quiet_is_emitted_at_its_max_hold(stage: Stage) -> None:
+    config = stage.config(quiet_period="5s", fold='max_hold = "6s"')
+    producer = AIOKafkaProducer(bootstrap_servers=stage.bootstrap)
+    with stage.worker(config) as worker:
+        await worker.wait_ready()
+        await producer.start()
+        done = asyncio.Event()
+
+        async def never_quiet() -> None:
+            number = 0
+            while not done.is_set():
+                key, value = event("a", f"n{number}")
+                await producer.send_and_wait(stage.source, value, key)
+                stage.sent[f"n{number}"] = key
+                number += 1
+                await asyncio.sleep(0.05)
+
+        busy = asyncio.create_task(never_quiet())
+        try:
+            records = await read_topic(stage.bootstrap, stage.output, until=bool, timeout_seconds=LIMIT_SECONDS)
+        finally:
+            done.set()
+            await busy
+            await producer.stop()
+
+    assert "max_hold" == json.loads(records[0].value)["fold"]["reason"]
+
+
+async def test_the_faust_command_runs_the_same_worker(stage: Stage) -> None:
+    command = [sys.executable, "-m", "faust", "-A", "streams_app.worker", "worker", "-l", "info"]
+    faust = Child("faust", command, stage.folder / "faust", {"STREAMS_APP_CONFIG": str(stage.folder / "streams.toml")})
+    try:
+        await stage.send(50)
+        outcome = await stage.outcome()
+    except AssertionError as error:
+        raise AssertionError(f"{error}; its log:\n{faust.log_tail()}") from None
+    finally:
+        faust.stop(20)
+    left = sorted(path.name for path in (stage.folder / "faust").iterdir())
+
+    assert [] == outcome.faults(stage.sent)
+    assert ["server.log"] == left
+
+
+def _headers(records: list[ConsumerRecord]) -> list[tuple[ConsumerRecord, dict[str, str]]]:
+    return [(record, {name: value.decode() for name, value in record.headers}) for record in records]
+
+
+def _metric(worker: WorkerProcess, name: str) -> float:
+    """The sum of a metric's series, straight from the worker."""
+    from tests.helpers import _get
+
+    _, text = _get(f"{worker.url}/metrics")
+    lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
