@@ -140,18 +140,18 @@ def chunks_of(events: Sequence[FoldEvent], end: int, scoring: Scoring) -> Iterat
             clock = min(stamp, now) if now > clock else clock
         if stamp < 0:
             stamp = clock
+        if names_held >= MAX_NAMES or len(groups) >= MAX_GROUPS:
+            yield Chunk(events[position - 1].offset, scores[-1], groups, events[begin:position], scores)
+            groups, scores, names_held, begin = {}, [], 0, position
         runs = groups.get(member)
         if runs is None:
-            if len(groups) >= MAX_GROUPS or names_held >= MAX_NAMES:
-                yield Chunk(events[position - 1].offset, scores[-1], groups, events[begin:position], scores)
-                groups, scores, names_held, begin = {}, [], 0, position
             groups[member] = [Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names))]
-            names_held += len(names)
+            names_held += len(names) + 1
         else:
             run = runs[-1]
             if gap is not None and clock - run.last_score > gap:
                 runs.append(Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names)))
-                names_held += len(names)
+                names_held += len(names) + 1
             else:
                 run.last_offset, run.last_score = offset, clock
                 run.events += 1
@@ -159,6 +159,8 @@ def chunks_of(events: Sequence[FoldEvent], end: int, scoring: Scoring) -> Iterat
                     run.low_ms = stamp
                 elif stamp > run.high_ms:
                     run.high_ms = stamp
+                known = len(run.names)
                 run.names.update(names)
+                names_held += len(run.names) - known
         scores.append(clock)
     yield Chunk(end, clock, groups, events[begin:], scores)

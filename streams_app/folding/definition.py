@@ -30,7 +30,10 @@ def parse_duration(value: Any) -> Any:
     match = _DURATION.match(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{value!r} is not a duration: write a number and a unit, as in 500ms, 90s, 15m, 6h, 2d")
-    return timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
+    try:
+        return timedelta(milliseconds=float(match[1]) * _UNITS_MS[match[2]])
+    except OverflowError as error:
+        raise ValueError(f"{value[:40]!r} is too long a duration") from error
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
@@ -96,10 +99,10 @@ class Fold(BaseModel):
 
     def _name_faults(self) -> list[str]:
         faults = []
-        if not FOLD_NAME.match(self.name):
+        if not FOLD_NAME.fullmatch(self.name):
             faults.append(f"the name {self.name!r} may hold a-z, 0-9, _ and -, at most 63")
         for label, topic in (("source", self.source), ("output", self.output), ("dead_letters", self.dead_letters)):
-            if not TOPIC_NAME.match(topic) or topic in (".", ".."):
+            if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
                 faults.append(f"{label} = {topic!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
         if len({self.source, self.output, self.dead_letters}) < 3:  # noqa: PLR2004  # three topics
             faults.append("source, output and dead_letters must be three different topics")

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+import orjson
+
 from streams_app.codec import TEXT_MARK, decode_object, member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.batch import FoldEvent
@@ -21,10 +23,21 @@ KNOWN_NAMES_MAX: Final = 50_000
 class RawRecord(Protocol):
     """The attributes of a consumer record that are used."""
 
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
+    @property
+    def offset(self) -> int:
+        """In its partition."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Of the record, ms."""
+
+    @property
+    def key(self) -> bytes | None:
+        """As produced."""
+
+    @property
+    def value(self) -> bytes | None:
+        """As produced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,7 @@ class EventReader:
         self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
         self._by_key = fold.group_key == "@key"
         self._changed = fold.changed
+        self._keeps_values = fold.keep == "last"
         self._known_names: set[str] = set()
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[dict[str, Any] | BadEventError | None]) -> Reading:
@@ -157,6 +171,8 @@ class EventReader:
             raise BadEventError("too-many-names", f"{len(names)} names, the limit is {self._limits.names_per_event}")
         if not names.keys() <= self._known_names:
             self._check_names(names)
+        if self._keeps_values:
+            _check_values(names)
         return names
 
     def _check_names(self, names: dict[str, Any]) -> None:
@@ -165,6 +181,16 @@ class EventReader:
                 raise BadEventError("too-large", f"a changed name has more than {self._limits.name_bytes} bytes")
         if len(self._known_names) < KNOWN_NAMES_MAX:
             self._known_names.update(names)
+
+
+def _check_values(names: dict[str, Any]) -> None:
+    """Refuses what is nested deeper than orjson writes: it reads more."""
+    for name, value in names.items():
+        if type(value) in (dict, list):
+            try:
+                orjson.dumps(value)
+            except orjson.JSONEncodeError as error:
+                raise BadEventError("no-changed", f"the value of {name!r} cannot be kept: {error}") from error
 
 
 def _at(value: dict[str, Any], path: list[str]) -> Any:

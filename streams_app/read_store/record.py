@@ -56,20 +56,28 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ch
     """
     if key is None or not value:
         return Rejected("no key" if key is None else "empty value")
-    try:
-        record = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return Rejected("not JSON")
-    if type(record) is not dict:
-        return Rejected("not an object")
+    record = _object(value)
+    if isinstance(record, Rejected):
+        return record
     version = _version(record.get("fold"), expected.fold)
     if isinstance(version, Rejected):
         return version
-    names = _names(record.get(expected.changed), expected)
+    try:
+        names = _names(record.get(expected.changed), expected)
+    except orjson.JSONEncodeError:
+        return Rejected("a value is nested too deeply")
     if isinstance(names, Rejected):
         return names
     group_key = group_text(key)
     return [Change(Cell(expected.fold, group_key, name), version, carried) for name, carried in names.items()]
+
+
+def _object(value: bytes) -> dict[str, Any] | Rejected:
+    try:
+        record = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return Rejected("not JSON")
+    return record if type(record) is dict else Rejected("not an object")
 
 
 def group_text(key: bytes) -> str:

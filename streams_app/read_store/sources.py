@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from streams_app.codec import MAX_SAFE_INTEGER
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.merge import Change, Value
 from streams_app.read_store.record import column_value, group_text
@@ -154,6 +155,6 @@ def _text(value: Any) -> str:
     """A group or name column as text: a number as JSON writes it, which is how the group key writes it."""
     if isinstance(value, str):
         return value
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
         value = int(value)  # the canonical group key knows no 1.0
     return group_text(value) if isinstance(value, bytes) else orjson.dumps(value).decode()

@@ -34,6 +34,9 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     faults = _apply_environment(values, environ)
     folds = values.get("folds", {})
     if isinstance(folds, dict):
+        for name, table in folds.items():
+            if isinstance(table, dict) and table.pop("name", None) is not None:
+                faults.append(f"folds.{name}.name: unknown key, the name of a fold is that of its table")
         values["folds"] = [{"name": name, **table} if isinstance(table, dict) else table for name, table in folds.items()]
     try:
         settings = Settings.model_validate(values)
@@ -93,11 +96,19 @@ def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> li
         if target is None:
             faults.append(f"{variable}: no such setting{suggestion(variable, list(targets))}")
             continue
-        table = values
-        for step in target[:-1]:
-            table = table.setdefault(step, {})
-        table[target[-1]] = _from_text(target, text)
+        if not _put(values, target, text):
+            faults.append(f"{variable}: {'.'.join(target[:-1])} is not a table")
     return faults
+
+
+def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
+    """Whether there was a table to write into."""
+    table: Any = values
+    for step in target[:-1]:
+        table = table.setdefault(step, {}) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        table[target[-1]] = _from_text(target, text)
+    return isinstance(table, dict)
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:

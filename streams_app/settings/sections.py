@@ -171,6 +171,9 @@ class Settings(Section):
             faults.append("two folds have the same output topic")
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")
+        letters = {fold.dead_letters for fold in self.folds}
+        if clash := letters & (set(outputs) | set(self.sources)):
+            faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
         faults += self._read_store_faults(names)
         if faults:
             raise ValueError("; ".join(faults))

@@ -1,0 +1,95 @@
+"""Input at the edges that once stopped something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streams_app.errors import ConfigurationError
+from streams_app.folding.batch import MAX_NAMES, FoldEvent, Scoring, chunks_of
+from streams_app.folding.definition import Fold
+from streams_app.folding.reader import EventReader, decode_all
+from streams_app.read_store.record import Expected, Rejected, parse
+from streams_app.settings import Limits, Settings
+
+DEEP = b"[" * 300 + b"]" * 300
+FOLD = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
+
+
+class Raw:
+    offset = 7
+    timestamp = 1
+    key = b"x"
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
+def test_a_value_too_deep_to_be_kept_is_refused_and_not_raised() -> None:
+    fold = Fold(name="f", keep="last", **FOLD)
+    records = [Raw(b'{"g": "x", "c": {"a": ' + DEEP + b"}}")]
+
+    reading = EventReader(fold, Limits()).read(records, decode_all(records, Limits()))
+
+    assert ["no-changed"] == [refused.reason for refused in reading.refused]
+    assert reading.refused[0].record is records[0]
+
+
+def test_a_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> None:
+    value = b'{"g": "x", "c": {"a": ' + DEEP + b'}, "fold": {"name": "f", "version": 1}}'
+
+    assert Rejected("a value is nested too deeply") == parse(b"x", value, Expected("f", "c", carries_values=True))
+
+
+@pytest.mark.parametrize("gap_ms", [None, 1])
+def test_one_group_with_ever_new_names_is_cut_into_chunks(gap_ms: int | None) -> None:
+    events = [FoldEvent(i, i * 10, b"sg", {f"n{i}-{j}": 1 for j in range(256)}) for i in range(400)]
+
+    chunks = list(chunks_of(events, 500, Scoring(0, 10**9, None, gap_ms)))
+
+    held = [sum(len(run.names) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
+    assert 400 * 256 == sum(held)
+    assert max(held) <= MAX_NAMES + 256
+    assert 500 == chunks[-1].to
+
+
+def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
+    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(3 * MAX_NAMES)]
+
+    chunks = list(chunks_of(events, len(events) - 1, Scoring(0, 10**9, None, 1)))
+
+    assert max(sum(map(len, chunk.groups.values())) for chunk in chunks) <= MAX_NAMES
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ('quiet_period = "99999999999999d"', {}, "too long a duration"),
+        (f'quiet_period = "{"9" * 400}s"', {}, "too long a duration"),
+        ('quiet_period = "1s"\nname = "g"', {}, "folds.f.name: unknown key"),
+        ('quiet_period = "1s"', {"STREAMS_APP_KAFKA_PARTITIONS": "4"}, "kafka is not a table"),
+    ],
+)
+def test_settings_at_the_edge_are_faults(text: str, environ: dict[str, str], expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    section = 'kafka = "x"\n' if environ else ""
+    path.write_text(f'app_id = "a"\n{section}[folds.f]\nsource = "s"\ngroup_key = "g"\nchanged = "c"\n{text}\n')
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(path, environ)
+
+    assert expected in str(caught.value)
+
+
+def test_a_name_may_not_end_with_a_newline() -> None:
+    with pytest.raises(ValueError, match="the name"):
+        Fold(name="f\n", **FOLD)
+
+
+def test_the_dead_letters_of_one_fold_may_not_be_the_output_of_another() -> None:
+    one = Fold(name="one", **FOLD)
+    two = Fold(name="two", **{**FOLD, "dead_letters": one.output})
+
+    with pytest.raises(ValueError, match="dead-letter topic and a source or an output"):
+        Settings(app_id="a", folds=(one, two))
