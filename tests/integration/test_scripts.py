@@ -109,9 +109,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         stamp += pause
         model.seal(stamp)
         clock = stamp
-        sealed = await store.seal(
-            "me", fence, clock, bounds, quiet=True, everything=False, limit=1_000, partitions=4
-        )
+        sealed = await store.seal("me", fence, clock, bounds, quiet=True, everything=False, limit=1_000, partitions=4)
         found += sealed.sealed
         lows = [held.first for held in model.open.values()] + [entry[1] for entry in model.sealed]
 

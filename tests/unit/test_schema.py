@@ -1,0 +1,56 @@
+"""The JSON Schema of folded records that other programs validate with."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from streams_app.folding.record import MAX_RECORD_BYTES, RecordShape, Sealed, render
+
+SCHEMA = json.loads((files("streams_app") / "folded-record.schema.json").read_text("utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+def sealed(**changes: Any) -> Sealed:
+    values: dict[str, Any] = {
+        "member": b"saccount_1", "first_offset": 1041, "last_offset": 1077, "events": 4, "first_event_ms": 1_700_000_000_000,
+        "last_event_ms": 1_700_000_009_000, "reason": "quiet", "due_ms": 0, "partitions": 4, "names": {"likes": b"1"},
+    }  # fmt: skip
+    return Sealed(**(values | changes))
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("keep", ["names", "last"])
+@pytest.mark.parametrize("reason", ["quiet", "max_hold", "max_events", "max_changed", "flush"])
+def test_a_record_is_valid(keep: str, reason: str) -> None:
+    (record,) = render(sealed(reason=reason), RecordShape("account-metrics", ("account_id",), "metrics", keep), "events", 3)
+
+    VALIDATOR.validate(json.loads(record.value))
+
+
+def test_the_parts_of_a_split_record_are_valid() -> None:
+    names = {f"{i:05}" * 20: b"" for i in range(MAX_RECORD_BYTES // 60)}
+    records = render(sealed(names=names), RecordShape("f", ("a",), "m", "names"), "t", 0)
+
+    assert len(records) > 1
+    for record in records:
+        VALIDATOR.validate(json.loads(record.value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("id", "no id"), ("reason", "because"), ("events", 0), ("version", 2**53), ("first_event_ms", "1"), ("more", 1)],
+)
+def test_what_is_no_folded_record_is_not_valid(key: str, value: Any) -> None:
+    (record,) = render(sealed(), RecordShape("f", ("a",), "m", "names"), "t", 0)
+    decoded = json.loads(record.value)
+    decoded["fold"][key] = value
+
+    assert not VALIDATOR.is_valid(decoded)
