@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -54,7 +55,7 @@ async def fold(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, *, s
             return reply.sealed
 
 
-def plain(packed: bytes) -> tuple:
+def plain(packed: bytes) -> tuple[Any, ...]:
     sealed = Sealed.unpack(packed)
     names = {name: json.loads(value) for name, value in sealed.names.items()}
     return (
@@ -166,6 +167,7 @@ async def test_claim_keeps_the_state_and_takes_it_from_the_former_owner(redis) -
     await fold(store, -1, one(3), BOUNDS, sessions=False)
     claimed = await store.claim("other", 99, b"ffff", "new")
 
+    assert claimed is not None
     assert (claimed.created, claimed.fence, claimed.definition, claimed.open_groups) == (False, 3, "def", 1)
     for attempt in (
         store.seal("me", 3, 2_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4),

@@ -29,7 +29,7 @@ def test_no_two_metrics_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_names_follow_the_rules_of_prometheus(metric) -> None:  # type: ignore[no-untyped-def]  # a Description
+def test_names_follow_the_rules_of_prometheus(metric) -> None:
     assert re.fullmatch(r"streams_app_[a-z_]+", metric.name)
     assert (metric.kind == "counter") is metric.name.endswith("_total")
     assert (metric.kind == "histogram") is bool(metric.buckets)
