@@ -37,6 +37,7 @@ from streams_app.metrics import Metrics
 from streams_app.read_store.agent import ReadStoreAgent
 from streams_app.settings import Settings
 from streams_app.status import Status
+from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0
 STOP_SECONDS = 5.0
+PAUSES = ("start", "claim", "redis", "redis-memory", "producer")
+"""Reasons not to be ready that explain why nothing moves."""
+
 REVOKED_SECONDS = 6.0
 """Members have at least so long to commit and join again when partitions are redistributed."""
 
@@ -66,6 +70,7 @@ class Services:
     metrics: Metrics
     status: Status
     http: HttpServer
+    watchdog: Watchdog
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -87,6 +92,7 @@ class Services:
         self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
+        self.watchdog.start()
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
         if self.settings.read_store is not None:
             agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
@@ -94,6 +100,7 @@ class Services:
 
     async def stop(self) -> None:
         """Ends everything started, within a few seconds."""
+        self.watchdog.stop()
         self.stopping.set()
         if self.tasks:
             _, late = await asyncio.wait(self.tasks, timeout=STOP_SECONDS)
@@ -153,6 +160,10 @@ class FoldingApp(faust.App):
         """The consumer group takes partitions away."""
         await self.ownership.revoked(tps)
 
+    def positions(self) -> dict[TP, int]:
+        """Where this worker stands, see :meth:`Ownership.positions`."""
+        return self.ownership.positions()
+
     def on_fatal(self, error: BaseException) -> None:
         """Ends the process: an error nobody knows, or one that only an operator can mend."""
         if self.fatal is None:
@@ -199,7 +210,8 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     redis = connect(settings.redis)
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output")
     http = HttpServer(settings.http, app.status, app.metrics, clock)
-    app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http)
+    watchdog = Watchdog(settings.kafka, clock, lambda: app.ownership.positions(), lambda: app.status.is_waiting_for(*PAUSES))
+    app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog)
     app.ownership = Ownership(
         Parts(settings, ScriptSet(redis), producer, clock, app.metrics, app.status),
         consumer=lambda: app.consumer,

@@ -35,6 +35,10 @@ class Status:
         """Why the worker is not ready; empty when it is."""
         return list(self._reasons.copy().values())
 
+    def is_waiting_for(self, *about: str) -> bool:
+        """Whether one of these is among the reasons."""
+        return any(one in self._reasons for one in about)
+
     def beat(self, monotonic_ms: int) -> None:
         """The main loop runs."""
         self._beat_ms = monotonic_ms

@@ -22,6 +22,7 @@ from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.store import RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import Committed, FoldingConsumer, NotOwnerError
+from streams_app.watchdog import UNCLAIMED
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +195,15 @@ class Ownership:
         elif not full and partition.is_paused:
             self._consumer().resume_partitions({partition.tp})
         partition.is_paused = full
+
+    def positions(self) -> dict[TP, int]:
+        """Next offset to be folded of every partition the group has assigned; -1 while it is not claimed.
+
+        Safe to call from any thread.
+        """
+        held = dict(self.partitions)
+        assigned = {tp for tp in self._consumer().assignment() if tp.topic in self._claimer.folds}
+        return {tp: min(shard.fence for shard in held[tp].shards) + 1 if tp in held else UNCLAIMED for tp in assigned}
 
     # ---- every tick
 

@@ -241,6 +241,7 @@ class Partition:
                     self._metrics.dead_letters.labels(fold=shard.fold.name, reason=reason).inc()
             letters, reasons = [letters[i] for i in unsent], [reasons[i] for i in unsent]
             if letters:
+                self._status.set_not_ready("producer", f"the broker does not acknowledge: {outcomes[unsent[0]]!r}")
                 if attempt == 0:
                     logger.warning(
                         "dead letters not acknowledged, trying again fold=%s source=%s count=%d error=%r",
@@ -248,6 +249,8 @@ class Partition:
                     )  # fmt: skip
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
                 attempt += 1
+            elif attempt:
+                self._status.clear("producer")
 
     def _count_misrouted(self, shard: Shard, reading: Reading) -> None:
         counter = self._metrics.misrouted_events.labels(fold=shard.fold.name)
