@@ -19,11 +19,10 @@ from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
 from faust.types import TP
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import TryAgainError
-from streams_app.folding.connection import connect
+from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.gauges import observe
 from streams_app.folding.overview import groups_of_worker
 from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
@@ -82,13 +81,13 @@ class Services:
         """
         try:
             await self.redis.ping()
-        except (RedisError, OSError) as error:
+        except REDIS_ERRORS as error:
             raise TryAgainError(f"cannot reach Redis at {self.settings.redis.redacted_url}: {error}") from error
         try:
             await self.producer.start()
         except (KafkaError, OSError, TimeoutError) as error:
             servers = self.settings.kafka.bootstrap_servers
-            raise TryAgainError(f"cannot reach Kafka at {servers}: {error or type(error).__name__}") from error
+            raise TryAgainError(f"cannot reach Kafka at {servers}: {str(error) or type(error).__name__}") from error
         self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
@@ -152,6 +151,9 @@ class FoldingApp(faust.App):
         await super().on_stop()
         await self.services.stop()
 
+    def _create_directories(self) -> None:
+        """Nothing: Faust would make folders for tables, and there are none."""
+
     def on_seek(self, generation: int) -> None:
         """The consumer group has assigned partitions."""
         self.ownership.assigned(generation)
@@ -210,7 +212,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     redis = connect(settings.redis)
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output")
     http = HttpServer(settings.http, app.status, app.metrics, clock)
-    watchdog = Watchdog(settings.kafka, clock, lambda: app.ownership.positions(), lambda: app.status.is_waiting_for(*PAUSES))
+    watchdog = Watchdog(settings.kafka, clock, app.positions, lambda: app.status.is_waiting_for(*PAUSES))
     app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog)
     app.ownership = Ownership(
         Parts(settings, ScriptSet(redis), producer, clock, app.metrics, app.status),

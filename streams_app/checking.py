@@ -12,11 +12,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from streams_app.clock import Clock
-from streams_app.errors import StreamsAppError, TryAgainError
-from streams_app.folding.connection import connect
+from streams_app.errors import StreamsAppError
+from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms, topics_of
 from streams_app.read_store.sources import open_source
@@ -71,7 +70,7 @@ async def _kafka(settings: Settings) -> AsyncIterator[Finding]:
         async with admin_client(kafka) as client:
             counts = await partition_counts(client, [topic.name for topic in topics])
             retention = await retention_ms(client, [source for source in settings.sources if source in counts])
-    except TryAgainError as error:
+    except StreamsAppError as error:
         yield Finding(Level.ERROR, str(error), "start it, or correct kafka.bootstrap_servers and the credentials")
         return
     yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
@@ -108,8 +107,12 @@ def _retention(settings: Settings, retention: Mapping[str, int]) -> list[Finding
 
 
 async def _redis(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
-    redis = connect(settings.redis)
     url = settings.redis.redacted_url
+    try:
+        redis = connect(settings.redis)
+    except StreamsAppError as error:
+        yield Finding(Level.ERROR, str(error), "correct the path, or the rights of the file")
+        return
     try:
         parts = urlsplit(settings.redis.url)
         if parts.scheme == "redis" and parts.hostname not in LOOPBACK:
@@ -118,7 +121,7 @@ async def _redis(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
         for finding in _redis_server(url, info):
             yield finding
         yield await _skew(redis, clock)
-    except (RedisError, OSError) as error:
+    except REDIS_ERRORS as error:
         yield Finding(Level.ERROR, f"cannot reach Redis at {url}: {error}", "start it, or correct redis.url and the password")
     finally:
         await redis.aclose()

@@ -29,8 +29,10 @@ logger = logging.getLogger(__name__)
 GROUPS_SECONDS: Final = 5.0
 GROUPS_DEFAULT: Final = 100
 GROUPS_MAX: Final = 1_000
+LONGEST_LIMIT: Final = 10
 PORTS_TRIED: Final = 100
 START_SECONDS: Final = 10.0
+SHUTDOWN_SECONDS: Final = 0.2
 LAST_PORT: Final = 65_535
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -81,7 +83,7 @@ class HttpServer:
 
     def _run(self, started: concurrent.futures.Future[int]) -> None:
         loop = asyncio.new_event_loop()
-        runner = web.AppRunner(self._application(), access_log=None, handler_cancellation=True)
+        runner = web.AppRunner(self._application(), access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
         try:
             try:
                 port = loop.run_until_complete(self._listen(runner))
@@ -122,7 +124,7 @@ class HttpServer:
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._token and not request.path.startswith("/health/"):
             given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {self._token}".encode()):
                 return _json({"error": "a bearer token is needed: Authorization: Bearer ..."}, status=401)
         return await handler(request)
 
@@ -142,7 +144,7 @@ class HttpServer:
     async def _groups(self, request: web.Request) -> web.Response:
         """``?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""
         text = request.query.get("limit", str(GROUPS_DEFAULT))
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= GROUPS_MAX):
+        if not (text.isascii() and text.isdigit() and len(text) < LONGEST_LIMIT and 1 <= int(text) <= GROUPS_MAX):
             return _json({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)
         provider = self._status.groups_provider
         if provider is None or self._main is None:
@@ -155,7 +157,7 @@ class HttpServer:
         try:
             rows = await asyncio.wait_for(asyncio.wrap_future(answer), GROUPS_SECONDS)
         except Exception as error:  # noqa: BLE001  # whatever Redis says: the page tells it, the worker goes on
-            return _json({"error": f"cannot list groups now: {error or type(error).__name__}"}, status=503)
+            return _json({"error": f"cannot list groups now: {str(error) or type(error).__name__}"}, status=503)
         return _json({"groups": rows})
 
 

@@ -5,13 +5,17 @@ Owns the connection options; every caller closes what it opened.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, cast
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
+from redis.exceptions import RedisClusterException, RedisError
 
 from streams_app.settings import RedisSettings
+
+REDIS_ERRORS: Final = (RedisError, RedisClusterException, OSError)
+"""What a Redis that is away raises: the cluster client has a tree of its own."""
 
 
 def connect(settings: RedisSettings, **overrides: Any) -> Redis:
@@ -36,4 +40,9 @@ def connect(settings: RedisSettings, **overrides: Any) -> Redis:
     if settings.ssl_cafile:
         options["ssl_ca_certs"] = str(settings.ssl_cafile)
     options.update(overrides)
+    scheme, _, rest = settings.url.partition("://")
+    if scheme.endswith("+cluster"):
+        options.pop("client_name")  # not an option of the cluster client
+        # Another class with the same commands; each of ours touches the keys of one hash tag.
+        return cast("Redis", RedisCluster.from_url(f"{scheme.removesuffix('+cluster')}://{rest}", **options))
     return Redis.from_url(settings.url, **options)

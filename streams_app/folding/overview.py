@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import msgpack
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from streams_app.codec import canonical_bytes
 from streams_app.errors import TryAgainError
-from streams_app.folding.connection import connect
+from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import INFO_FIELD, shard_keys
 from streams_app.folding.ownership import Ownership
@@ -99,7 +98,7 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int) -> l
             if fold is None or declared.name == fold:
                 places += await _places(redis, settings.app_id, declared)
         return await _collect(redis, settings.app_id, places, limit)
-    except (RedisError, OSError) as error:
+    except REDIS_ERRORS as error:
         raise TryAgainError(f"cannot reach Redis at {settings.redis.redacted_url}: {error}") from error
     finally:
         await redis.aclose()

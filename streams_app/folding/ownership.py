@@ -12,11 +12,11 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 from faust.types import TP
-from redis.exceptions import RedisError
 
 from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.claiming import Claimer, LogEndError
+from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.partition import RESET, WAITING_BATCHES, Hooks, Partition, Parts
 from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.store import RefusedError
@@ -30,7 +30,7 @@ CLAIM_SECONDS: Final = 30.0
 REVOKE_SECONDS: Final = 4.0
 IDLE_MS: Final = 10_000
 BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
-DEPENDENCY_ERRORS: Final = (KafkaError, RedisError, OSError, TimeoutError)
+DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
 class _Patience:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from faust.types import TP
-from redis.exceptions import OutOfMemoryError, RedisError
+from redis.exceptions import OutOfMemoryError
 
 from streams_app.clock import Clock
 from streams_app.folding.batch import Chunk
+from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.reader import EventReader, Reading, decode_all
@@ -211,7 +212,7 @@ class Partition:
                 self._status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
                 if attempt == 0:
                     logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.tp)
-            except (RedisError, OSError) as error:
+            except REDIS_ERRORS as error:
                 self._status.set_not_ready("redis", f"Redis does not answer: {error}")
                 if attempt == 0:
                     logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.tp, error)
@@ -273,7 +274,7 @@ class Partition:
             except RefusedError as refused:
                 self._hooks.on_refused(self, refused.script, refused.cause)
                 return
-            except (RedisError, OSError) as error:
+            except REDIS_ERRORS as error:
                 if failures == 0:
                     logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, error)
                 failures += 1

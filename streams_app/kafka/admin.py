@@ -58,7 +58,7 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
     except (KafkaError, OSError, TimeoutError) as error:
         await client.close()
         raise TryAgainError(
-            f"cannot reach Kafka at {kafka.bootstrap_servers}: {error or type(error).__name__}. "
+            f"cannot reach Kafka at {kafka.bootstrap_servers}: {str(error) or type(error).__name__}. "
             "Is it running, and is kafka.bootstrap_servers right?"
         ) from error
     try:

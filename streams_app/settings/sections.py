@@ -6,16 +6,21 @@ Secrets are read from files when they are used, and no ``repr`` shows them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import Duration, Fold, milliseconds
+
+REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
+SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
+LAST_PORT: Final = 65_535
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -40,6 +45,14 @@ class KafkaSettings(Section):
     session_timeout: Duration = timedelta(seconds=10)
     partitions: Annotated[int, Field(ge=1, le=8_000)] = 4
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _check_servers(cls, servers: str) -> str:
+        for server in servers.split(","):
+            if not SERVER.fullmatch(server.strip()) or int(server.rsplit(":", 1)[1]) > LAST_PORT:
+                raise ValueError(f"{server.strip()!r} is not HOST:PORT")
+        return servers
 
     @model_validator(mode="after")
     def _check(self) -> KafkaSettings:
@@ -70,8 +83,20 @@ class RedisSettings(Section):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        if urlsplit(url).scheme not in ("redis", "rediss", "redis+cluster", "unix"):
-            raise ValueError("must begin with redis://, rediss:// (TLS), redis+cluster:// or unix://")
+        parts = urlsplit(url)
+        if parts.scheme not in REDIS_SCHEMES:
+            raise ValueError("must begin with redis://, rediss:// (TLS), redis+cluster://, rediss+cluster:// or unix://")
+        if parts.scheme == "unix":
+            return url
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        if port == 0 or not re.fullmatch(r"(/\d*)?", parts.path):
+            # Not shown: a part of the password may stand where the port or the database should.
+            raise ValueError("is not HOST:PORT/DATABASE; characters like / # ? in a password are written as %2F %23 %3F")
+        if "+cluster" in parts.scheme and parts.path.strip("/0"):
+            raise ValueError("a Redis Cluster has only database 0")
         return url
 
     @property
@@ -235,9 +260,12 @@ def _secret(label: str, path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        return path.read_text("utf-8").strip()
+        secret = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([f"{label}: cannot read {path}: {error}"]) from error
+    if not secret:
+        raise ConfigurationError([f"{label}: {path} is empty"])
+    return secret
 
 
 def suggestion(name: str, known: list[str]) -> str:

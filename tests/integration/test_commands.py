@@ -509,7 +509,7 @@ def test_without_redis_the_groups_are_to_be_asked_again(away: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["redis+cluster://127.0.0.1:1", f"redis://127.0.0.1:1{CANARY}/0", f"redis://:{CANARY}/x@127.0.0.1:1/0"]
+    "url", ["redis+cluster://127.0.0.1:1/3", f"redis://127.0.0.1:1{CANARY}/0", f"redis://:{CANARY}/x@127.0.0.1:1/0"]
 )
 def test_a_redis_url_that_no_client_takes_is_a_fault_of_the_settings(away: Place, url: str) -> None:
     ran = run("groups", "list", "--config", away.config(redis_url=url))

@@ -133,7 +133,6 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
     assert demo.left() <= FAUSTS_OWN
 
 
-@pytest.mark.xfail(reason="the data directory of Faust is TMPDIR: every worker makes v1/tables there")
 def test_the_demo_leaves_no_directory_of_the_host(demo: Demo) -> None:
     code, _ = demo.run("--seconds", "0.5", "--rate", "50", "--groups", "3")
 

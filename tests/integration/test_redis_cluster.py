@@ -1,0 +1,71 @@
+"""A Redis Cluster of three masters: every shard's keys stay in one slot, every script works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from streams_app.embedded import Valkey
+from tests.checker import event, outcome_of
+from tests.conftest import KafkaServer, Names
+from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, wait_until_sync, write_config
+
+SLOTS = ((0, 5461), (5462, 10922), (10923, 16383))
+OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
+
+
+def ask(client: redis.Redis, *words: object) -> Any:
+    """A CLUSTER command."""
+    return client.execute_command("CLUSTER", *words)  # type: ignore[no-untyped-call]  # redis-py gives it no types
+
+
+@pytest.fixture
+def masters() -> Iterator[list[redis.Redis]]:
+    nodes = [Valkey.start(extra_args=OPTIONS) for _ in SLOTS]
+    clients = [redis.Redis(port=node.port, decode_responses=True) for node in nodes]
+    try:
+        for number, (client, (first, last)) in enumerate(zip(clients, SLOTS, strict=True), start=1):
+            ask(client, "ADDSLOTSRANGE", first, last)
+            ask(client, "SET-CONFIG-EPOCH", number)
+        for node in nodes[1:]:
+            ask(clients[0], "MEET", "127.0.0.1", node.port)
+
+        def agree() -> bool:
+            states = [ask(client, "INFO") for client in clients]
+            return all("cluster_state:ok" in state and "cluster_known_nodes:3" in state for state in map(str, states))
+
+        wait_until_sync(agree, 30, "the masters know each other")
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
+        for node in nodes:
+            node.stop()
+
+
+async def test_a_worker_folds_in_a_redis_cluster(
+    kafka: KafkaServer, masters: list[redis.Redis], names: Names, tmp_path: Path
+) -> None:
+    source, output, dead = names.topic("events"), names.topic("folded"), names.topic("dead")
+    await create_topics(kafka.bootstrap_servers, [source, output, dead], partitions=8)
+    port = masters[0].connection_pool.connection_kwargs["port"]
+    config = write_config(
+        tmp_path / "streams.toml", app_id=names.app_id, bootstrap=kafka.bootstrap_servers,
+        redis_url=f"redis+cluster://127.0.0.1:{port}", source=source, output=output, dead=dead, quiet_period="2s",
+    )  # fmt: skip
+    sent = {f"n{i}": f"a{{{i % 40}}}".encode() for i in range(400)}
+    with WorkerProcess(config, tmp_path) as worker:
+        await worker.wait_ready()
+        await produce(kafka.bootstrap_servers, source, [event(group.decode(), name) for name, group in sent.items()])
+        await wait_until(lambda: all(master.dbsize() > 0 for master in masters), 30, "every master holds shards")
+        records = await read_topic(
+            kafka.bootstrap_servers, output, until=lambda found: outcome_of(found).events >= len(sent), timeout_seconds=60
+        )
+        code = await worker.terminate()
+
+    assert [] == outcome_of(records).faults(sent)
+    assert 0 == code
