@@ -1,0 +1,286 @@
+"""The protocol under random schedules: the product's own classes and scripts, everything around them simulated.
+
+A schedule is decided by its mix of faults and its seed alone. :func:`run_schedule` returns what went wrong first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import redis
+from faust.types import TP
+
+from streams_app.folding.definition import Fold
+from streams_app.folding.keys import shard_keys
+from tests.chaos.simulation_faults import FAULTS, append_some
+from tests.chaos.simulation_kafka import Group, Log
+from tests.chaos.simulation_ledger import Ledger
+from tests.chaos.simulation_loop import VirtualLoop
+from tests.chaos.simulation_redis import Server
+from tests.chaos.simulation_worker import CURRENT, Worker
+
+FAULTY_SECONDS = 14.0
+DRAIN_SECONDS = 100.0
+GROUPS = "pqrs"
+SOURCE = "t"
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Which faults a schedule may have.
+
+    Attributes:
+        faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``.
+        dying: Scripts that may die half-way.
+    """
+
+    faults: frozenset[str]
+    dying: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: str) -> Mix:
+        """From words; ``dying:fold`` lets that script die."""
+        split = words.split()
+        dying = tuple(word.removeprefix("dying:") for word in split if word.startswith("dying:"))
+        return cls(frozenset(word for word in split if ":" not in word), dying)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a schedule."""
+
+    mix: str
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    events: int = 0
+    records: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        first = "\n  ".join(self.violations[:3])
+        return f"run_schedule(…, {self.mix!r}, {self.seed}) after {self.counts}:\n  {first}"
+
+
+class World:
+    """Everything of one schedule."""
+
+    def __init__(self, client: redis.Redis, words: str, seed: int, tolerated: frozenset[str]) -> None:
+        self.mix = Mix.of(words)
+        self._tolerated = tolerated
+        self.rng = random.Random(f"{words}/{seed}")
+        self.app_id = f"sim-{self.rng.getrandbits(48):x}"
+        self.is_faulty = True
+        self.violations: list[str] = []
+        self.workers: list[Worker] = []
+        self.counts: dict[str, int] = {}
+        self.log = Log(TP(SOURCE, 0))
+        self.folds = {fold.name: fold for fold in self._new_folds()}
+        shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
+        members = [b"s" + group.encode() for group in GROUPS]
+        self.server = Server(client, shards, members, self.tell, lambda: "rollback" in self.mix.faults and self.has_fault(0.08))
+        self.ledger = Ledger(self.log, self.folds, self.tell, lambda: self.server.was_lost)
+        self.group = Group(self.log)
+        self._slow = self.rng.choice([0.002, 0.01, 0.03])
+        self._loss = self.rng.choice([0.01, 0.04]) if "lossy" in self.mix.faults else 0.0
+
+    def _new_folds(self) -> Iterator[Fold]:
+        start: Any = "latest" if "latest" in self.mix.faults else "earliest"
+        for name in ("a", "b"):
+            yield Fold(
+                name=name, source=SOURCE, group_key=name, changed="m",
+                keep=self.rng.choice(["names", "last"]),
+                quiet_period=timedelta(seconds=1), max_hold=timedelta(seconds=3),
+                max_events=self.rng.choice([0, 0, 3]), max_changed=self.rng.choice([10_000, 10_000, 2]),
+                backlog=self.rng.choice(["merge", "sessions"]), start=start,
+                tombstones=self.rng.choice(["dead-letter", "ignore"]),
+            )  # fmt: skip
+
+    # ---- chance
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return asyncio.get_running_loop().time()
+
+    def latency_seconds(self) -> float:
+        """Of half a call."""
+        slow = 0.3 if self.is_faulty and self.rng.random() < 0.02 else self._slow
+        return self.rng.uniform(0.0, slow)
+
+    def has_fault(self, chance: float) -> bool:
+        """Whether a fault of this probability happens now."""
+        return self.is_faulty and self.rng.random() < chance
+
+    def has_lost_something(self) -> bool:
+        """Whether a request or a reply is lost now."""
+        return self._loss > 0 and self.has_fault(self._loss)
+
+    def later(self, execute: Callable[[], Any]) -> None:
+        """A request arrives when nobody waits for its reply any more."""
+
+        def arrive() -> None:
+            with suppress(Exception):
+                execute()
+
+        asyncio.get_running_loop().call_later(self.rng.uniform(0.0, 2.0), arrive)
+
+    # ---- what happens
+
+    def tell(self, kind: str, what: str) -> None:
+        """Notes a violation."""
+        if kind in self._tolerated:
+            self.count(kind)
+            return
+        worker = CURRENT.get(None)
+        self.violations.append(f"{kind}: {what} (after {self.now():.2f} s, worker {worker.name if worker else '-'})")
+
+    def count(self, name: str) -> None:
+        """Notes a fault that happened."""
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def new_worker(self) -> Worker:
+        """Starts a process; with ``foldset`` it may know one fold only."""
+        folds = tuple(self.folds.values())
+        if "foldset" in self.mix.faults and self.is_faulty and self.rng.random() < 0.5:
+            folds = (self.rng.choice(folds),)
+        worker = Worker(self, f"w{len(self.workers)}", folds)
+        self.workers.append(worker)
+        return worker
+
+    async def rebalance(self, to: Worker) -> None:
+        """The group gives the partition to a member; whoever does not answer is not waited for."""
+        group = self.group
+        async with group.rebalancing:
+            for member in {id(member): member for member in (group.owner, to) if member}.values():
+                if member.is_responsive:
+                    await member.leave()
+            group.generation += 1
+            group.bumped_at = self.now()
+            group.owner = to
+            if to.is_responsive:
+                to.join(group.generation)
+
+    async def _replace_the_dead(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            if self.group.owner is None or not self.group.owner.is_alive or self.group.owner.generation != self.group.generation:
+                await asyncio.sleep(self.rng.uniform(0.0, 1.0))
+                await self.rebalance(self.new_worker())
+
+    # ---- the schedule
+
+    async def run(self) -> None:
+        """Faults, healing, draining, the last checks."""
+        background = [asyncio.create_task(self._replace_the_dead()), asyncio.create_task(self._produce_events())]
+        await self.rebalance(self.new_worker())
+        try:
+            while self.now() < FAULTY_SECONDS and not self.violations:
+                await asyncio.sleep(self.rng.expovariate(1 / 0.12))
+                for name, (chance, fault) in FAULTS.items():
+                    if name in self.mix.faults and self.rng.random() < chance:
+                        self.count(name)
+                        await fault(self)
+            await self._heal()
+            await self._drain()
+        finally:
+            for task in background:
+                task.cancel()
+
+    async def _produce_events(self) -> None:
+        silence = self.rng.uniform(FAULTY_SECONDS * 0.6, FAULTY_SECONDS)
+        burst = self.rng.choice([0.05, 0.2])
+        while self.now() < silence:
+            append_some(self, 1 if self.rng.random() > burst else self.rng.randint(3, 12))
+            await asyncio.sleep(self.rng.expovariate(5.0))
+
+    async def _heal(self) -> None:
+        self.is_faulty = False
+        self.log.abort()
+        for worker in self.workers:
+            worker.thaw()
+        owner = self.group.owner
+        if "foldset" in self.mix.faults or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
+            await self.rebalance(self.new_worker())
+
+    async def _drain(self) -> None:
+        until = self.now() + DRAIN_SECONDS
+        while not self.violations and (waiting := self._waits_for()):
+            if self.now() > until:
+                self.tell("stuck", waiting)
+                break
+            await asyncio.sleep(0.5)
+        if not self.violations:
+            self.ledger.check_end()
+
+    def _waits_for(self) -> str:
+        """Why the system is not quiet yet; empty when it is."""
+        committed, end = self.group.committed, self.log.end
+        if committed is None or committed.offset < end:
+            state = {name: self._state(name) for name in self.folds}
+            return f"committed {committed}, the log ends at {end}, fence, open groups and outbox are {state}"
+        return ""
+
+    def _state(self, fold: str) -> tuple[Any, int, int]:
+        client, keys = self.server.client, self.server.shards[fold]
+        return client.hget(keys.meta, "fence"), client.zcard(keys.first), client.zcard(keys.outbox)
+
+
+class _KnownLosses(logging.Handler):
+    """Reads what the claim says about lost ranges."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if str(record.msg).startswith("known loss") and isinstance(record.args, tuple):
+            worker = CURRENT.get()
+            fold, _, _, first, last = record.args
+            worker.world.ledger.on_known_loss(str(fold), int(str(first)), int(str(last)), worker.highest_at_claim)
+
+
+@contextmanager
+def _listening(trace: bool) -> Iterator[None]:
+    """The product's log, without its output."""
+    logger = logging.getLogger("streams_app")
+    handlers: list[logging.Handler] = [_KnownLosses(), *([logging.StreamHandler()] if trace else [])]
+    before = logger.level, logger.propagate
+    logger.propagate = False
+    logger.setLevel(logging.INFO if trace else logging.ERROR)
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.level, logger.propagate = before
+        logger.setLevel(before[0])
+        for handler in handlers:
+            logger.removeHandler(handler)
+
+
+def run_schedule(
+    client: redis.Redis, mix: str, seed: int, *, tolerated: frozenset[str] = frozenset(), trace: bool = False
+) -> Outcome:
+    """Runs one schedule to its end or to its first violation.
+
+    Args:
+        client: Of a real server; only keys of a name of its own are touched.
+        mix: Words, see :class:`Mix`.
+        seed: Of everything that is random.
+        tolerated: Kinds of violations that are counted only.
+        trace: Print the product's log.
+    """
+    outcome = Outcome(mix, seed)
+    with _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.get_loop()
+        world = World(client, mix, seed, tolerated)
+        try:
+            runner.run(world.run())
+        finally:
+            world.server.close()
+    outcome.violations = world.violations
+    outcome.events, outcome.records = world.log.end, world.ledger.records
+    outcome.counts = {**world.counts, "events": world.log.end, "records": world.ledger.records}
+    return outcome

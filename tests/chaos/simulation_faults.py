@@ -1,0 +1,130 @@
+"""What may happen to a simulated system, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.chaos.simulation_kafka import Record
+from tests.chaos.simulation_loop import LoopClock
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+
+FUTURE_MS = 60_000
+
+
+def append_some(world: World, count: int) -> None:
+    """Events, some of them not to be folded, and offsets without any."""
+    rng, log = world.rng, world.log
+    if log.open_from is None and rng.random() < 0.05:
+        log.open_from = log.end
+    for _ in range(count):
+        if rng.random() < 0.1:
+            log.entries.append(None)
+        else:
+            log.entries.append(_event(world, log.end))
+    if log.open_from is not None and rng.random() < 0.4:
+        log.abort() if rng.random() < 0.5 else log.commit()
+
+
+def _event(world: World, offset: int) -> Record:
+    rng = world.rng
+    event: dict[str, Any] = {"a": rng.choice("pqrs"), "b": rng.choice("pqrs")}
+    event["m"] = {name: rng.randint(0, 3) for name in rng.sample("uvw", rng.randint(0, 2))}
+    value: bytes | None = json.dumps(event).encode()
+    luck = rng.random()
+    if luck < 0.03:
+        value = rng.choice([None, b"", b"no json", b"[]"])
+    elif luck < 0.08:
+        del event[rng.choice("ab")]
+        value = json.dumps(event).encode()
+    late_ms = rng.choice([0, 0, 0, 0, 200, 1_500])
+    stamp = LoopClock().now_ms() - late_ms + (FUTURE_MS if rng.random() < 0.02 else 0)
+    return Record(offset, stamp, event.get("a", "").encode() or None, value)
+
+
+async def crash(world: World) -> None:
+    """The owner is killed."""
+    if world.group.owner:
+        world.group.owner.kill()
+
+
+async def zombie(world: World) -> None:
+    """The owner is suspended; mostly another one gets the partition, and the first comes back and does not know."""
+    owner, rng = world.group.owner, world.rng
+    if owner is None or not owner.is_responsive:
+        return
+    owner.freeze()
+
+    async def comes_back() -> None:
+        await asyncio.sleep(rng.uniform(0.1, 4.0))
+        owner.thaw()
+        await asyncio.sleep(rng.uniform(0.0, 3.0))
+        if world.group.owner is not owner and owner.is_responsive:
+            await owner.leave()
+
+    owner.spawn(comes_back())
+    if rng.random() < 0.8:
+        await asyncio.sleep(rng.uniform(0.0, 0.5))
+        await world.rebalance(_another(world))
+
+
+async def rebalance(world: World) -> None:
+    """Another member, or the same once more, gets the partition; some of what was fetched is dropped."""
+    owner = world.group.owner
+    to = owner if owner and owner.is_responsive and world.rng.random() < 0.5 else _another(world)
+    if world.rng.random() < 0.5:
+        for batch in list(to.reader.fetched):
+            if world.rng.random() < 0.5:
+                to.reader.fetched.remove(batch)
+    await world.rebalance(to)
+
+
+async def wipe(world: World) -> None:
+    """Redis loses the data of some folds, or only the marks of a shard."""
+    if world.group.committed is not None:
+        world.server.wipe(_some_folds(world), only_meta=world.rng.random() < 0.2)
+
+
+async def rollback(world: World) -> None:
+    """Redis comes back with older data."""
+    if world.group.committed is not None:
+        world.server.roll_back(_some_folds(world), int(world.rng.expovariate(1 / world.rng.choice([1, 6, 30]))))
+
+
+async def retention(world: World) -> None:
+    """The log loses its beginning."""
+    log = world.log
+    log.start = world.rng.randint(log.start, log.stable)
+
+
+async def forget(world: World) -> None:
+    """Kafka forgets the committed offset; Redis still has its data."""
+    if world.group.committed is not None and world.server.has_state():
+        world.group.committed = None
+        await world.rebalance(_another(world))
+
+
+def _another(world: World) -> Any:
+    """A member that answers, or a new one."""
+    others = [worker for worker in world.workers[-3:] if worker.is_responsive and worker is not world.group.owner]
+    return world.rng.choice(others) if others and world.rng.random() < 0.4 else world.new_worker()
+
+
+def _some_folds(world: World) -> list[str]:
+    names = list(world.folds)
+    return [world.rng.choice(names)] if world.rng.random() < 0.4 else names
+
+
+FAULTS: Final[dict[str, tuple[float, Callable[[World], Awaitable[None]]]]] = {
+    "crash": (0.015, crash),
+    "zombie": (0.02, zombie),
+    "rebalance": (0.02, rebalance),
+    "wipe": (0.015, wipe),
+    "rollback": (0.025, rollback),
+    "retention": (0.01, retention),
+    "forget": (0.01, forget),
+}

@@ -1,0 +1,203 @@
+"""Kafka as the simulated workers see it: a log with holes and a moving start, a consumer group with generations, a producer.
+
+What happened before (acknowledged, committed) is told to the :class:`tests.chaos.simulation_ledger.Ledger` at the moment at
+which the broker does it, whatever becomes of the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.kafka.batches import Batch
+from streams_app.kafka.consumer import Committed, NotOwnerError
+from streams_app.kafka.producer import Outgoing
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation_worker import Worker
+
+PARTITIONS = 4
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event in the source."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Log:
+    """One source partition.
+
+    Attributes:
+        tp: Which.
+        entries: By offset; None for what is never delivered (compacted, aborted, a marker).
+        start: What is below was removed by retention.
+        stable: Last stable offset: an open transaction begins here.
+    """
+
+    tp: TP
+    entries: list[Record | None] = field(default_factory=list)
+    start: int = 0
+    open_from: int | None = None
+
+    @property
+    def end(self) -> int:
+        """End of the log, stable or not."""
+        return len(self.entries)
+
+    @property
+    def stable(self) -> int:
+        """End of what may be read."""
+        return self.end if self.open_from is None else self.open_from
+
+    def abort(self) -> None:
+        """The open transaction is aborted: nothing of it is an event."""
+        if self.open_from is not None:
+            for offset in range(self.open_from, self.end):
+                self.entries[offset] = None
+        self.commit()
+
+    def commit(self) -> None:
+        """The open transaction ends."""
+        if self.open_from is not None:
+            self.entries.append(None)
+        self.open_from = None
+
+
+@dataclass(slots=True)
+class Group:
+    """The consumer group, as its coordinator knows it."""
+
+    log: Log
+    generation: int = 0
+    bumped_at: float = 0.0
+    owner: Worker | None = None
+    committed: Committed | None = None
+    rebalancing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def commit(self, worker: Worker, mark: Committed) -> None:
+        """Takes a commit of the current generation.
+
+        Raises:
+            NotOwnerError: Of any other.
+        """
+        if worker.generation != self.generation or worker is not self.owner:
+            raise NotOwnerError(f"generation {worker.generation} is not {self.generation}")
+        worker.world.ledger.on_commit(self.committed, mark)
+        self.committed = mark
+
+
+class Reader:
+    """One worker's consumer: the part of ``FoldingConsumer`` that the product uses."""
+
+    def __init__(self, worker: Worker, group: Group) -> None:
+        self._worker = worker
+        self._group = group
+        self._connection = asyncio.Lock()
+        self.position: int | None = None
+        self.seek_number = 0
+        self.is_paused = True
+        self.was_reset = False
+        self._view = ReaderView(None, None)
+        self.fetched: deque[Batch] = deque()
+
+    def assignment(self) -> set[TP]:
+        """As this member believes."""
+        return {self._group.log.tp} if self._worker.is_assigned else set()
+
+    def partition_count(self, topic: str) -> int:
+        """Of the source."""
+        return PARTITIONS
+
+    def pause_partitions(self, tps: set[TP]) -> None:
+        """No more fetches."""
+        self.is_paused = True
+
+    def resume_partitions(self, tps: set[TP]) -> None:
+        """Fetches again."""
+        self.is_paused = False
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """The last fetch reply and the position."""
+        return (self._view, self.position) if self._worker.is_assigned else (ReaderView(None, None), None)
+
+    async def committed(self, tp: TP) -> Committed | None:
+        """Of the coordinator; a claim begins with this question."""
+        self._worker.claim_began_at = self._worker.world.now()
+        self._worker.highest_at_claim = dict(self._worker.world.ledger.highest)
+        async with self._connection:
+            return await self._worker.call(lambda: self._group.committed, KafkaError)
+
+    async def commit_offsets(self, offsets: dict[TP, Committed]) -> None:
+        """Under the generation this member knows."""
+        async with self._connection:
+            for mark in offsets.values():
+                await self._worker.call(partial(self._group.commit, self._worker, mark), KafkaError)
+
+    async def log_range(self, tp: TP) -> tuple[int, int]:
+        """First offset and end."""
+        log = self._group.log
+        return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
+
+    async def seek_to(self, tp: TP, offset: int) -> int:
+        """Within the process; batches that have been handed over already come all the same."""
+        await self._worker.pause()
+        if not self._worker.is_assigned:
+            raise NotOwnerError("not assigned")
+        self.position = offset
+        self.seek_number += 1
+        return self.seek_number
+
+    def fetch(self, most: int, now_ms: int) -> None:
+        """One fetch and its reply."""
+        log = self._group.log
+        if self.position is None or self.is_paused or not self._worker.is_assigned:
+            return
+        if not log.start <= self.position <= log.end:
+            self.position, self.was_reset = log.start, True
+        self._view = ReaderView(log.stable, now_ms)
+        end = min(log.stable, self.position + most)
+        if end <= self.position:
+            return
+        begin, self.position = self.position, end
+        records = [entry for entry in log.entries[begin:end] if entry is not None]
+        self.fetched.append(
+            Batch(
+                log.tp, records, begin, end,
+                stable_offset=log.stable, fetched_at_ms=now_ms, seek_number=self.seek_number,
+            )
+        )  # fmt: skip
+
+
+class Sender:
+    """One worker's producer: the part of ``AckedProducer`` that the product uses."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+        """Each record has an outcome of its own; an error leaves open whether it was appended."""
+        ledger = self._worker.world.ledger
+        outcomes: list[BaseException | None] = []
+        for record in records:
+            try:
+                await self._worker.call(partial(ledger.on_record, record), KafkaError, may_be_late=True)
+            except KafkaError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+        return outcomes

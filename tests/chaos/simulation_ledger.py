@@ -1,0 +1,159 @@
+"""What the outside world has seen, and what it must never see."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from streams_app.folding.definition import Fold
+from streams_app.kafka.consumer import Committed
+from streams_app.kafka.producer import Outgoing
+from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
+
+
+class Ledger:
+    """Checks every record, dead letter and commit at the moment the broker takes it.
+
+    Attributes:
+        done: Fold → offsets that are in an acknowledged record, in the dead letters, or reported as known loss.
+        highest: Fold → highest mark ever committed.
+    """
+
+    def __init__(self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None], was_lost: Callable[[], bool]) -> None:
+        self._log = log
+        self._folds = folds
+        self._outputs = {fold.output: fold for fold in folds.values()}
+        self._tell = tell
+        self._was_lost = was_lost
+        self.done: dict[str, set[int]] = {name: set() for name in folds}
+        self.highest: dict[str, int] = {}
+        self.records = self.dead_letters = self.commits = self.known_losses = 0
+        self._obliged_from: dict[str, int] = {}
+        self._low: dict[str, int] = {}
+        self._ids: dict[str, dict[int, str]] = {name: {} for name in folds}
+        self._contents: dict[str, dict[str, Any]] = {}
+
+    # ---- what an event is
+
+    def event(self, entry: Record | None) -> dict[str, Any] | None:
+        """The object in a value; None where there is none."""
+        try:
+            value = json.loads(entry.value or b"") if entry else None
+        except ValueError:
+            return None
+        return value if isinstance(value, dict) else None
+
+    def group(self, fold: Fold, entry: Record | None) -> str | None:
+        """The group an event belongs to; None where the fold must refuse it."""
+        value = self.event(entry)
+        found = value.get(str(fold.group_key)) if value else None
+        return found if isinstance(found, str) else None
+
+    def ignored(self, fold: Fold, entry: Record | None) -> bool:
+        """Whether nothing has to become of an offset."""
+        return entry is None or (not entry.value and fold.tombstones == "ignore")
+
+    # ---- what comes out
+
+    def on_record(self, record: Outgoing) -> None:
+        """The broker has appended a record, acknowledged or not."""
+        headers = {name: value.decode() for name, value in record.headers}
+        if record.topic in self._outputs:
+            self.records += 1
+            self._on_folded(self._outputs[record.topic], record, headers["fold-id"])
+        else:
+            self.dead_letters += 1
+            self._on_dead_letter(self._folds[headers["fold"]], record, int(headers["source-offset"]))
+
+    def _on_dead_letter(self, fold: Fold, record: Outgoing, offset: int) -> None:
+        entry = self._log.entries[offset]
+        if entry is None or entry.value != record.value or self.group(fold, entry) is not None:
+            self._tell("invented", f"{fold.name} offset {offset} is no event to be refused")
+        self.done[fold.name].add(offset)
+
+    def _on_folded(self, fold: Fold, record: Outgoing, fold_id: str) -> None:
+        value = json.loads(record.value or b"")
+        first, last = map(int, fold_id.rsplit(":", 1)[1].split("-"))
+        covered = [n for n in range(first, last + 1) if self.group(fold, self._log.entries[n]) == value[str(fold.group_key)]]
+        meta = value.pop("fold")
+        reason = meta.pop("reason")
+        expected = self._expected(fold, covered)
+        found = {"changed": value["m"], **meta}
+        if found != {**expected, "id": fold_id, "name": fold.name} or record.key != value[str(fold.group_key)].encode():
+            self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
+        # After a loss of data the same group may be closed again for another reason; what it holds stays the same.
+        content = {**found, "reason": None if self._was_lost() else reason}
+        known = self._contents.setdefault(fold_id, content)
+        if known != content and not (known["reason"] is None or content["reason"] is None):
+            self._tell("content", f"{fold_id} was {known}, is {content}")
+        ids = self._ids[fold.name]
+        for offset in covered:
+            if not self._was_lost() and ids.setdefault(offset, fold_id) != fold_id:
+                self._tell("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
+        self.done[fold.name].update(covered)
+
+    def _expected(self, fold: Fold, covered: list[int]) -> dict[str, Any]:
+        events = [entry for entry in (self._log.entries[offset] for offset in covered) if entry]
+        names: dict[str, Any] = {}
+        for entry in events:
+            names.update((self.event(entry) or {})["m"])
+        return {
+            "changed": names if fold.keep == "last" else sorted(names),
+            "events": len(covered),
+            "first_event_ms": min((entry.timestamp for entry in events), default=0),
+            "last_event_ms": max((entry.timestamp for entry in events), default=0),
+            "version": PARTITIONS * 2**40 + (covered[-1] if covered else 0),
+        }
+
+    def on_known_loss(self, fold: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
+        """A worker has said that retention took these offsets."""
+        self.known_losses += last + 1 - first
+        if first < highest_at_claim.get(fold, 0):
+            self._tell("false-loss", f"{fold} {first}-{last} reported lost, committed up to {highest_at_claim[fold]}")
+        if last >= self._log.start:
+            self._tell("false-loss", f"{fold} {first}-{last} reported lost, the log begins at {self._log.start}")
+        self.done[fold].update(range(first, last + 1))
+
+    # ---- commits
+
+    def on_commit(self, before: Committed | None, mark: Committed) -> None:
+        """The coordinator has taken a commit."""
+        self.commits += 1
+        marks: dict[str, int] = json.loads(mark.metadata)
+        former: dict[str, int] = json.loads(before.metadata) if before else {}
+        if mark.offset != min(marks.values()):
+            self._tell("commit", f"offset {mark.offset} is not the lowest of {marks}")
+        for fold, at in marks.items():
+            self._obliged_from.setdefault(fold, at)
+            if at > (low := self.low(fold)):
+                self._tell("commit", f"{fold} committed up to {at}, offset {low} is not delivered")
+            if at < former.get(fold, 0):
+                self._tell("back", f"{fold} went back from {former[fold]} to {at}")
+            self.highest[fold] = max(at, self.highest.get(fold, 0))
+        if lacking := former.keys() - marks.keys():
+            self._tell("marks", f"marks of {sorted(lacking)} are gone")
+
+    def low(self, fold: str) -> int:
+        """Lowest offset of which something has to become and nothing has."""
+        at = self._low.get(fold, 0)
+        begin = self._obliged_from.get(fold, 0)
+        while at < self._log.end and self.is_settled(fold, at, begin):
+            at += 1
+        self._low[fold] = at
+        return at
+
+    def is_settled(self, fold: str, offset: int, begin: int) -> bool:
+        """Whether nothing is owed for an offset."""
+        return offset < begin or offset in self.done[fold] or self.ignored(self._folds[fold], self._log.entries[offset])
+
+    def check_end(self) -> None:
+        """After healing and draining everything has come out."""
+        missing: dict[str, list[int]] = defaultdict(list)
+        for fold, begin in self._obliged_from.items():
+            for offset in range(self._log.end):
+                if not self.is_settled(fold, offset, begin):
+                    missing[fold].append(offset)
+        if missing:
+            self._tell("lost", f"never delivered: {dict(missing)}")

@@ -1,0 +1,194 @@
+"""Redis as the simulated workers see it: the real scripts on a real server, behind a wire that loses things.
+
+The server is asked synchronously, so that every script is one moment of the virtual time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from streams_app.folding.keys import ShardKeys
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation_worker import Worker
+
+WRITES_BEFORE_DEATH = 6
+
+_DYING = """
+local real, left = redis, {left}
+local writes = {{HSET = 1, DEL = 1, ZADD = 1, UNLINK = 1, ZREM = 1, ZREMRANGEBYSCORE = 1}}
+local redis = {{call = function(command, ...)
+  if writes[command] then
+    if left == 0 then error('the script dies here') end
+    left = left - 1
+  end
+  return real.call(command, ...)
+end}}
+"""
+
+
+def dying(text: str, writes: int) -> str:
+    """A script that dies after so many writes, which stay."""
+    shebang, _, body = text.partition("\n")
+    return shebang + _DYING.format(left=writes).replace("\n", " ") + "\n" + body
+
+
+@dataclass(slots=True)
+class Server:
+    """The keys of one simulated application on a real server.
+
+    Attributes:
+        client: Of the server.
+        shards: Keys of each fold's shard.
+        members: Every group there may be, as it is called in Redis.
+        tell: Takes violations.
+        snapshot_now: Whether a copy to come back to is taken after the script that has just run.
+        restarts: A restart cuts every connection: what was on its way never arrives.
+        was_lost: It has ever lost data.
+    """
+
+    client: redis.Redis
+    shards: dict[str, ShardKeys]
+    members: Sequence[bytes]
+    tell: Callable[[str, str], None]
+    snapshot_now: Callable[[], bool]
+    restarts: int = 0
+    was_lost: bool = False
+    snapshots: list[dict[str, dict[bytes, bytes]]] = field(default_factory=list)
+    owners: dict[str, bytes] = field(default_factory=dict)
+    loaded: dict[str, str] = field(default_factory=dict)
+    scripts_run: int = 0
+
+    def run(self, name: str, text: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """One script, at once."""
+        self.scripts_run += 1
+        sha = self.loaded.get(text)
+        if sha is None:
+            sha = self.loaded[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+            self.client.script_load(text)
+        reply: Any = self.client.evalsha(sha, len(keys), *keys, *args)
+        if self.snapshot_now():
+            self.take_snapshot()
+        if name != "watermark":
+            self._check_owner(name, keys[0], str(args[0]).encode(), reply[0])
+        return reply
+
+    def _check_owner(self, name: str, meta: str, token: bytes, status: bytes) -> None:
+        """Once somebody else has claimed a shard, nothing that its former owner does may change it."""
+        if name == "claim":
+            self.owners[meta] = token
+        elif status in (b"ok", b"already") and self.owners.get(meta) != token:
+            self.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")
+
+    def keys(self, folds: Iterable[str]) -> list[bytes]:
+        """Every key that may exist."""
+        found: list[bytes] = []
+        for fold in folds:
+            shard = self.shards[fold]
+            found += [name.encode() for name in (shard.meta, shard.due, shard.first, shard.outbox)]
+            found += [shard.group_prefix.encode() + member for member in self.members]
+        return found
+
+    def has_state(self) -> bool:
+        """Whether every fold has state."""
+        return all(self.client.hexists(shard.meta, "fence") for shard in self.shards.values())
+
+    def take_snapshot(self) -> None:
+        """Keeps a copy of everything, to come back to."""
+        copy: dict[str, dict[bytes, bytes]] = {}
+        for fold in self.shards:
+            names = self.keys([fold])
+            pipe = self.client.pipeline(transaction=False)
+            for name in names:
+                pipe.dump(name)
+            copy[fold] = {name: dump for name, dump in zip(names, pipe.execute(), strict=True) if dump is not None}
+        self.snapshots.append(copy)
+
+    def wipe(self, folds: Sequence[str], *, only_meta: bool = False) -> None:
+        """The data of some folds is gone; connections stay."""
+        self.was_lost = True
+        names = [self.shards[fold].meta.encode() for fold in folds] if only_meta else self.keys(folds)
+        self.client.delete(*names)
+
+    def roll_back(self, folds: Sequence[str], steps: int) -> None:
+        """Some folds are as they were ``steps`` snapshots ago."""
+        if not self.snapshots:
+            return
+        self.was_lost = True
+        self.restarts += 1
+        copy = self.snapshots[max(0, len(self.snapshots) - 1 - steps)]
+        self.client.delete(*self.keys(folds))
+        for fold in folds:
+            for name, dump in copy[fold].items():
+                self.client.restore(name, 0, dump)
+            meta = self.shards[fold].meta
+            token: Any = self.client.hget(meta, "token")
+            self.owners[meta] = token or b""
+
+    def close(self) -> None:
+        """Removes every key."""
+        self.client.delete(*self.keys(self.shards))
+
+
+class Script:
+    """What ``register_script`` gives."""
+
+    def __init__(self, link: Link, text: str) -> None:
+        self.name = ""
+        self._link = link
+        self._text = text
+
+    async def __call__(self, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """Runs it; the reply may be lost, and the script may die half-way."""
+        text = self._text
+        if self._link.dies(self.name):
+            text = dying(text, self._link.worker.world.rng.randrange(WRITES_BEFORE_DEATH))
+        return await self._link.call(lambda: self._link.server.run(self.name, text, keys, args))
+
+
+class Link:
+    """One worker's client: the part of ``redis.asyncio.Redis`` that the product uses."""
+
+    def __init__(self, worker: Worker, server: Server) -> None:
+        self.worker = worker
+        self.server = server
+
+    def register_script(self, text: str) -> Script:
+        """As redis-py does; the name is told later."""
+        return Script(self, text)
+
+    def dies(self, name: str) -> bool:
+        """Whether the script that is called now dies half-way."""
+        world = self.worker.world
+        return name in world.mix.dying and world.has_fault(0.1)
+
+    async def call(self, execute: Callable[[], Any]) -> Any:
+        """Sends a command over the wire."""
+        restarts = self.server.restarts
+
+        def arrive() -> Any:
+            if restarts != self.server.restarts:
+                raise RedisConnectionError("the server was restarted")
+            return execute()
+
+        return await self.worker.call(arrive, RedisConnectionError, may_be_late=True)
+
+    async def zrangebyscore(self, name: str, low: str, high: str, *, start: int, num: int, withscores: bool) -> Any:
+        """As redis-py."""
+        client = self.server.client
+        return await self.call(lambda: client.zrangebyscore(name, low, high, start=start, num=num, withscores=withscores))
+
+    async def hget(self, name: str, key: str) -> Any:
+        """As redis-py; only a broken variant of the product asks so."""
+        return await self.call(lambda: self.server.client.hget(name, key))
+
+    async def lowest(self, name: str) -> list[float]:
+        """Lowest score of a sorted set; only a broken variant of the product asks so."""
+        found = await self.call(lambda: self.server.client.zrange(name, 0, 0, withscores=True))
+        return [score for _, score in found]

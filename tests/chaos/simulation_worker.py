@@ -1,0 +1,207 @@
+"""A simulated worker process: the real ``Ownership`` and all below it, with simulated connections.
+
+It may be killed or frozen between any two moments; a request that has left it arrives all the same, or does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from streams_app.errors import TryAgainError
+from streams_app.folding.definition import Fold
+from streams_app.folding.ownership import Ownership
+from streams_app.folding.partition import Parts
+from streams_app.folding.store import ScriptSet
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.status import Status
+from tests.chaos.simulation_kafka import NO_GENERATION, Reader, Sender
+from tests.chaos.simulation_loop import LoopClock
+from tests.chaos.simulation_redis import Link, Script
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+
+T = TypeVar("T")
+
+CURRENT: contextvars.ContextVar[Worker] = contextvars.ContextVar("CURRENT")
+"""The worker whose task is running."""
+
+TICK_SECONDS = 0.2
+COMMIT_SECONDS = 0.4
+REVOKE_SECONDS = 6.0
+
+
+class Worker:
+    """One process.
+
+    Attributes:
+        generation: Of the consumer group, as this process knows it.
+        is_assigned: This process believes that the partition is its own.
+    """
+
+    def __init__(self, world: World, name: str, folds: tuple[Fold, ...]) -> None:
+        self.world = world
+        self.name = name
+        self.folds = folds
+        self.generation = NO_GENERATION
+        self.is_assigned = False
+        self.is_alive = True
+        self.claim_began_at = 0.0
+        self.highest_at_claim: dict[str, int] = {}
+        self._parked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._context = contextvars.copy_context()
+        self._context.run(CURRENT.set, self)
+        self.reader = Reader(self, world.group)
+        settings = Settings(app_id=world.app_id, folds=folds)
+        scripts = ScriptSet(cast("Any", Link(self, world.server)))
+        for script_name, script in scripts.by_name.items():
+            cast("Script", script).name = script_name
+        clock = LoopClock()
+        self.clock = clock
+        self.metrics = Metrics(settings)
+        self.ownership = Ownership(
+            Parts(settings, scripts, cast("Any", Sender(self)), clock, self.metrics, Status()),
+            consumer=lambda: cast("Any", self.reader),
+            generation=lambda: self.generation,
+            on_fatal=self._on_fatal,
+        )
+        for loop in (self._fetch_forever, self._deliver_forever, self._tick_forever, self._commit_forever):
+            self.spawn(loop())
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task of this process."""
+        task = asyncio.get_running_loop().create_task(work, context=self._context)
+        self._tasks.append(task)
+        return task
+
+    # ---- life and death
+
+    @property
+    def is_frozen(self) -> bool:
+        """Suspended, as by SIGSTOP."""
+        return not self._thawed.is_set()
+
+    @property
+    def is_responsive(self) -> bool:
+        """Neither dead nor frozen."""
+        return self.is_alive and not self.is_frozen
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.is_alive = False
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self._thawed.clear()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._thawed.set()
+
+    def _on_fatal(self, error: BaseException) -> None:
+        if not isinstance(error, TryAgainError):
+            self.world.tell("crash", repr(error))
+        self.is_alive = False
+
+    async def running(self) -> None:
+        """Returns while the process runs; never when it is dead."""
+        while not self.is_responsive:
+            if not self.is_alive:
+                await self._parked  # whoever waits is kept until the end of the schedule
+            await self._thawed.wait()
+
+    async def pause(self) -> None:
+        """A moment of this process."""
+        await asyncio.sleep(self.world.latency_seconds())
+        await self.running()
+
+    async def call(self, execute: Callable[[], T], error: type[Exception], *, may_be_late: bool = False) -> T:
+        """A request to a server, and its reply.
+
+        Args:
+            execute: What the server does, at once.
+            error: Raised when something was lost on the way.
+            may_be_late: The server may do it after the caller has given up.
+        """
+        world = self.world
+        await self.pause()
+        try:
+            await asyncio.sleep(world.latency_seconds())
+        except asyncio.CancelledError:
+            if may_be_late and world.rng.random() < 0.5:
+                world.later(execute)
+            raise
+        if not self.is_alive and world.rng.random() < 0.5:
+            await self.running()
+        if world.has_lost_something():
+            if may_be_late and world.rng.random() < 0.4:
+                world.later(execute)
+            raise error("the request was lost")
+        failure: Exception | None = None
+        result: T | None = None
+        try:
+            result = execute()
+        except Exception as raised:  # it is part of the reply
+            failure = raised
+        await self.pause()
+        if world.has_lost_something():
+            raise error("the reply was lost")
+        if failure is not None:
+            raise failure
+        return cast("T", result)
+
+    # ---- membership
+
+    def join(self, generation: int) -> None:
+        """The group has assigned the partition to this member."""
+        self.generation = generation
+        self.is_assigned = True
+        self.reader.is_paused = True
+        committed = self.world.group.committed
+        self.reader.position = committed.offset if committed else None
+        self._context.run(self.ownership.assigned, generation)
+
+    async def leave(self) -> None:
+        """The group takes the partition away, or this member has learned at last that it did."""
+        if self.is_assigned:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REVOKE_SECONDS):
+                    await self.spawn(self.ownership.revoked([self.world.log.tp]))
+            self.is_assigned = False
+
+    # ---- what the application and the client do all the time
+
+    async def _fetch_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.world.rng.uniform(0.02, 0.15))
+            await self.running()
+            self.reader.fetch(self.world.rng.randint(1, 8), self.clock.now_ms())
+
+    async def _deliver_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.world.rng.uniform(0.01, 0.1))
+            await self.running()
+            if self.reader.fetched:
+                batch = self.reader.fetched.popleft()
+                if not ("drops" in self.world.mix.faults and self.world.has_fault(0.03)):
+                    self.ownership.deliver(batch)
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            await self.running()
+            self.ownership.tick_once()
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_SECONDS)
+            await self.running()
+            await self.ownership.commit_once()
