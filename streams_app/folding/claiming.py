@@ -16,7 +16,7 @@ from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import Hooks, Partition, Parts
-from streams_app.folding.reader import EventReader
+from streams_app.folding.python_reader import reader_of
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import ShardStore
 from streams_app.kafka.consumer import FoldingConsumer, NotOwnerError
@@ -44,7 +44,7 @@ class Claimer:
         self.folds: dict[str, list[Fold]] = {}
         for fold in parts.settings.folds:
             self.folds.setdefault(fold.source, []).append(fold)
-        self._readers = {fold.name: EventReader(fold, parts.settings.limits) for fold in parts.settings.folds}
+        self._readers = {fold.name: reader_of(fold, parts.settings.limits) for fold in parts.settings.folds}
 
     async def claim_once(self, tp: TP, generation: int, *, was_reset: bool) -> Partition:
         """Claims every shard of a partition and places its reader; the partition is not started yet.

@@ -6,6 +6,7 @@ Frozen and checked when it is made; every fault is reported at once.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -62,6 +63,12 @@ class Fold(BaseModel):
         backlog: ``merge``: quiet groups stay open while the worker catches up; ``sessions``: groups close exactly at gaps.
         start: Where to begin when nothing was ever committed.
         tombstones: What becomes of an event with an empty value.
+        decode: In Python: bytes of the value → the event, usually a dict; None: JSON.
+        source_filter: In Python: whether an event is folded at all.
+
+    In Python ``group_key`` and ``changed`` may be functions of the event, too: the former returns a string, number or boolean
+    (it appears as ``key`` in records), the latter a string, strings, or a mapping of names (it appears as ``changed``). A change
+    of such a function is not noticed in open groups: rename the fold, or flush it first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,8 +77,8 @@ class Fold(BaseModel):
     source: str
     output: str = ""
     dead_letters: str = ""
-    group_key: str | tuple[str, ...]
-    changed: str
+    group_key: str | tuple[str, ...] | Callable[[Any], Any]
+    changed: str | Callable[[Any], Any]
     keep: Literal["names", "last"] = "names"
     quiet_period: Duration
     max_hold: Duration = timedelta(hours=6)
@@ -80,6 +87,8 @@ class Fold(BaseModel):
     backlog: Literal["merge", "sessions"] = "merge"
     start: Literal["earliest", "latest"] = "earliest"
     tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
+    decode: Callable[[bytes], Any] | None = None
+    source_filter: Callable[[Any], Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -117,11 +126,11 @@ class Fold(BaseModel):
             faults.append("@key cannot be combined with fields")
         if any(not all(path.split(".")) for path in fields):
             faults.append("group_key holds an empty path")
-        if "fold" in fields or self.changed == "fold":
+        if "fold" in fields or self.changed_field == "fold":
             faults.append("a field named 'fold' would clash with the record's own")
-        if self.changed in fields:
-            faults.append(f"the changed field {self.changed!r} cannot also be a group field")
-        if not self.changed:
+        if self.changed_field in fields:
+            faults.append(f"the changed field {self.changed_field!r} cannot also be a group field")
+        if not self.changed_field:
             faults.append("changed must name a field")
         return faults
 
@@ -136,9 +145,14 @@ class Fold(BaseModel):
     @property
     def group_fields(self) -> tuple[str, ...]:
         """Names of the group fields as they appear in records."""
-        if self.group_key == RECORD_KEY:
+        if self.group_key == RECORD_KEY or callable(self.group_key):
             return ("key",)
         return (self.group_key,) if isinstance(self.group_key, str) else self.group_key
+
+    @property
+    def changed_field(self) -> str:
+        """Name of the changed field as it appears in records."""
+        return "changed" if callable(self.changed) else self.changed
 
     @property
     def quiet_period_ms(self) -> int:

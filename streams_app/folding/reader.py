@@ -94,11 +94,11 @@ class EventReader:
     def __init__(self, fold: Fold, limits: Limits) -> None:
         self._fold = fold
         self._limits = limits
-        fields = (fold.group_key,) if isinstance(fold.group_key, str) else fold.group_key
+        fields = fold.group_fields
         self._paths = [path.split(".") for path in fields]
         self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
         self._by_key = fold.group_key == "@key"
-        self._changed = fold.changed
+        self._changed = fold.changed_field
         self._keeps_values = fold.keep == "last"
         self._known_names: set[str] = set()
 
@@ -154,16 +154,18 @@ class EventReader:
         return TEXT_MARK + key
 
     def _names(self, value: dict[str, Any]) -> dict[str, Any]:
-        changed = value.get(self._changed)
+        return self._names_of(value.get(self._changed))
+
+    def _names_of(self, changed: Any) -> dict[str, Any]:
         kind = type(changed)
         if kind is dict:
-            names: dict[str, Any] = changed  # type: ignore[assignment]  # narrowed by the line above
+            names: dict[str, Any] = changed
         elif kind is list:
-            if not all(type(item) is str for item in changed):  # type: ignore[union-attr]  # a list, by the line above
+            if not all(type(item) is str for item in changed):
                 raise BadEventError("no-changed", f"an item of {self._changed!r} is not a string")
-            names = dict.fromkeys(changed)  # type: ignore[arg-type]  # a list of strings
+            names = dict.fromkeys(changed)
         elif kind is str:
-            names = {changed: None}  # type: ignore[dict-item]  # a string
+            names = {changed: None}
         else:
             found = "missing or null" if changed is None else f"a JSON {kind.__name__}"
             raise BadEventError("no-changed", f"{self._changed!r} is {found}, not an object, an array or a string")

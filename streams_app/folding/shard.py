@@ -59,7 +59,7 @@ class Shard:
         self.topic = topic
         self.partition = partition
         self.store = store
-        self.shape = RecordShape(fold.name, fold.group_fields, fold.changed, fold.keep)
+        self.shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
         self.stored_shape = self.shape
         self.bounds = Bounds(
             quiet_ms=fold.quiet_period_ms,

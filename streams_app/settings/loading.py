@@ -26,6 +26,15 @@ from streams_app.settings.sections import (
 PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
+FOLD_KEY: Final = 2
+"""Where the key stands in the place of a fault within a fold: folds, number, key."""
+
+KINDS: Final = {
+    "group_key": 'must be a field, a dotted path, a list of them, or "@key"',
+    "changed": "must be the name of a field",
+    "decode": "a function, only in Python",
+    "source_filter": "a function, only in Python",
+}
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -131,8 +140,11 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
             if values["folds"]:
                 continue  # the folds there are have faults of their own
             text = "declare at least one fold, as a table [folds.NAME]"
+        elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] == "folds" and fault["loc"][FOLD_KEY] in KINDS:
+            # One fault for each kind of value the model would take, functions among them: one message will do.
+            where, text = where.removesuffix(".callable"), KINDS[str(fault["loc"][FOLD_KEY])]
         messages.append(f"{where}: {text}" if where else text)
-    return messages
+    return list(dict.fromkeys(messages))
 
 
 def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:

@@ -49,6 +49,8 @@ def test_defaults_are_the_documented_ones() -> None:
         "backlog": "merge",
         "start": "earliest",
         "tombstones": "dead-letter",
+        "decode": None,
+        "source_filter": None,
     } == declared.model_dump()
 
 

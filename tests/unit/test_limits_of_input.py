@@ -93,3 +93,17 @@ def test_the_dead_letters_of_one_fold_may_not_be_the_output_of_another() -> None
 
     with pytest.raises(ValueError, match="dead-letter topic and a source or an output"):
         Settings(app_id="a", folds=(one, two))
+
+
+def test_a_value_of_the_wrong_kind_is_one_fault_and_says_what_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    path.write_text('app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = 5\nchanged = ["x"]\nquiet_period = "1s"\ndecode = "x"\n')
+
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(path, {})
+
+    assert [
+        'folds.f.group_key: must be a field, a dotted path, a list of them, or "@key"',
+        "folds.f.changed: must be the name of a field",
+        "folds.f.decode: a function, only in Python",
+    ] == caught.value.faults

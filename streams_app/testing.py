@@ -1,0 +1,204 @@
+"""A test kit for your own folds: feed events, advance a virtual clock, expect records. No Kafka, no Redis, no waiting.
+
+It reads events, decides and renders records with the same code as the worker; the open groups are held in memory by
+:class:`streams_app.folding.memory.MemoryShard`, which the worker's scripts are compared with on a real Redis.
+
+::
+
+    kit = FoldTester(Fold(name="f", source="s", group_key="account_id", changed="metrics", quiet_period="15m"))
+    kit.send({"account_id": "a", "metrics": ["likes"]})
+    kit.advance("10m")
+    kit.send({"account_id": "a", "metrics": ["shares"]})
+    assert kit.advance("14m") == []
+    (record,) = kit.advance("2m")
+    assert record.value["metrics"] == ["likes", "shares"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from streams_app.codec import canonical_bytes
+from streams_app.folding.batch import Scoring, chunks_of
+from streams_app.folding.definition import Fold, milliseconds, parse_duration
+from streams_app.folding.memory import MemoryShard
+from streams_app.folding.partition_clock import quiet_groups_close
+from streams_app.folding.python_reader import reader_of
+from streams_app.folding.reader import decode_all
+from streams_app.folding.record import RecordShape, Sealed, render
+from streams_app.settings import Limits
+
+START_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A folded record.
+
+    Attributes:
+        key: Group key.
+        value: As decoded JSON.
+        fold_id: As in the header.
+        emitted_ms: Virtual time of the emission.
+    """
+
+    key: bytes
+    value: dict[str, Any]
+    fold_id: str
+    emitted_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An event that could not be folded: as it was sent, and why."""
+
+    key: bytes | None
+    value: bytes | None
+    reason: str
+    detail: str
+
+
+@dataclass(slots=True)
+class _Raw:
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+class FoldTester:
+    """One partition of one fold under a virtual clock.
+
+    Attributes:
+        now_ms: Virtual wall clock.
+        records: Everything emitted so far.
+        dead_letters: Everything refused so far.
+    """
+
+    def __init__(
+        self,
+        fold: Fold,
+        *,
+        start_ms: int = START_MS,
+        tick: str | timedelta = "1s",
+        limits: Limits | None = None,
+        partitions: int = 1,
+    ) -> None:
+        """An empty partition at ``start_ms``.
+
+        Args:
+            fold: The declaration under test.
+            start_ms: Wall clock at the beginning, ms since 1970.
+            tick: How often due groups are looked for, as ``worker.tick``.
+            limits: As ``[limits]``; the defaults where it is None.
+            partitions: Of the source; part of the records' version.
+        """
+        self.now_ms = start_ms
+        self.records: list[Record] = []
+        self.dead_letters: list[DeadLetter] = []
+        self._fold = fold
+        self._limits = limits or Limits()
+        self._reader = reader_of(fold, self._limits)
+        self._tick_ms = milliseconds(parse_duration(tick))
+        self._start_ms = start_ms
+        self._shard = MemoryShard(
+            fold.quiet_period_ms, fold.max_hold_ms, fold.max_events, fold.max_changed, fold.backlog == "sessions", partitions
+        )
+        self._shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
+        self._offset = 0
+        self._record_clock_ms = 0
+
+    @property
+    def open_groups(self) -> list[bytes]:
+        """Keys of the groups not yet emitted, oldest first."""
+        held = sorted(self._shard.open.items(), key=lambda item: item[1].first_offset)
+        return [canonical_bytes(group) for group, _ in held]
+
+    def send(self, value: Any, *, key: bytes | None = None, at_ms: int | None = None) -> list[Record]:
+        """Produces one event to a worker that has caught up.
+
+        Args:
+            value: Bytes or None as they are; anything else as JSON.
+            key: Record key.
+            at_ms: Record timestamp; None: now.
+
+        Returns:
+            Records that the event caused at once (a bound was reached).
+        """
+        return self._receive([(value, key, self.now_ms if at_ms is None else at_ms)], is_behind=False)
+
+    def catch_up(self, events: Iterable[tuple[int, Any]]) -> list[Record]:
+        """Reads a backlog: events that were waiting when the worker came back, followed by one look at what is due.
+
+        Args:
+            events: (record timestamp in ms, value) in the order of the log.
+
+        Returns:
+            What was emitted meanwhile.
+        """
+        emitted = self._receive([(value, None, at_ms) for at_ms, value in events], is_behind=True)
+        return emitted + self._look()
+
+    def advance(self, by: str | timedelta) -> list[Record]:
+        """Lets time pass in silence, tick by tick.
+
+        Returns:
+            What was emitted meanwhile, in order.
+        """
+        until_ms = self.now_ms + milliseconds(parse_duration(by))
+        emitted: list[Record] = []
+        while (due_ms := self._shard.next_due_ms()) is not None:
+            tick_ms = self._tick_at(max(due_ms, self.now_ms + 1))
+            if tick_ms > until_ms:
+                break
+            self.now_ms = tick_ms
+            emitted += self._look()
+        self.now_ms = until_ms
+        return emitted
+
+    def flush(self) -> list[Record]:
+        """Emits every open group now, as ``streams-app groups flush --all``."""
+        return self._emit(self._shard.seal(self.now_ms, everything=True))
+
+    def _look(self) -> list[Record]:
+        clock_ms = max(self._shard.clock_ms, self.now_ms)
+        quiet = quiet_groups_close(self._fold.backlog, clock_ms, self.now_ms, self._fold.quiet_period_ms)
+        return self._emit(self._shard.seal(clock_ms, quiet=quiet))
+
+    def _tick_at(self, at_ms: int) -> int:
+        """The first tick at or after an instant."""
+        ticks = -(-(at_ms - self._start_ms) // self._tick_ms)
+        return self._start_ms + ticks * self._tick_ms
+
+    def _receive(self, events: list[tuple[Any, bytes | None, int]], *, is_behind: bool) -> list[Record]:
+        raws = []
+        for value, key, at_ms in events:
+            raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+            raws.append(_Raw(self._offset, at_ms, key, raw))
+            self._offset += 1
+        reading = self._reader.read(raws, decode_all(raws, self._limits))
+        for refused in reading.refused:
+            self.dead_letters.append(DeadLetter(refused.record.key, refused.record.value, refused.reason, refused.detail))
+        sessions = self._fold.backlog == "sessions"
+        emitted: list[Record] = []
+        for event in reading.events:
+            live_ms = None if is_behind or sessions else self.now_ms
+            clock_ms = self._record_clock_ms if sessions else self._shard.clock_ms
+            (chunk,) = chunks_of([event], event.offset, Scoring(clock_ms, self.now_ms, live_ms, None))
+            self._record_clock_ms = max(self._record_clock_ms, chunk.clock_ms)
+            emitted += self._emit(self._shard.fold(event, chunk.scores[0]))
+        return emitted
+
+    def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:
+        emitted = [
+            Record(record.key, orjson.loads(record.value), record.fold_id, self.now_ms)
+            for entry in sealed
+            for record in render(entry, self._shape, self._fold.source, 0)
+        ]
+        self.records += emitted
+        return emitted

@@ -1,0 +1,170 @@
+"""The test kit, and by it the promise about time: never too early, never too late."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app import Fold
+from streams_app.testing import FoldTester
+
+
+def fold(**options: Any) -> Fold:
+    return Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
+
+
+def event(group: Any, *names: str) -> dict[str, Any]:
+    return {"g": group, "m": list(names)}
+
+
+def test_the_example_of_the_kit_is_true() -> None:
+    kit = FoldTester(fold())
+    kit.send(event("a", "likes"))
+    kit.advance("10m")
+    kit.send(event("a", "shares"))
+
+    assert [] == kit.advance("14m")
+    (record,) = kit.advance("2m")
+    assert (b"a", ["likes", "shares"], "f:s:0:0-1") == (record.key, record.value["m"], record.fold_id)
+
+
+def test_an_event_exactly_at_the_quiet_period_still_belongs_to_the_group() -> None:
+    kit = FoldTester(fold())
+    kit.send(event("a", "x"))
+    assert [] == kit.advance("15m")
+    kit.send(event("a", "y"))
+    (record,) = kit.advance("16m")
+
+    assert 2 == record.value["fold"]["events"]
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "reason"),
+    [
+        ({"max_events": 3}, [["a"], ["a"], ["a"]], "max_events"),
+        ({"max_changed": 2}, [["a"], ["b"], ["c"]], "max_changed"),
+        ({"max_hold": "15m"}, [["a"]], "max_hold"),
+    ],
+)
+def test_a_bound_closes_a_group_and_says_so(options: dict[str, Any], names: list[list[str]], reason: str) -> None:
+    kit = FoldTester(fold(**options))
+    for each in names:
+        kit.send(event("a", *each))
+    kit.advance("15m")
+
+    assert reason == kit.records[0].value["fold"]["reason"]
+
+
+steps = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), st.sampled_from("xyz")), min_size=1, max_size=40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=steps, quiet=st.integers(2, 20), hold=st.integers(20, 60), tick=st.sampled_from([1, 3]))
+def test_no_record_is_too_early_or_too_late(steps: list[tuple[int, str, str]], quiet: int, hold: int, tick: int) -> None:
+    second = timedelta(seconds=1)
+    kit = FoldTester(fold(quiet_period=quiet * second, max_hold=hold * second), tick=tick * second)
+    for pause, group, name in steps:
+        kit.advance(pause * second)
+        kit.send(event(group, name))
+    kit.advance((hold + tick + 1) * second)
+
+    assert len(steps) == sum(record.value["fold"]["events"] for record in kit.records)
+    for record in kit.records:
+        meta = record.value["fold"]
+        quiet_due, hold_due = meta["last_event_ms"] + quiet * 1000, meta["first_event_ms"] + hold * 1000
+        due = min(quiet_due, hold_due)
+        assert meta["reason"] == ("max_hold" if hold_due <= quiet_due else "quiet")
+        assert due <= record.emitted_ms <= due + tick * 1000
+
+
+def test_a_backlog_is_merged_and_not_split() -> None:
+    kit = FoldTester(fold(quiet_period="1m", max_hold="24h"))
+    hours_ago = kit.now_ms - 7_200_000
+    (record,) = kit.catch_up([(hours_ago + i * 600_000, event("a", f"n{i}")) for i in range(10)])
+
+    assert 10 == record.value["fold"]["events"]
+
+
+def test_with_sessions_a_backlog_is_cut_at_its_gaps() -> None:
+    kit = FoldTester(fold(quiet_period="1m", backlog="sessions"))
+    hours_ago = kit.now_ms - 7_200_000
+    times = [0, 60_000, 120_001, 130_000, 500_000]
+    kit.catch_up([(hours_ago + at, event("a", f"n{at}")) for at in times])
+
+    assert [2, 2, 1] == [record.value["fold"]["events"] for record in kit.records]
+
+
+def test_a_future_dated_event_does_not_hurry_other_groups() -> None:
+    kit = FoldTester(fold(quiet_period="1m"))
+    kit.send(event("a", "x"))
+    kit.send(event("b", "y"), at_ms=kit.now_ms + 86_400_000)
+
+    assert [] == kit.advance("50s")
+    assert {b"a", b"b"} == {record.key for record in kit.advance("20s")}
+
+
+# Functions of the user's
+
+
+def test_functions_decode_filter_group_and_name() -> None:
+    kit = FoldTester(
+        fold(
+            decode=lambda raw: raw.decode().split(","),
+            source_filter=lambda parts: parts[0] != "skip",
+            group_key=lambda parts: parts[1],
+            changed=lambda parts: {parts[2]: len(parts)},
+            keep="last",
+        )
+    )
+    for raw in (b"take,a,x", b"skip,a,y", b"take,a,z,1"):
+        kit.send(raw)
+    (record,) = kit.flush()
+
+    assert {"key": "a", "changed": {"x": 3, "z": 4}} == {name: record.value[name] for name in ("key", "changed")}
+    assert 2 == record.value["fold"]["events"]
+    assert [] == kit.dead_letters
+
+
+@pytest.mark.parametrize("name", ["decode", "source_filter", "group_key", "changed"])
+def test_what_a_function_raises_is_a_dead_letter(name: str) -> None:
+    def fails(_: Any) -> Any:
+        raise RuntimeError("no such thing")
+
+    kit = FoldTester(fold(**{name: fails}))
+    kit.send(event("a", "x"))
+    (letter,) = kit.dead_letters
+
+    assert ("user-error", f"{name}: RuntimeError: no such thing") == (letter.reason, letter.detail)
+    assert [] == kit.flush()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"group_key": lambda _: None}, "no-group"),
+        ({"group_key": lambda _: ("a", "b")}, "no-group"),
+        ({"group_key": lambda _: "x" * 513}, "too-large"),
+        ({"changed": lambda _: None}, "no-changed"),
+        ({"changed": lambda _: [1]}, "no-changed"),
+        ({"changed": lambda _: (str(i) for i in range(257))}, "too-many-names"),
+        ({"decode": lambda _: 7}, "not-an-object"),
+        ({"decode": lambda raw: raw}, "not-an-object"),
+    ],
+)
+def test_what_a_function_returns_is_checked(options: dict[str, Any], reason: str) -> None:
+    kit = FoldTester(fold(**options))
+    kit.send(event("a", "x"))
+
+    assert [reason] == [letter.reason for letter in kit.dead_letters]
+
+
+def test_a_tombstone_never_reaches_a_decoder() -> None:
+    kit = FoldTester(fold(decode=lambda raw: {"g": "a", "m": raw.decode()}))
+    kit.send(None)
+    kit.send(b"")
+
+    assert ["tombstone", "tombstone"] == [letter.reason for letter in kit.dead_letters]
