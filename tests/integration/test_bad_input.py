@@ -1,0 +1,342 @@
+"""Generated bad and odd input: what is accepted and what is dead-lettered add up, and every partition goes on.
+
+One worker meets every class. ``STREAMS_APP_TEST_CASES`` is the number of cases of a class, ``STREAMS_APP_TEST_SEED`` the seed.
+Expected groups and names are taken from the bytes sent, with the JSON reader of the standard library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any
+
+import pytest
+import redis
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.structs import ConsumerRecord
+
+from tests.checker import event
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import WorkerProcess, create_topics, wait_until, write_config
+
+CASES = int(os.environ.get("STREAMS_APP_TEST_CASES") or 60)
+SEED = os.environ.get("STREAMS_APP_TEST_SEED") or "1"
+PARTITIONS = 4
+LIMIT_SECONDS = 60 + CASES / 100
+# Else the broker itself refuses records of the far future.
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+ANY: EllipsisType = ...
+
+pytestmark = pytest.mark.timeout(120 + CASES / 10)
+
+Group = tuple[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One record; ``reason`` of its dead letter, None when it is to be folded, ANY where JSON readers may differ."""
+
+    key: bytes | None
+    value: bytes | None
+    reason: str | EllipsisType | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+# Generators, one a class of input
+
+ODD = (
+    "{}{tag}}\0\n\r\t\"'\\/:#%*?[]$&;|<>@, .-_=+~^`\u00a0\u00ad\u0130\u0131\u017f\u0391\u0410\u200b\u200d\u202e\u2028"
+    "\u2066\ufb01\ufeff\ufffd\uffff\U0001f600\U000e0041e\u0301\u00e9aA1"
+)
+
+
+def text(rng: random.Random, most: int = 40) -> str:
+    return "".join(rng.choices(ODD, k=rng.randint(1, most)))
+
+
+def shaped(rng: random.Random, depth: int = 4) -> Any:
+    """Any JSON value; an object may have the fields of an event."""
+    kind = rng.randrange(8 if depth else 6)
+    if kind == 6:
+        return [shaped(rng, depth - 1) for _ in range(rng.randrange(5))]
+    if kind == 7:
+        names = ["account_id", "metrics", "fold", "key", text(rng)]
+        return {rng.choice(names): shaped(rng, depth - 1) for _ in range(rng.randrange(5))}
+    return [None, True, False, rng.randint(-(10**20), 10**20), rng.uniform(-1e9, 1e9), text(rng)][kind]
+
+
+def encoded(value: Any, key: bytes = b"k", reason: Any = None, **more: Any) -> Case:
+    return Case(key, json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"), reason, **more)
+
+
+def random_bytes(rng: random.Random) -> Case:
+    return Case(rng.choice([None, b"", rng.randbytes(rng.randint(1, 600))]), rng.randbytes(rng.randint(1, 300)), ANY)
+
+
+def broken_json(rng: random.Random) -> Case:
+    key, value = event(text(rng), *(text(rng) for _ in range(3)))
+    at = rng.randrange(len(value))
+    how = rng.randrange(4)
+    noise = rng.randbytes(1)
+    broken = [value[:at], value[:at] + noise + value[at + 1 :], value[:at] + noise + value[at:], value + noise][how]
+    return Case(key, broken or b"x", ANY)
+
+
+def no_object(rng: random.Random) -> Case:
+    value = shaped(rng)
+    return encoded([value] if isinstance(value, dict) else value, reason="not-an-object")
+
+
+def any_object(rng: random.Random) -> Case:
+    value = {field: shaped(rng) for field in ("account_id", "metrics", text(rng)) if rng.random() < 0.8}
+    return encoded(value, reason="no-group" if value.get("account_id") is None else ANY)
+
+
+def no_group(rng: random.Random) -> Case:
+    value = {"account_id": rng.choice([None, [], ["a"], {}, {"account_id": "a"}, 2**53 + 2, -(2**60)]), "metrics": ["a"]}
+    if rng.random() < 0.3:
+        value["Account_id"] = value.pop("account_id")
+    return encoded(value, reason="no-group")
+
+
+def no_changed(rng: random.Random) -> Case:
+    value = {"account_id": text(rng), "metrics": rng.choice([None, True, 0, 1.5, [7], ["a", None], [["a"]], [{"a": 1}]])}
+    if rng.random() < 0.3:
+        del value["metrics"]
+    return encoded(value, reason="no-changed")
+
+
+def tombstone(rng: random.Random) -> Case:
+    return Case(rng.choice([b"", text(rng).encode(), rng.randbytes(20)]), rng.choice([None, b""]), "tombstone")
+
+
+def odd_groups(rng: random.Random) -> Case:
+    return Case(*event(text(rng), "a"))
+
+
+def odd_names(rng: random.Random) -> Case:
+    names = [text(rng) for _ in range(rng.randrange(6))]
+    changed = rng.choice([names, dict.fromkeys(names, 1), names[0] if names else "", [*names, *names], {"": 1}])
+    return encoded({"account_id": "odd names", "metrics": changed})
+
+
+def surrogates(rng: random.Random) -> Case:
+    half = rng.choice(["\\ud83d", "\\ude00", "\\udfff x", "\\ud800\\ud800"])
+    whole = rng.random() < 0.5
+    escape = "\\ud83d\\ude00" if whole else half
+    place = rng.choice([(escape, "a"), ("a", escape)])
+    value = '{{"account_id": "s{}", "metrics": {{"n{}": 1}}}}'.format(*place)
+    return Case(b"k", value.encode(), None if whole else "not-json")
+
+
+def numbers(rng: random.Random) -> Case:
+    digits = str(rng.randint(0, 10 ** rng.randint(1, 400)))
+    known = "NaN Infinity -Infinity 1e400 -1e400 1e-400 -0 -0.0 1.0 1 9007199254740992 01 +1 1. .5 0x10 9223372036854775808 5e-324"
+    found = rng.choice([*known.split(), "1.7976931348623157e308", digits, f"-{digits}", f"{digits}.{digits}", f"{digits}e5"])
+    places = ['{"account_id": %s, "metrics": ["a"]}', '{"account_id": "numbers", "metrics": {"a": %s}}']
+    return Case(found.encode(), (rng.choice(places) % found).encode(), ANY)
+
+
+def deep(rng: random.Random) -> Case:
+    depth = rng.choice([2, 100, 900, 1_100, 20_000])
+    opening, closing = rng.choice([("[", "]"), ('{"a":', "}")])
+    body = opening * depth + "1" + closing * depth
+    harmless = ['{"account_id": "deep", "metrics": {"a": %s}}', '{"account_id": "deep", "x": %s, "metrics": ["a"]}']
+    place = rng.choice([*harmless, '{"account_id": %s, "metrics": ["a"]}', "%s"])
+    return Case(b"deep", (place % body).encode(), None if depth <= 100 and place in harmless else ANY)
+
+
+def twice_named(rng: random.Random) -> Case:
+    """The same field twice: the last one counts."""
+    first, last = text(rng), text(rng)
+    fields = [(name, json.dumps(each)) for name in ("account_id", "metrics") for each in (first, last)]
+    parts = [f'"{name}": {each}' for name, each in fields]
+    rng.shuffle(parts)
+    return Case(b"k", ("{" + ", ".join(parts) + "}").encode())
+
+
+def times(rng: random.Random) -> Case:
+    stamps = [0, 1, 10**9, 10**12, 4 * 10**12, 2**53, 2**62, 2**63 - 1, rng.randint(0, 2**62)]
+    key, value = event(f"times{rng.randrange(5)}", f"t{rng.randrange(50)}")
+    return Case(key, value, timestamp_ms=rng.choice(stamps))
+
+
+def headers(rng: random.Random) -> Case:
+    known = ["fold-id", "reason", "fold", "source-offset", "", "faust", "content-type", "codec", "serializer", "__faust", text(rng)]
+    many = rng.choice([1, 3, 500])
+    chosen = tuple((rng.choice(known), rng.choice([b"", b"pickle", b"raw", rng.randbytes(20)])) for _ in range(many))
+    return Case(*event(f"headers{rng.randrange(5)}", text(rng)), headers=chosen)
+
+
+def limits(rng: random.Random) -> Case:
+    beyond = rng.randrange(2)
+    reason = "too-large" if beyond else None
+    kind = rng.randrange(5)
+    if kind == 0:
+        value = event("limits", "a", more="")[1]
+        return Case(b"k", value.replace(b'""', b'"' + b"x" * (1_000_000 - len(value) + beyond) + b'"'), reason)
+    if kind == 1:
+        return encoded({"account_id": "l" * (512 + beyond), "metrics": ["a"]}, reason=reason)
+    if kind == 2:
+        return encoded({"account_id": "é" * 256 + "x" * beyond, "metrics": ["a"]}, reason=reason)
+    if kind == 3:
+        name = rng.choice(["é" * 128, "n" * 256, "\U0001f600" * 64]) + "x" * beyond
+        return encoded({"account_id": "limits", "metrics": rng.choice([[name], {name: 1}, name])}, reason=reason)
+    names = [f"m{number}" for number in range(256 + beyond)]
+    changed: Any = rng.choice([names, dict.fromkeys(names)])
+    return encoded({"account_id": "limits", "metrics": changed}, reason="too-many-names" if beyond else None)
+
+
+CLASSES: dict[str, Callable[[random.Random], Case]] = {
+    made.__name__: made
+    for made in (
+        random_bytes, broken_json, no_object, any_object, no_group, no_changed, tombstone, odd_groups, odd_names, surrogates,
+        numbers, deep, twice_named, times, headers, limits,
+    )
+}  # fmt: skip
+FEW = {"limits": 48, "deep": 500, "headers": 1_000}
+"""At most so many: their cases are large."""
+
+
+# The worker and what comes out of it
+
+
+@dataclass
+class Bench:
+    """One worker and its topics, for all classes."""
+
+    bootstrap: str
+    names: Names
+    worker: WorkerProcess
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    groups: dict[Group, set[str]] = field(default_factory=lambda: defaultdict(set))
+    expected: dict[Group, set[str]] = field(default_factory=lambda: defaultdict(set))
+    events: dict[str, int] = field(default_factory=dict)
+    letters: dict[tuple[int, int], ConsumerRecord] = field(default_factory=dict)
+    sent: int = 0
+
+    async def send(self, cases: list[Case]) -> dict[tuple[int, int], Case]:
+        """Sends cases to the partitions in turn, waits for the broker; by partition and offset."""
+        producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_request_size=1_040_000)
+        await producer.start()
+        acks = []
+        try:
+            for number, case in enumerate(cases):
+                acks.append(
+                    await producer.send(
+                        self.names.topic("events"), case.value, case.key, partition=number % PARTITIONS,
+                        timestamp_ms=case.timestamp_ms, headers=list(case.headers),
+                    )
+                )  # fmt: skip
+            where = await asyncio.gather(*acks)
+        finally:
+            await producer.stop()
+        self.sent += len(cases)
+        return {(each.partition, each.offset): case for each, case in zip(where, cases, strict=True)}
+
+    def take(self, record: ConsumerRecord) -> None:
+        """Takes a folded record or a dead letter."""
+        if record.topic == self.names.topic("dead"):
+            known = dict(record.headers)
+            self.letters.setdefault((int(known["source-partition"]), int(known["source-offset"])), record)
+            return
+        value = json.loads(record.value)
+        group = value["account_id"]
+        assert record.key == group.encode() if isinstance(group, str) else json.loads(record.key) == group
+        self.groups[identity(group)].update(value["metrics"])
+        assert self.events.setdefault(value["fold"]["id"], value["fold"]["events"]) == value["fold"]["events"]
+
+    async def settle(self) -> None:
+        """Reads on until every event sent is accounted for."""
+        topics = [TopicPartition(self.names.topic(suffix), each) for suffix in ("folded", "dead") for each in range(PARTITIONS)]
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+        await consumer.start()
+
+        async def is_settled() -> bool:
+            assert self.worker.exit_code is None, self.worker.log()
+            for tp, records in (await consumer.getmany(timeout_ms=200)).items():
+                for record in records:
+                    self.take(record)
+                self.positions[tp] = records[-1].offset + 1
+            return sum(self.events.values()) + len(self.letters) >= self.sent
+
+        try:
+            consumer.assign(topics)
+            for tp in topics:
+                consumer.seek(tp, self.positions.get(tp, 0))
+            await wait_until(is_settled, LIMIT_SECONDS, "as many are folded or dead-lettered as were sent")
+        except AssertionError as error:
+            found = f"{sum(self.events.values())} folded + {len(self.letters)} dead letters of {self.sent}"
+            raise AssertionError(f"{error}: {found}; the log:\n{self.worker.log()[-3_000:]}") from None
+        finally:
+            await consumer.stop()
+
+
+def identity(group: Any) -> Group:
+    """What makes two groups the same: ``1`` and ``1.0`` are, ``1`` and ``"1"`` or ``true`` are not."""
+    if isinstance(group, float) and group.is_integer():
+        group = int(group)
+    return type(group).__name__, group
+
+
+@pytest.fixture(scope="module")
+def bench(kafka: KafkaServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    names = Names(f"test-{secrets.token_hex(6)}")
+    folder = tmp_path_factory.mktemp("bench")
+    source, output, dead = (names.topic(suffix) for suffix in ("events", "folded", "dead"))
+    bootstrap = kafka.bootstrap_servers
+    config = write_config(
+        folder / "streams.toml", app_id=names.app_id, bootstrap=bootstrap, redis_url=redis_server.url,
+        source=source, output=output, dead=dead,
+    )  # fmt: skip
+
+    async def create() -> None:
+        await create_topics(bootstrap, [source], PARTITIONS, ANY_TIME if kafka.is_apache else None)
+        await create_topics(bootstrap, [output, dead], PARTITIONS)
+
+    asyncio.run(create())
+    with WorkerProcess(config, folder) as worker:
+        asyncio.run(worker.wait_ready())
+        yield Bench(bootstrap, names, worker)
+        code = asyncio.run(worker.terminate())
+    with redis.Redis.from_url(redis_server.url) as client:
+        for key in client.scan_iter(f"*{names.app_id}*", count=1_000):
+            client.delete(key)
+    assert 0 == code, worker.log()
+    assert "Traceback" not in worker.log()
+    assert 1 == worker.log().count("worker starts")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+async def test_odd_input_is_folded_or_dead_lettered_and_every_partition_goes_on(bench: Bench, name: str) -> None:
+    rng = random.Random(f"{SEED}/{name}")
+    cases = [CLASSES[name](rng) for _ in range(min(CASES, FEW.get(name, CASES)) // PARTITIONS * PARTITIONS)]
+    good = [Case(*event(f"good {name} {partition}", "ok")) for partition in range(PARTITIONS)]
+    where = await bench.send([*cases, *good])
+    await bench.settle()
+
+    wrong = []
+    for place, case in where.items():
+        letter = bench.letters.get(place)
+        reason = None if letter is None else dict(letter.headers)["reason"].decode()
+        if case.reason not in (ANY, reason):
+            wrong.append((case, reason))
+        if letter is not None:
+            assert (case.key, case.value or None) == (letter.key, letter.value or None)
+        elif case.value is not None and not wrong:
+            decoded = json.loads(case.value.decode())
+            changed = decoded["metrics"]
+            bench.expected[identity(decoded["account_id"])].update([changed] if isinstance(changed, str) else changed)
+    assert [] == wrong
+    assert bench.sent == sum(bench.events.values()) + len(bench.letters)
+    # Exactly what was sent, by this class and those before it: nothing is missing, nothing invented.
+    assert bench.expected == bench.groups
+    assert {("str", f"good {name} {partition}") for partition in range(PARTITIONS)} <= set(bench.groups)
