@@ -24,7 +24,6 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.errors import TryAgainError
 from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.gauges import observe
-from streams_app.folding.overview import groups_of_worker
 from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
 from streams_app.folding.partition import Parts
 from streams_app.folding.store import ScriptSet
@@ -33,6 +32,7 @@ from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
+from streams_app.operating.groups import groups_of_worker
 from streams_app.read_store.agent import ReadStoreAgent
 from streams_app.settings import Settings
 from streams_app.status import Status

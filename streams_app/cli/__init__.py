@@ -20,6 +20,8 @@ COMMANDS: Final = {
     "check": "streams_app.cli.check",
     "topics": "streams_app.cli.topics",
     "groups": "streams_app.cli.groups",
+    "dead-letters": "streams_app.cli.dead_letters",
+    "reset": "streams_app.cli.reset",
     "read-store": "streams_app.cli.read_store",
 }
 

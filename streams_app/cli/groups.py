@@ -1,9 +1,10 @@
-"""``streams-app groups``: what is open, in Redis, whichever worker holds it."""
+"""``streams-app groups``: what is open, why, and emit it now; in Redis, whichever worker holds it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -12,33 +13,45 @@ from rich.console import Console
 from rich.table import Table
 
 from streams_app.cli.options import config_option
+from streams_app.errors import ConfigurationError
+from streams_app.folding.definition import Fold
 from streams_app.settings import Settings
+
+PLAIN_WIDTH = 180
+COLUMNS = ("GROUP", "FOLD", "SOURCE", "EVENTS", "NAMES", "LAST EVENT", "QUIET IN", "HOLD IN")
+NUMBERS = ("EVENTS", "NAMES", "QUIET IN", "HOLD IN")
 
 
 @click.group(name="groups")
 def command() -> None:
-    """Show open groups."""
+    """Show open groups, explain one, emit them now."""
 
 
 @command.command(name="list")
 @config_option
 @click.option("--fold", metavar="NAME", help="Only of this fold.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Rows at most, for each partition and in all."
+    "--sort",
+    type=click.Choice(["quiet", "oldest", "events", "largest"]),
+    default="quiet",
+    show_default=True,
+    help="Longest quiet, longest open, most events, or most changed names first.",
 )
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Rows at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
-def list_open(config: Path | None, fold: str | None, limit: int, as_json: bool) -> None:
-    """List open groups, longest quiet first.
+def list_open(config: Path | None, fold: str | None, sort: str, limit: int, as_json: bool) -> None:
+    """List open groups.
 
     Reads Redis, not a worker: it works while no worker runs. Times are by the clock of each partition, which follows the wall
     clock once the partition has been read to its end. Each worker shows the groups of its own partitions at /groups.
     """
-    from streams_app.folding.overview import groups_in_redis
+    from streams_app.operating.explain import span
+    from streams_app.operating.groups import groups_in_redis
 
     settings = Settings.load(config, os.environ)
     if fold is not None:
         settings.fold(fold)
-    rows = asyncio.run(groups_in_redis(settings, fold, limit))
+    rows = asyncio.run(groups_in_redis(settings, fold, limit, sort))
     if as_json:
         for row in rows:
             click.echo(orjson.dumps(row).decode())
@@ -47,28 +60,59 @@ def list_open(config: Path | None, fold: str | None, limit: int, as_json: bool) 
         click.echo("no open groups")
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("GROUP", "FOLD", "SOURCE", "EVENTS", "LAST EVENT", "QUIET IN", "HOLD IN"):
-        table.add_column(title, justify="right" if title in ("EVENTS", "QUIET IN", "HOLD IN") else "left", no_wrap=True)
+    for title in COLUMNS:
+        table.add_column(title, justify="right" if title in NUMBERS else "left", no_wrap=True)
     for row in rows:
         table.add_row(
-            row["group"], row["fold"], f"{row['source']}-{row['partition']}", str(row["events"]), _time(row["last_event_ms"]),
-            _span(row["quiet_in_ms"]), _span(row["hold_in_ms"]),
+            row["group"], row["fold"], f"{row['source']}-{row['partition']}", str(row["events"]), str(row["names"]),
+            _time(row["last_event_ms"]), span(row["quiet_in_ms"]), span(row["hold_in_ms"]),
         )  # fmt: skip
-    Console(width=None if Console().is_terminal else 160).print(table)
+    Console(width=None if Console().is_terminal else PLAIN_WIDTH).print(table)
+
+
+@command.command(name="explain")
+@config_option
+@click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
+@click.argument("group")
+def explain_one(config: Path | None, fold: str | None, group: str) -> None:
+    """Why has GROUP not been emitted?
+
+    GROUP as it stands in the key of its records: account_1, 17, ["a",1].
+    """
+    from streams_app.operating.explain import explain
+
+    settings = Settings.load(config, os.environ)
+    click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group)))
+
+
+@command.command(name="flush")
+@config_option
+@click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
+@click.option("--all", "everything", is_flag=True, help="Every open group of the fold.")
+@click.option("--timeout", type=click.FloatRange(0.1, 3_600), default=30.0, show_default=True, help="Seconds to wait for a worker.")
+@click.argument("group", required=False)
+def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
+    """Emit GROUP, or all groups, now; with the reason `flush`.
+
+    The worker that holds the partition does it with its next pass and logs it. With no worker running the request stays.
+    """
+    from streams_app.operating.flush import flush
+
+    if everything == (group is not None):
+        raise click.UsageError("name a GROUP, or --all")
+    settings = Settings.load(config, os.environ)
+    flushed = asyncio.run(flush(settings, one_fold(settings, fold), group, timeout))
+    click.echo(f"flushed {flushed.groups} groups in {flushed.places} partitions")
+
+
+def one_fold(settings: Settings, name: str | None) -> Fold:
+    """The fold that was named, or the only one."""
+    if name is not None:
+        return settings.fold(name)
+    if len(settings.folds) > 1:
+        raise ConfigurationError([f"name a fold with --fold: {', '.join(fold.name for fold in settings.folds)}"])
+    return settings.folds[0]
 
 
 def _time(at_ms: int) -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
-
-
-def _span(span_ms: int) -> str:
-    """Due groups say so: they leave with the next pass."""
-    if span_ms <= 0:
-        return "due"
-    seconds = span_ms / 1000
-    if seconds < 60:  # noqa: PLR2004  # a minute
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"  # noqa: PLR2004  # an hour

@@ -67,6 +67,7 @@ class Emitter:
         caught_up = self.trusted() and self.shard.look(self.view(), now_ms)
         sealed = await self.shard.seal(now_ms, caught_up=caught_up)
         if sealed is not None:
+            self._audit()
             done.sealed = len(sealed.sealed)
             done.more = sealed.more
         if self.shard.pending:
@@ -74,6 +75,14 @@ class Emitter:
             done.records += sent.records
             done.failed = sent.failed
         return done
+
+    def _audit(self) -> None:
+        flushed = sum(entry.reason == "flush" for entry in self.shard.pending)
+        if flushed:
+            logger.info(
+                "groups flushed on request fold=%s source=%s-%d count=%d",
+                self.shard.fold.name, self.shard.topic, self.shard.partition, flushed,
+            )  # fmt: skip
 
     async def drain(self) -> None:
         """Seals and sends every open group, due or not; returns when the outbox is empty or the producer failed."""

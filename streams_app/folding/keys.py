@@ -8,12 +8,14 @@ key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: ``i`` → packed numbers, ``n<name>`` → last value or ""
 ``outbox``                              zset    packed sealed record → its first offset
+``flush``                               set     groups an operator wants emitted, or ``*``
 ======================================  ======  ==============================================================
 
-Owner of all of them: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the fold is deployed (removed by
-``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is sealed; ``outbox`` until the broker has
-acknowledged. The hash tag comes first and holds validated parts only, so that a brace in a group key cannot move a key to
-another slot of a Redis Cluster. ``v1`` is the state version: a worker of another version does not touch these keys.
+Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
+``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
+sealed; ``outbox`` until the broker has acknowledged; ``flush`` until the owner has done it. The hash tag comes first and holds
+validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v1`` is the state
+version: a worker of another version does not touch these keys.
 
 The sidecar is a hash, not a plain set: Redis 7.0 stores a small hash in half the memory of a small set of strings, the
 numbers of the group ride along in it, and ``keep = "last"`` needs the value beside the name.
@@ -26,6 +28,9 @@ from dataclasses import dataclass
 STATE_VERSION = "v1"
 INFO_FIELD = b"i"
 NAME_PREFIX = b"n"
+EVERYTHING = "*"
+"""In ``flush``: every open group. No group is called so, as its type stands before its name."""
+
 APP_PATTERN = "{{{app_id}/*"
 """``SCAN`` pattern of every key of an application; to be formatted."""
 
@@ -39,6 +44,7 @@ class ShardKeys:
     first: str
     outbox: str
     group_prefix: str
+    flush: str
 
 
 def shard_tag(app_id: str, fold: str, topic: str, partition: int) -> str:
@@ -56,4 +62,4 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
         partition: Source partition.
     """
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
-    return ShardKeys(f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:")
+    return ShardKeys(f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush")

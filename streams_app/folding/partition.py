@@ -19,7 +19,7 @@ from streams_app.folding.batch import Chunk
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
-from streams_app.folding.reader import EventReader, Reading, decode_all
+from streams_app.folding.reader import EventReader, Reading, addressed_to, decode_all
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import OutboxFullError, RefusedError, ScriptSet
 from streams_app.kafka.batches import Batch
@@ -182,12 +182,16 @@ class Partition:
                 # An earlier range was dropped with the buffers of a rebalance; folding this one would lose it for good.
                 raise RefusedError("fold", "hole")
         decoded = decode_all(batch.records, self._limits)
+        has_headers = any(record.headers for record in batch.records)
         for shard in behind:
             above = shard.fence
             at = 0
             if batch.begin <= above:
                 at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
-            reading = self._readers[shard.fold.name].read(batch.records[at:], decoded[at:])
+            records, values = batch.records[at:], decoded[at:]
+            if has_headers:
+                records, values = addressed_to(shard.fold.name, records, values)
+            reading = self._readers[shard.fold.name].read(records, values)
             await self._send_dead_letters(shard, reading)
             chunks = shard.chunks(reading.events, end, view, self._clock.now_ms())
             for chunk in chunks:

@@ -18,6 +18,8 @@ from streams_app.folding.definition import Fold
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
+REPLAY_HEADER: Final = "streams-app-replay"
+"""Names the one fold an event is meant for that was put back from the dead letters."""
 
 
 class RawRecord(Protocol):
@@ -86,6 +88,24 @@ def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, A
             except BadEventError as error:
                 append(error)
     return decoded
+
+
+def addressed_to(
+    fold: str, records: Sequence[Any], decoded: Sequence[dict[str, Any] | BadEventError | None]
+) -> tuple[list[Any], list[dict[str, Any] | BadEventError | None]]:
+    """Leaves out events that were put back for another fold: this one has taken them already.
+
+    Args:
+        fold: Name.
+        records: With their headers.
+        decoded: Of the same records.
+    """
+    kept = [
+        (record, value)
+        for record, value in zip(records, decoded, strict=True)
+        if all(name != REPLAY_HEADER or target == fold.encode() for name, target in record.headers)
+    ]
+    return [record for record, _ in kept], [value for _, value in kept]
 
 
 class EventReader:

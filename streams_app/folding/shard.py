@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +35,11 @@ OUTBOX_LIMIT = 10_000
 
 SEAL_LIMIT = 1_000
 """Groups one seal script takes: it may not hold Redis longer than 20 ms."""
+
+
+def owner_text() -> str:
+    """This process, for the operator who asks who holds a group."""
+    return f"{socket.gethostname()} pid {os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ class Shard:
         async with self.lock:
             self.is_claimed = False
             self.token = secrets.token_hex(8)
-            claimed = await self.store.claim(self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text())
+            claimed = await self.store.claim(self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text())
             assert claimed is not None  # a mark was given, so the state exists now
             self.partitions = partitions
             self.fence = claimed.fence

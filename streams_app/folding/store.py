@@ -121,7 +121,7 @@ class ShardStore:
         self._scripts = scripts.by_name
         self.keys = keys
 
-    async def claim(self, token: str, fence: int | None, epoch: bytes, definition: str) -> Claimed | None:
+    async def claim(self, token: str, fence: int | None, epoch: bytes, definition: str, owner: str = "") -> Claimed | None:
         """Makes ``token`` the owner.
 
         Args:
@@ -129,6 +129,7 @@ class ShardStore:
             fence: What the state begins with where there is none; None: create nothing.
             epoch: Four random bytes for a state that is created.
             definition: For a state that is created.
+            owner: The claimant, for people.
 
         Returns:
             The state, or None where there is none and ``fence`` is None.
@@ -136,7 +137,7 @@ class ShardStore:
         keys = self.keys
         reply = await self._scripts["claim"](
             keys=[keys.meta, keys.due, keys.first, keys.outbox],
-            args=[token, "" if fence is None else fence, epoch, definition],
+            args=[token, "" if fence is None else fence, epoch, definition, owner],
         )
         if reply[0] == b"none":
             return None
@@ -218,7 +219,7 @@ class ShardStore:
         """
         keys = self.keys
         reply = await self._scripts["seal"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix, keys.flush],
             args=[
                 token, fence, clock_ms, bounds.quiet_ms if quiet else "", bounds.hold_ms, "1" if everything else "0",
                 limit, partitions,

@@ -6,6 +6,7 @@
 -- KEYS[3] first         zset
 -- KEYS[4] outbox        zset
 -- KEYS[5] group_prefix  prefix of the sidecar hashes (same hash tag)
+-- KEYS[6] flush         set: groups an operator wants emitted, or "*"; emptied as it is done
 -- ARGV[1] token         text
 -- ARGV[2] fence         offset expected
 -- ARGV[3] clock         partition clock, ms; never moves back
@@ -18,7 +19,7 @@
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, {sealed, …}}
 --         or {"refused", "no-state" | "token" | "fence"}.
 -- Cost    O(limit log n + names sealed).
-local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local quiet_ms, hold_ms, all = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -40,9 +41,14 @@ local function consider(groups, why)
   end
 end
 -- One more than the limit is looked for: it tells whether the caller should come back at once.
+local wanted = redis.call('SRANDMEMBER', flush, limit)
+for i = 1, #wanted do
+  if wanted[i] == '*' then all = true end
+end
 if all then
   consider(redis.call('ZRANGE', first, 0, limit), 'flush')
 else
+  consider(wanted, 'flush')
   -- The first offsets are in the order in which groups were opened, as the clock never goes back.
   local page, at = 200, 0
   while #found <= limit do
@@ -64,7 +70,7 @@ else
   end
 end
 
-local sealed, gone, sent = {}, {}, {}
+local sealed, gone, sent, answered = {}, {}, {}, {}
 for i = 1, math.min(#found, limit) do
   local group, why = found[i][1], found[i][2]
   local key = prefix .. group
@@ -80,6 +86,7 @@ for i = 1, math.min(#found, limit) do
   end
   if not info or info[1] ~= epoch then
     gone[#gone + 1] = group -- a leftover of an older state: its events are read again from Kafka's low mark
+    answered[#answered + 1] = group
   elseif info[2] + info[3] <= fence_offset then
     local opened, score = info[4], info[4] + info[5]
     local hold_due, quiet_due = opened + hold_ms, score + (quiet_ms or math.huge)
@@ -92,6 +99,7 @@ for i = 1, math.min(#found, limit) do
     sent[#sent + 1] = info[2]
     sent[#sent + 1] = packed
     gone[#gone + 1] = group
+    answered[#answered + 1] = group
   end
 end
 
@@ -104,6 +112,11 @@ in_chunks('ZADD', outbox, sent)
 for i = 1, #gone do redis.call('UNLINK', prefix .. gone[i]) end
 in_chunks('ZREM', due, gone)
 in_chunks('ZREM', first, gone)
+if all and #found <= limit then
+  redis.call('DEL', flush)
+elseif #wanted > 0 then
+  in_chunks('SREM', flush, answered)
+end
 redis.call('HSET', meta, 'clock', string.format('%.0f', clock))
 
 local oldest = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')

@@ -1,0 +1,43 @@
+"""``streams-app reset``: remove a fold's state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+
+from streams_app.cli.options import config_option
+from streams_app.errors import ConfigurationError
+from streams_app.settings import Settings
+
+
+@click.command(name="reset")
+@config_option
+@click.option("--fold", required=True, metavar="NAME", help="Its name; it need not be in the settings any more.")
+@click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")
+def command(config: Path | None, fold: str, yes: bool) -> None:
+    """Remove a fold's state: after its source was deleted and made again, or to uninstall the fold.
+
+    Without --yes it only says what would be removed. Groups that are still open would never be emitted: flush them first. The
+    workers of the application must be stopped. The fold then begins by its `start`, as a new one.
+    """
+    from streams_app.operating.reset import carry_out, members, plan
+
+    settings = Settings.load(config, os.environ)
+    planned = asyncio.run(plan(settings, fold))
+    running = asyncio.run(members(settings))
+    click.echo(
+        f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
+        f"sent, committed offsets in {len(planned.offsets)} partitions"
+    )
+    for tp, mark in planned.offsets.items():
+        click.echo(f"  {tp.topic}-{tp.partition} would be committed at {mark.offset}")
+    if not yes:
+        click.echo("nothing was changed; --yes does it")
+        return
+    if running:
+        raise ConfigurationError([f"{running} workers of {settings.app_id!r} are running: stop them first"])
+    asyncio.run(carry_out(settings, planned))
+    click.echo("removed")

@@ -1,0 +1,1 @@
+"""What an operator asks and does, from outside a worker: read in Redis and Kafka, requested there, done by the owner."""

@@ -1,0 +1,88 @@
+"""Emit now: a request in Redis that the owner of the shard carries out with its next seal.
+
+The command never emits by itself: only the owner may, under its token and fence. What is requested while no worker runs is done by
+the next one that claims the partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.folding.definition import Fold
+from streams_app.folding.keys import EVERYTHING
+from streams_app.operating.explain import find
+from streams_app.operating.groups import Place, places_of, redis_of
+from streams_app.settings import Settings
+
+POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """What was requested.
+
+    Attributes:
+        groups: How many were open.
+        places: Shards that were asked.
+    """
+
+    groups: int
+    places: int
+
+
+async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> Flushed:
+    """Requests and waits until it is done.
+
+    Args:
+        settings: Of the application.
+        fold: Whose groups.
+        group: As typed; None: every open group.
+        timeout_seconds: How long to wait.
+
+    Raises:
+        ConfigurationError: The group is not open.
+        TryAgainError: Redis does not answer, or no worker did it in time; the request stays.
+    """
+    async with redis_of(settings) as redis:
+        places = await places_of(redis, settings, fold.name)
+        requested = await _request_all(redis, places) if group is None else await _request_one(redis, places, fold, group)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while await _pending(redis, requested):  # noqa: ASYNC110  # what is waited for is in another process
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise TryAgainError(
+                f"requested, but no worker did it within {timeout_seconds:g} s: the next one that holds the partition will"
+            ) from error
+        return Flushed(sum(requested.values()), len(requested))
+
+
+async def _request_all(redis: Redis, places: list[Place]) -> dict[Place, int]:
+    requested = {}
+    for place in places:
+        count: Any = await redis.zcard(place.keys.first)
+        if count:
+            await redis.sadd(place.keys.flush, EVERYTHING)
+            requested[place] = count
+    return requested
+
+
+async def _request_one(redis: Redis, places: list[Place], fold: Fold, group: str) -> dict[Place, int]:
+    found = [each for each in await find(redis, places, group) if each.row is not None]
+    if not found:
+        raise ConfigurationError([f"{group} is not open in fold {fold.name}; see `streams-app groups explain`"])
+    for each in found:
+        await redis.sadd(each.place.keys.flush, each.member)
+    return {each.place: 1 for each in found}
+
+
+async def _pending(redis: Redis, requested: dict[Place, int]) -> bool:
+    for place in requested:
+        if await redis.exists(place.keys.flush):
+            return True
+    return False

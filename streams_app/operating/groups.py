@@ -1,0 +1,202 @@
+"""What is open: behind the page ``/groups`` and the command ``streams-app groups list``.
+
+Reads Redis in bounded pages, changes nothing; never on the path of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+from redis.asyncio import Redis
+
+from streams_app.codec import canonical_bytes
+from streams_app.errors import TryAgainError
+from streams_app.folding.connection import REDIS_ERRORS, connect
+from streams_app.folding.definition import Fold
+from streams_app.folding.keys import INFO_FIELD, ShardKeys, shard_keys
+from streams_app.folding.ownership import Ownership
+from streams_app.settings import Settings
+
+MAX_ROWS: Final = 10_000
+MAX_SCANNED: Final = 100_000
+"""Groups of one shard that are looked at for an order Redis does not keep."""
+
+PAGE: Final = 1_000
+PARTITIONS_ASKED: Final = 1_000
+
+SORTS: Final = {
+    "quiet": ("quiet_in_ms", False),
+    "oldest": ("hold_in_ms", False),
+    "events": ("events", True),
+    "largest": ("names", True),
+}
+"""Order → (column, descending)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One shard with state, and the time it lives by."""
+
+    app_id: str
+    fold: Fold
+    partition: int
+    clock_ms: int
+
+    @property
+    def keys(self) -> ShardKeys:
+        """Its keys in Redis."""
+        return shard_keys(self.app_id, self.fold.name, self.fold.source, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.fold.source}-{self.partition}"
+
+
+def group_text(member: bytes) -> str:
+    """A group key as people read it: bytes that are no text are escaped."""
+    return canonical_bytes(member).decode("utf-8", "backslashreplace")
+
+
+@asynccontextmanager
+async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
+    """A connection for one command.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+    """
+    redis = connect(settings.redis)
+    try:
+        yield redis
+    except REDIS_ERRORS as error:
+        raise TryAgainError(f"cannot reach Redis at {settings.redis.redacted_url}: {error}") from error
+    finally:
+        await redis.aclose()
+
+
+async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, float]]) -> list[dict[str, Any]]:
+    """What is known of open groups.
+
+    Args:
+        redis: Of the application.
+        place: Their shard.
+        members: With their scores.
+
+    Returns:
+        One dict a group that is still open: fold, source, partition, group, events, names (how many), first_offset,
+        last_offset, first_event_ms and last_event_ms (record time; -1 = unknown), quiet_in_ms, hold_in_ms (0 or less = due).
+    """
+    fold, keys = place.fold, place.keys
+    async with redis.pipeline(transaction=False) as pipe:
+        for member, _ in members:
+            key = keys.group_prefix.encode() + member
+            pipe.hget(key, INFO_FIELD)
+            pipe.hlen(key)
+        replies = await pipe.execute()
+    rows = []
+    for (member, score), packed, fields in zip(members, replies[::2], replies[1::2], strict=True):
+        if packed is None:
+            continue  # sealed in the meantime
+        _, first, last, opened, _, events, low, spread, _ = msgpack.unpackb(packed, raw=True)
+        rows.append(
+            {
+                "fold": fold.name,
+                "source": fold.source,
+                "partition": place.partition,
+                "group": group_text(member),
+                "events": events,
+                "names": fields - 1,
+                "first_offset": first,
+                "last_offset": first + last,
+                "first_event_ms": opened + low,
+                "last_event_ms": opened + low + spread,
+                "quiet_in_ms": int(score) + fold.quiet_period_ms - place.clock_ms,
+                "hold_in_ms": opened + fold.max_hold_ms - place.clock_ms,
+            }
+        )
+    return rows
+
+
+async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold: str | None, limit: int) -> list[dict[str, Any]]:
+    """Open groups of this worker's partitions, longest quiet first."""
+    places = [
+        Place(app_id, shard.fold, shard.partition, shard.clock_ms)
+        for partition in list(ownership.partitions.values())
+        for shard in partition.shards
+        if fold is None or shard.fold.name == fold
+    ]
+    return await _collect(redis, places, limit, "quiet")
+
+
+async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
+    """Open groups of the application, whichever worker holds them, or none.
+
+    Args:
+        settings: Of the application.
+        fold: Only of this fold.
+        limit: Rows at most.
+        sort: One of :data:`SORTS`. Orders that Redis does not keep look at 100 000 groups of a partition at most.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+    """
+    async with redis_of(settings) as redis:
+        return await _collect(redis, await places_of(redis, settings, fold), limit, sort)
+
+
+async def places_of(redis: Redis, settings: Settings, fold: str | None) -> list[Place]:
+    """The shards that have state, of one fold or of all declared ones."""
+    places: list[Place] = []
+    for declared in settings.folds:
+        if fold is None or declared.name == fold:
+            places += await _places(redis, settings.app_id, declared)
+    return places
+
+
+async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
+    """Partitions are numbered from 0, so they are asked for and not scanned for."""
+    places: list[Place] = []
+    begin = 0
+    while True:
+        numbers = range(begin, begin + PARTITIONS_ASKED)
+        async with redis.pipeline(transaction=False) as pipe:
+            for number in numbers:
+                pipe.hget(shard_keys(app_id, fold.name, fold.source, number).meta, "clock")
+            clocks = await pipe.execute()
+        found = [
+            Place(app_id, fold, number, int(clock)) for number, clock in zip(numbers, clocks, strict=True) if clock is not None
+        ]
+        places += found
+        if not found:
+            return places
+        begin += PARTITIONS_ASKED
+
+
+async def _collect(redis: Redis, places: Sequence[Place], limit: int, sort: str) -> list[dict[str, Any]]:
+    limit = min(limit, MAX_ROWS)
+    # Redis keeps two orders: that of the scores, and that of the first offsets, in which groups were opened.
+    scanned = limit if sort in ("quiet", "oldest") else MAX_SCANNED
+    column, descending = SORTS[sort]
+    rows: list[dict[str, Any]] = []
+    for place in places:
+        for begin in range(0, scanned, PAGE):
+            members = await _page(redis, place, sort, begin, min(begin + PAGE, scanned) - 1)
+            rows += await rows_of(redis, place, members)
+            if len(members) < PAGE:
+                break
+        rows.sort(key=lambda row: row[column], reverse=descending)
+        del rows[limit:]
+    return rows
+
+
+async def _page(redis: Redis, place: Place, sort: str, begin: int, end: int) -> list[tuple[bytes, float]]:
+    if sort != "oldest":
+        found: Any = await redis.zrange(place.keys.due, begin, end, withscores=True)
+        return list(found)
+    groups: Any = await redis.zrange(place.keys.first, begin, end)
+    if not groups:
+        return []
+    scores: Any = await redis.zmscore(place.keys.due, groups)
+    return [(group, score) for group, score in zip(groups, scores, strict=True) if score is not None]

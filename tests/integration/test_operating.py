@@ -1,0 +1,250 @@
+"""An operator's commands against running workers: explain, flush, dead letters, reset."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.structs import ConsumerRecord
+
+from tests.checker import Outcome, event, outcome_of
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, write_config
+
+LIMIT_SECONDS = 60
+
+
+@dataclass
+class Site:
+    """An application with two folds of one source; the second one wants another changed field."""
+
+    names: Names
+    bootstrap: str
+    config: Path
+    folder: Path
+
+    @property
+    def source(self) -> str:
+        return self.names.topic("events")
+
+    @property
+    def output(self) -> str:
+        return self.names.topic("folded")
+
+    @property
+    def other_output(self) -> str:
+        return self.names.topic("other")
+
+    @property
+    def dead(self) -> str:
+        return self.names.topic("dead")
+
+    def worker(self) -> WorkerProcess:
+        return WorkerProcess(self.config, self.folder)
+
+    async def run(self, *words: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+    async def outcome(self, topic: str, events: int) -> Outcome:
+        def enough(records: list[ConsumerRecord]) -> bool:
+            return outcome_of(records).events >= events
+
+        return outcome_of(await read_topic(self.bootstrap, topic, until=enough, timeout_seconds=LIMIT_SECONDS))
+
+
+@pytest.fixture
+async def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> AsyncIterator[Site]:
+    made = Site(names, kafka.bootstrap_servers, tmp_path / "streams.toml", tmp_path)
+    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.other_output, made.dead])
+    other = f"""
+[folds.other]
+source = "{made.source}"
+output = "{made.other_output}"
+dead_letters = "{made.dead}"
+group_key = "account_id"
+changed = "tags"
+quiet_period = "1h"
+"""
+    write_config(
+        made.config, app_id=names.app_id, bootstrap=kafka.bootstrap_servers, redis_url=redis_server.url, source=made.source,
+        output=made.output, dead=made.dead, quiet_period="1h", extra=other,
+    )  # fmt: skip
+    yield made
+
+
+def both(account: str, *names: str) -> tuple[bytes, bytes]:
+    """An event that both folds take."""
+    return event(account, *names, tags=list(names))
+
+
+async def open_groups(site: Site) -> list[dict[str, Any]]:
+    code, out, err = await site.run("groups", "list", "--json")
+    assert 0 == code, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
+    with site.worker() as worker:
+        await worker.wait_ready()
+        await produce(
+            site.bootstrap,
+            site.source,
+            [both("a", "x"), both("a", "y"), both("b", "x"), (b"1", b'{"account_id": 1, "metrics": ["z"], "tags": ["z"]}')],
+        )
+
+        async def all_open() -> bool:
+            return len(await open_groups(site)) == 6
+
+        await wait_until(all_open, LIMIT_SECONDS, "three groups are open in both folds")
+        code, text, err = await site.run("groups", "explain", "a", "--fold", "account-metrics")
+        assert 0 == code, err
+        for words in (
+            "a of fold account-metrics is open in",
+            "2 events",
+            "2 changed names (x, y)",
+            "once it has been quiet for 1 h",
+            f"pid {worker.pid}",
+        ):
+            assert words in text
+        code, text, _ = await site.run("groups", "explain", "nobody", "--fold", "account-metrics")
+        assert (0, True) == (code, "is not open in any" in text)
+        code, text, _ = await site.run("groups", "explain", "1", "--fold", "account-metrics")
+        assert (0, True) == (code, "1 of fold account-metrics is open" in text)
+
+        assert (0, "flushed 1 groups in 1 partitions\n", "") == await site.run("groups", "flush", "a", "--fold", "account-metrics")
+        one = await site.outcome(site.output, 2)
+        code, _, err = await site.run("groups", "flush", "a", "--fold", "account-metrics")
+        assert (1, True) == (code, "a is not open" in err)
+        code, out, _ = await site.run("groups", "flush", "--all", "--fold", "account-metrics")
+        rest = await site.outcome(site.output, 4)
+        left = await open_groups(site)
+        log = worker.log()
+
+    assert [("flush", 2)] == [(value["fold"]["reason"], value["fold"]["events"]) for value in one.values.values()]
+    assert (0, True) == (code, out.startswith("flushed 2 groups"))
+    assert {b"a", b"b", b"1"} == set(rest.groups.values())
+    assert {"other"} == {row["fold"] for row in left}
+    assert "groups flushed on request fold=account-metrics" in log
+
+
+async def test_a_flush_without_a_worker_stays_requested(site: Site) -> None:
+    with site.worker() as worker:
+        await worker.wait_ready()
+        await produce(site.bootstrap, site.source, [both("a", "x")])
+
+        async def is_open() -> bool:
+            return len(await open_groups(site)) == 2
+
+        await wait_until(is_open, LIMIT_SECONDS, "the group is open in both folds")
+        await worker.terminate()
+    code, _, err = await site.run("groups", "flush", "a", "--fold", "account-metrics", "--timeout", "0.5")
+    with site.worker():
+        outcome = await site.outcome(site.output, 1)
+
+    assert (75, True) == (code, "the next one that holds the partition" in err)
+    assert ["flush"] == [value["fold"]["reason"] for value in outcome.values.values()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("groups", "flush"),
+        ("groups", "flush", "a", "--all"),
+        ("groups", "explain", "a"),
+        ("groups", "explain", "a", "--fold", "acount-metrics"),
+    ],
+)
+async def test_what_was_meant_must_be_said(site: Site, words: tuple[str, ...]) -> None:
+    code, _, err = await site.run(*words)
+
+    assert 1 == code
+    assert "name a GROUP" in err or "account-metrics" in err
+
+
+async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(site: Site) -> None:
+    with site.worker() as worker:
+        await worker.wait_ready()
+        # The other fold finds no tags in these; one event neither of them takes.
+        await produce(site.bootstrap, site.source, [event("a", "m1"), event("a", "m2"), (b"a", b"no json")])
+        await read_topic(site.bootstrap, site.dead, until=lambda letters: len(letters) >= 4, timeout_seconds=LIMIT_SECONDS)
+        code, listed, err = await site.run("dead-letters", "list", "--fold", "other", "--json")
+        assert 0 == code, err
+        rows = [json.loads(line) for line in listed.splitlines()]
+        await worker.terminate()
+    # The fix: the other fold folds metrics, too.
+    site.config.write_text(site.config.read_text().replace('changed = "tags"', 'changed = "metrics"'))
+    dry = await site.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed", "--dry-run")
+    first = await site.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed")
+    second = await site.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed")
+    with site.worker() as worker:
+        await worker.wait_ready()
+        await produce(site.bootstrap, site.source, [both("b", "m3")])
+
+        async def all_open() -> bool:
+            return len(await open_groups(site)) == 4
+
+        await wait_until(all_open, LIMIT_SECONDS, "both groups are open in both folds")
+        events = {(row["fold"], row["group"]): row["events"] for row in await open_groups(site)}
+
+    assert {("no-changed", 2), ("not-json", 1)} == {
+        (reason, sum(row["reason"] == reason for row in rows)) for reason in ("no-changed", "not-json")
+    }
+    assert ["would put back 2", "put back 2 even", "put back 0 even"] == [
+        out[: len("put back 2 even") if out[0] == "p" else 16] for _, out, _ in (dry, first, second)
+    ]
+    assert {("account-metrics", "a"): 2, ("account-metrics", "b"): 1, ("other", "a"): 2, ("other", "b"): 1} == events
+
+
+@pytest.mark.apache
+async def test_after_a_topic_was_made_again_a_reset_begins_anew(site: Site) -> None:
+    with site.worker() as worker:
+        await worker.wait_ready()
+        await produce(site.bootstrap, site.source, [both("a", f"n{i}") for i in range(50)])
+
+        async def all_folded() -> bool:
+            return sum(row["events"] for row in await open_groups(site)) == 100
+
+        await wait_until(all_folded, LIMIT_SECONDS, "everything is folded by both")
+        code, text, err = await site.run("reset", "--fold", "account-metrics", "--yes")
+        assert (1, True) == (code, "stop them first" in err), text
+        await worker.terminate()
+    admin = AIOKafkaAdminClient(bootstrap_servers=site.bootstrap)
+    await admin.start()
+    await admin.delete_topics([site.source])
+
+    async def is_gone() -> bool:
+        return site.source not in await admin.list_topics()
+
+    await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
+    await admin.close()
+    await create_topics(site.bootstrap, [site.source])
+    await produce(site.bootstrap, site.source, [both("a", "again")])
+    with site.worker() as worker:
+        code = await worker.wait_exit(LIMIT_SECONDS)
+        log = worker.log()
+    assert 1 == code, log
+    assert "streams-app reset --fold" in log
+
+    for fold in ("account-metrics", "other"):
+        code, text, err = await site.run("reset", "--fold", fold)
+        assert (0, True) == (code, "nothing was changed" in text), err
+        assert (0, True) == ((await site.run("reset", "--fold", fold, "--yes"))[0], True)
+    with site.worker() as worker:
+        await worker.wait_ready()
+
+        async def is_open() -> bool:
+            return [row["events"] for row in await open_groups(site)] == [1, 1]
+
+        await wait_until(is_open, LIMIT_SECONDS, "the event of the new topic is folded by both")
