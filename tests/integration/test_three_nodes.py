@@ -1,0 +1,135 @@
+"""A cluster of three nodes loses one in the middle of the load: leaders, coordinator and controller may all have been on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from tests.checker import event, outcome_of
+from tests.conftest import Names, RedisServer, _unavailable
+from tests.helpers import WorkerProcess, read_topic, wait_until, write_config
+from tests.servers.cache import ServerUnavailableError
+from tests.servers.cluster import KafkaCluster
+
+PARTITIONS = 6
+EVENTS = 6_000
+GROUPS = 40
+LIMIT_SECONDS = 90
+
+pytestmark = [pytest.mark.apache, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[KafkaCluster]:
+    try:
+        running = KafkaCluster.start()
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    with running:
+        yield running
+
+
+async def create(bootstrap: str, names: list[str]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        answer = await admin.create_topics(
+            [NewTopic(name, PARTITIONS, 3, topic_configs={"min.insync.replicas": "2"}) for name in names]
+        )
+        assert [0] * len(names) == [code for _, code, *_ in answer.topic_errors]
+
+        async def is_complete() -> bool:
+            found = [each for topic in await admin.describe_topics(names) for each in topic["partitions"]]
+            return len(found) == PARTITIONS * len(names) and all(len(each["isr"]) == 3 for each in found)
+
+        await wait_until(is_complete, 30, "every partition is on three nodes")
+    finally:
+        await admin.close()
+
+
+async def leader_of(bootstrap: str, topic: str) -> set[int]:
+    """Nodes that lead partitions of a topic."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        (found,) = await admin.describe_topics([topic])
+        return {each["leader"] for each in found["partitions"]}
+    finally:
+        await admin.close()
+
+
+async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
+    """Sum of what a group has committed, and of the ends of the partitions."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=app_id, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        marks = [await consumer.committed(each) or 0 for each in partitions]
+        ends = await consumer.end_offsets(partitions)
+        return sum(marks), sum(ends.values())
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "another"])
+async def test_a_node_killed_in_the_middle_of_the_load_costs_no_event_and_repeats_none(
+    cluster: KafkaCluster, redis_server: RedisServer, names: Names, tmp_path: Path, victim: str
+) -> None:
+    bootstrap = cluster.bootstrap_servers
+    source, output, dead = (names.topic(suffix) for suffix in ("events", "folded", "dead"))
+    await create(bootstrap, [source, output, dead])
+    config = write_config(
+        tmp_path / "streams.toml", app_id=names.app_id, bootstrap=bootstrap, redis_url=redis_server.url,
+        source=source, output=output, dead=dead, quiet_period="2s",
+    )  # fmt: skip
+    sent = {f"n{number}": f"account_{number % GROUPS}".encode() for number in range(EVENTS)}
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=60_000)
+    with WorkerProcess(config, tmp_path) as worker:
+        await worker.wait_ready()
+        coordinator = await coordinator_of(bootstrap, names.app_id)
+        node = coordinator if victim == "coordinator" else next(each for each in cluster.nodes if each != coordinator)
+        assert node in await leader_of(bootstrap, source)
+        await producer.start()
+        try:
+            acks = []
+            for number, (name, group) in enumerate(sent.items()):
+                acks.append(await producer.send(source, event(group.decode(), name)[1], group))
+                if number == EVENTS // 3:
+                    cluster.kill_node(node)
+                if number % 20 == 0:
+                    await asyncio.sleep(0.02)
+            await asyncio.gather(*acks)
+        finally:
+            await producer.stop()
+        assert node not in await leader_of(bootstrap, source)
+        records = await read_topic(
+            bootstrap, output, until=lambda found: outcome_of(found).events >= EVENTS, timeout_seconds=LIMIT_SECONDS
+        )
+
+        async def is_drained() -> bool:
+            mark, end = await committed(bootstrap, names.app_id, source)
+            return mark == end
+
+        await wait_until(is_drained, LIMIT_SECONDS, "everything is committed")
+        assert worker.exit_code is None
+        code = await worker.terminate()
+
+    outcome = outcome_of(records)
+    assert [] == outcome.faults(sent)
+    assert EVENTS == outcome.events
+    assert 0 == code
+
+
+async def coordinator_of(bootstrap: str, group: str) -> int:
+    """The node that keeps a consumer group."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        return await admin.find_coordinator(group)
+    finally:
+        await admin.close()
