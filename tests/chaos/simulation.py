@@ -19,6 +19,7 @@ from faust.types import TP
 
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
+from streams_app.folding.partition import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_kafka import Group, Log
 from tests.chaos.simulation_ledger import Ledger
@@ -37,19 +38,20 @@ class Mix:
     """Which faults a schedule may have.
 
     Attributes:
-        faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``.
+        faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``; with how
+            much more often than usual they happen.
         dying: Scripts that may die half-way.
     """
 
-    faults: frozenset[str]
+    faults: dict[str, float]
     dying: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, words: str) -> Mix:
-        """From words; ``dying:fold`` lets that script die."""
-        split = words.split()
-        dying = tuple(word.removeprefix("dying:") for word in split if word.startswith("dying:"))
-        return cls(frozenset(word for word in split if ":" not in word), dying)
+        """From words; ``wipe:3`` thrice as often, ``dying:fold`` lets that script die."""
+        pairs = [word.partition(":") for word in words.split()]
+        dying = tuple(value for name, _, value in pairs if name == "dying")
+        return cls({name: float(value or 1) for name, _, value in pairs if name != "dying"}, dying)
 
 
 @dataclass(slots=True)
@@ -84,11 +86,11 @@ class World:
         self.folds = {fold.name: fold for fold in self._new_folds()}
         shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
         members = [b"s" + group.encode() for group in GROUPS]
-        self.server = Server(client, shards, members, self.tell, lambda: "rollback" in self.mix.faults and self.has_fault(0.08))
+        self.server = Server(client, shards, members, self)
         self.ledger = Ledger(self.log, self.folds, self.tell, lambda: self.server.was_lost)
         self.group = Group(self.log)
         self._slow = self.rng.choice([0.002, 0.01, 0.03])
-        self._loss = self.rng.choice([0.01, 0.04]) if "lossy" in self.mix.faults else 0.0
+        self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
 
     def _new_folds(self) -> Iterator[Fold]:
         start: Any = "latest" if "latest" in self.mix.faults else "earliest"
@@ -120,6 +122,10 @@ class World:
     def has_lost_something(self) -> bool:
         """Whether a request or a reply is lost now."""
         return self._loss > 0 and self.has_fault(self._loss)
+
+    def is_snapshot_due(self) -> bool:
+        """Whether a copy of Redis is kept, to come back to."""
+        return "rollback" in self.mix.faults and self.has_fault(0.08)
 
     def later(self, execute: Callable[[], Any]) -> None:
         """A request arrives when nobody waits for its reply any more."""
@@ -183,7 +189,7 @@ class World:
             while self.now() < FAULTY_SECONDS and not self.violations:
                 await asyncio.sleep(self.rng.expovariate(1 / 0.12))
                 for name, (chance, fault) in FAULTS.items():
-                    if name in self.mix.faults and self.rng.random() < chance:
+                    if name in self.mix.faults and self.rng.random() < chance * self.mix.faults[name]:
                         self.count(name)
                         await fault(self)
             await self._heal()
@@ -205,7 +211,8 @@ class World:
         for worker in self.workers:
             worker.thaw()
         owner = self.group.owner
-        if "foldset" in self.mix.faults or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
+        # What a script that died half-way sealed may be unknown to its owner; the next claim sends it.
+        if "foldset" in self.mix.faults or self.mix.dying or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
             await self.rebalance(self.new_worker())
 
     async def _drain(self) -> None:
@@ -215,6 +222,12 @@ class World:
                 self.tell("stuck", waiting)
                 break
             await asyncio.sleep(0.5)
+        for worker in self.workers:
+            causes = worker.resyncs()
+            if RESET in causes and not worker.reader.was_reset:
+                self.tell("reset", f"{worker.name} took a batch for a reset of the reader")
+            if causes and not self.mix.faults and not self.mix.dying:
+                self.tell("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
             self.ledger.check_end()
 

@@ -42,8 +42,9 @@ def _event(world: World, offset: int) -> Record:
         del event[rng.choice("ab")]
         value = json.dumps(event).encode()
     late_ms = rng.choice([0, 0, 0, 0, 200, 1_500])
-    stamp = LoopClock().now_ms() - late_ms + (FUTURE_MS if rng.random() < 0.02 else 0)
-    return Record(offset, stamp, event.get("a", "").encode() or None, value)
+    born_ms = LoopClock().now_ms()
+    stamp = born_ms - late_ms + (FUTURE_MS if rng.random() < 0.02 else 0)
+    return Record(offset, stamp, born_ms, event.get("a", "").encode() or None, value)
 
 
 async def crash(world: World) -> None:
@@ -60,7 +61,7 @@ async def zombie(world: World) -> None:
     owner.freeze()
 
     async def comes_back() -> None:
-        await asyncio.sleep(rng.uniform(0.1, 4.0))
+        await asyncio.sleep(rng.uniform(0.1, rng.choice([4.0, 4.0, 9.0])))
         owner.thaw()
         await asyncio.sleep(rng.uniform(0.0, 3.0))
         if world.group.owner is not owner and owner.is_responsive:
@@ -84,8 +85,8 @@ async def rebalance(world: World) -> None:
 
 
 async def wipe(world: World) -> None:
-    """Redis loses the data of some folds, or only the marks of a shard."""
-    if world.group.committed is not None:
+    """Redis loses the data of some folds, or only the marks of a shard; never while it alone knows where the folds are."""
+    if world.group.committed is not None or not world.counts.get("forget"):
         world.server.wipe(_some_folds(world), only_meta=world.rng.random() < 0.2)
 
 

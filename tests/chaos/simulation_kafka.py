@@ -30,12 +30,23 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event in the source."""
+    """One event in the source.
+
+    Attributes:
+        offset: In its partition.
+        timestamp: Of the record; may be late, or in the future.
+        born_ms: When it was appended.
+        key: As produced.
+        value: As produced.
+        headers: As produced.
+    """
 
     offset: int
     timestamp: int
+    born_ms: int
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(slots=True)

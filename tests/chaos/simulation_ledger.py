@@ -8,9 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from streams_app.folding.definition import Fold
+from streams_app.folding.partition_clock import FRESH_MS
+from streams_app.folding.record import Sealed
 from streams_app.kafka.consumer import Committed
 from streams_app.kafka.producer import Outgoing
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
+
+SLACK_MS = 1_000
 
 
 class Ledger:
@@ -106,6 +110,28 @@ class Ledger:
             "last_event_ms": max((entry.timestamp for entry in events), default=0),
             "version": PARTITIONS * 2**40 + (covered[-1] if covered else 0),
         }
+
+    def on_sealed(self, fold_name: str, sealed: list[bytes], fence: int, clock_ms: int) -> None:
+        """Groups were sealed: none by the wall clock whose next event had long been in the log.
+
+        Args:
+            fold_name: Which fold.
+            sealed: Packed entries.
+            fence: Highest offset folded.
+            clock_ms: The partition clock that was asked for; by the wall clock if beyond every timestamp folded.
+        """
+        if not sealed or clock_ms <= max((entry.timestamp for entry in self._log.entries[: fence + 1] if entry), default=0):
+            return
+        fold = self._folds[fold_name]
+        waiting = self._log.entries[fence + 1 : self._log.stable]
+        late = {self.group(fold, entry) for entry in waiting if entry and entry.born_ms < clock_ms - FRESH_MS - SLACK_MS}
+        for entry in map(Sealed.unpack, sealed):
+            if entry.reason == "quiet" and entry.member[1:].decode() in late:
+                self._tell("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
+
+    def on_folding(self, fold: str, offset: int) -> None:
+        """Something was folded from an offset on: from there on everything is owed."""
+        self._obliged_from.setdefault(fold, offset)
 
     def on_known_loss(self, fold: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
         """A worker has said that retention took these offsets."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -16,13 +16,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from streams_app.folding.keys import ShardKeys
 
 if TYPE_CHECKING:
+    from tests.chaos.simulation import World
     from tests.chaos.simulation_worker import Worker
 
 WRITES_BEFORE_DEATH = 6
 
 _DYING = """
 local real, left = redis, {left}
-local writes = {{HSET = 1, DEL = 1, ZADD = 1, UNLINK = 1, ZREM = 1, ZREMRANGEBYSCORE = 1}}
+local writes = {{HSET = 1, DEL = 1, ZADD = 1, UNLINK = 1, ZREM = 1, ZREMRANGEBYSCORE = 1, SREM = 1}}
 local redis = {{call = function(command, ...)
   if writes[command] then
     if left == 0 then error('the script dies here') end
@@ -36,7 +37,7 @@ end}}
 def dying(text: str, writes: int) -> str:
     """A script that dies after so many writes, which stay."""
     shebang, _, body = text.partition("\n")
-    return shebang + _DYING.format(left=writes).replace("\n", " ") + "\n" + body
+    return shebang + _DYING.format(left=writes) + body
 
 
 @dataclass(slots=True)
@@ -47,8 +48,7 @@ class Server:
         client: Of the server.
         shards: Keys of each fold's shard.
         members: Every group there may be, as it is called in Redis.
-        tell: Takes violations.
-        snapshot_now: Whether a copy to come back to is taken after the script that has just run.
+        world: Takes violations.
         restarts: A restart cuts every connection: what was on its way never arrives.
         was_lost: It has ever lost data.
     """
@@ -56,14 +56,17 @@ class Server:
     client: redis.Redis
     shards: dict[str, ShardKeys]
     members: Sequence[bytes]
-    tell: Callable[[str, str], None]
-    snapshot_now: Callable[[], bool]
+    world: World
     restarts: int = 0
     was_lost: bool = False
     snapshots: list[dict[str, dict[bytes, bytes]]] = field(default_factory=list)
     owners: dict[str, bytes] = field(default_factory=dict)
     loaded: dict[str, str] = field(default_factory=dict)
     scripts_run: int = 0
+    _fold_of: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fold_of = {keys.meta: fold for fold, keys in self.shards.items()}
 
     def run(self, name: str, text: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """One script, at once."""
@@ -73,10 +76,14 @@ class Server:
             sha = self.loaded[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             self.client.script_load(text)
         reply: Any = self.client.evalsha(sha, len(keys), *keys, *args)
-        if self.snapshot_now():
+        if self.world.is_snapshot_due():
             self.take_snapshot()
         if name != "watermark":
             self._check_owner(name, keys[0], str(args[0]).encode(), reply[0])
+        if name == "fold" and reply[0] == b"ok":
+            self.world.ledger.on_folding(self._fold_of[keys[0]], int(args[1]) + 1)
+        if name == "seal" and reply[0] == b"ok":
+            self.world.ledger.on_sealed(self._fold_of[keys[0]], reply[7], int(args[1]), int(args[2]))
         return reply
 
     def _check_owner(self, name: str, meta: str, token: bytes, status: bytes) -> None:
@@ -84,14 +91,14 @@ class Server:
         if name == "claim":
             self.owners[meta] = token
         elif status in (b"ok", b"already") and self.owners.get(meta) != token:
-            self.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")
+            self.world.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")
 
     def keys(self, folds: Iterable[str]) -> list[bytes]:
         """Every key that may exist."""
         found: list[bytes] = []
         for fold in folds:
             shard = self.shards[fold]
-            found += [name.encode() for name in (shard.meta, shard.due, shard.first, shard.outbox)]
+            found += [str(value).encode() for name, value in asdict(shard).items() if name != "group_prefix"]
             found += [shard.group_prefix.encode() + member for member in self.members]
         return found
 
@@ -146,10 +153,17 @@ class Script:
 
     async def __call__(self, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
         """Runs it; the reply may be lost, and the script may die half-way."""
-        text = self._text
-        if self._link.dies(self.name):
-            text = dying(text, self._link.worker.world.rng.randrange(WRITES_BEFORE_DEATH))
-        return await self._link.call(lambda: self._link.server.run(self.name, text, keys, args))
+        link, text = self._link, self._text
+        if link.dies(self.name):
+            text = dying(text, link.worker.world.rng.randrange(WRITES_BEFORE_DEATH))
+        began_at = link.worker.claim_began_at
+
+        def run() -> Any:
+            if self.name == "claim":
+                link.worker.check_claim(began_at)
+            return link.server.run(self.name, text, keys, args)
+
+        return await link.call(run)
 
 
 class Link:

@@ -94,6 +94,17 @@ class Worker:
         """Neither dead nor frozen."""
         return self.is_alive and not self.is_frozen
 
+    def resyncs(self) -> set[str]:
+        """Why it has ever claimed again."""
+        (family,) = self.metrics.resyncs.collect()
+        return {sample.labels["cause"] for sample in family.samples if sample.name.endswith("_total") and sample.value}
+
+    def check_claim(self, began_at: float) -> None:
+        """A member whose generation was over before its claim began must not touch Redis."""
+        group = self.world.group
+        if self.generation != group.generation and group.bumped_at < began_at:
+            self.world.tell("robbed", f"{self.name} of generation {self.generation} claims from {group.generation}")
+
     def kill(self) -> None:
         """SIGKILL."""
         self.is_alive = False
@@ -191,7 +202,7 @@ class Worker:
             await self.running()
             if self.reader.fetched:
                 batch = self.reader.fetched.popleft()
-                if not ("drops" in self.world.mix.faults and self.world.has_fault(0.03)):
+                if not ("drops" in self.world.mix.faults and self.world.has_fault(0.03 * self.world.mix.faults["drops"])):
                     self.ownership.deliver(batch)
 
     async def _tick_forever(self) -> None:

@@ -34,8 +34,11 @@ MIXES = [
 ]
 
 OPEN = frozenset({"back"})
-"""Known and not yet mended, see the expected failure below: a commit that is under way while a claim asks for the committed
-marks makes the claim commit the older ones again. Nothing is lost by it."""
+"""Known and not yet mended, see the expected failures below. Nothing is lost by it."""
+
+DYING = frozenset({"twice"})
+"""A script that dies half-way costs an event's second delivery under another id, no more: what it had sealed is in the outbox and
+may be folded once more. No server does that to a script that has begun to write; its loss must not be worse."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
 def test_nothing_is_lost_invented_or_stuck_whatever_happens(client: redis.Redis, mix: str) -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
-        outcome = run_schedule(client, mix, seed, tolerated=OPEN)
+        outcome = run_schedule(client, mix, seed, tolerated=OPEN | DYING if "dying" in mix else OPEN)
         counts.update(outcome.counts)
 
         assert outcome.violations == [], outcome

@@ -1,0 +1,129 @@
+"""Deliberately broken variants of the product: how they are made.
+
+A mutant is a few replacements in the text of a method or of a Lua script. What is to be replaced must be there exactly once, so
+that a mutant cannot go stale unseen. The list is in :mod:`tests.chaos.mutants_protocol`.
+"""
+
+from __future__ import annotations
+import __future__
+
+import importlib
+import inspect
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from streams_app.folding.store import ScriptSet
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One replacement.
+
+    Attributes:
+        where: ``module:function`` or ``module:Class.method`` below ``streams_app``, or ``script.lua``.
+        old: Text that is there once; of one line.
+        new: What is put instead; further lines are indented as the line of ``old`` is.
+    """
+
+    where: str
+    old: str
+    new: str
+
+    def applied_to(self, source: str) -> str:
+        """The changed text.
+
+        Raises:
+            LookupError: The text is not what this change was written for.
+        """
+        if source.count(self.old) != 1:
+            raise LookupError(f"{self.old!r} is {source.count(self.old)} times in {self.where}")
+        line = next(line for line in source.splitlines() if self.old in line)
+        indent = line[: len(line) - len(line.lstrip())]
+        return source.replace(self.old, self.new.replace("\n", "\n" + indent))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken variant.
+
+    Attributes:
+        name: What is broken.
+        why: What goes wrong without it.
+        mixes: Schedules that show it, see :func:`tests.chaos.simulation.run_schedule`.
+        changes: How it is made.
+    """
+
+    name: str
+    why: str
+    mixes: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+    def function(self) -> FunctionType:
+        """The first function it breaks."""
+        return _function(next(change.where for change in self.changes if not change.where.endswith(".lua")))[1]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Breaks the product within the block."""
+        by_place: dict[str, list[Change]] = defaultdict(list)
+        for change in self.changes:
+            by_place[change.where].append(change)
+        scripts = {where.removesuffix(".lua"): found for where, found in by_place.items() if where.endswith(".lua")}
+        with ExitStack() as stack:
+            for where, changes in by_place.items():
+                if not where.endswith(".lua"):
+                    stack.enter_context(_broken_function(where, changes))
+            stack.enter_context(_broken_scripts(scripts))
+            yield
+
+
+def _apply(source: str, changes: list[Change]) -> str:
+    for change in changes:
+        source = change.applied_to(source)
+    return source
+
+
+def _function(where: str) -> tuple[ModuleType, FunctionType]:
+    module_name, _, path = where.partition(":")
+    module = importlib.import_module(f"streams_app.{module_name}")
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part)
+    return module, found
+
+
+@contextmanager
+def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
+    """Exchanges the code of a function, so that every reference to it is broken, too."""
+    module, function = _function(where)
+    source = _apply(textwrap.dedent(inspect.getsource(function)), changes)
+    made: dict[str, FunctionType] = {}
+    flags = __future__.annotations.compiler_flag
+    exec(compile(source, f"<mutant of {where}>", "exec", flags, dont_inherit=True), module.__dict__, made)
+    before = function.__code__
+    function.__code__ = made[function.__name__].__code__
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+@contextmanager
+def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
+    folder = files("streams_app.folding") / "lua"
+    texts = {name: _apply((folder / f"{name}.lua").read_text("utf-8"), changes) for name, changes in scripts.items()}
+    original = ScriptSet.__init__
+
+    def init(self: ScriptSet, redis: Any) -> None:
+        original(self, redis)
+        self.by_name.update({name: redis.register_script(text) for name, text in texts.items()})
+
+    with patch.object(ScriptSet, "__init__", init):
+        yield

@@ -1,0 +1,233 @@
+"""The broken variants of sealing, sending, claiming and of the clock, each with the schedules that show it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+from tests.chaos.mutants_protocol import FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, ZOMBIE
+
+CLAIM_ONCE = "folding.claiming:Claimer.claim_once"
+SEND_PENDING = "folding.emitter:Emitter._send_pending"
+PRODUCE = "folding.emitter:Emitter._produce"
+SKIP_LOST = "folding.claiming:Claimer._skip_lost"
+MARKS = "folding.claiming:Claimer._marks"
+SHARD = "folding.shard:Shard"
+COMMIT_AT_CLAIM = "await consumer.commit_offsets({tp: commit_of(marks)})"
+
+DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
+RETENTION = ("lossy retention:3 drops crash:2", "lossy retention:3 crash:2 rollback zombie")
+SPLIT = ("rollback:3 rebalance", "lossy crash:2 rebalance:2 foldset", "lossy rollback:2 rebalance:2")
+
+SCRIPTS: Final = (
+    Mutant(
+        "fence written first",
+        "A script that dies half-way leaves a fence above what was written.",
+        DYING,
+        (
+            Change(
+                FOLD,
+                "in_chunks('ZADD', outbox, to_outbox)",
+                "redis.call('HSET', meta, 'fence', to)\nin_chunks('ZADD', outbox, to_outbox)",
+            ),
+        ),
+    ),
+    Mutant(
+        "fold does not skip what a group holds already",
+        "A script that died half-way is repeated and counts its events twice.",
+        DYING,
+        (Change(FOLD, "if o and first_offset <= o.last then", "if false then"),),
+    ),
+    Mutant(
+        "seal takes groups above the fence",
+        "A script that died half-way left them; their events are folded again into another record.",
+        DYING,
+        (Change(SEAL, "elseif info[2] + info[3] <= fence_offset then", "else"),),
+    ),
+    Mutant(
+        "seal pops first",
+        "A group has left the open state and is in no outbox.",
+        LOSSY,
+        (Change(SEAL, "in_chunks('ZADD', outbox, sent)", ""),),
+    ),
+    Mutant(
+        "fold pops first",
+        "A group closed by a bound while folding is in no outbox.",
+        LOSSY,
+        (Change(FOLD, "in_chunks('ZADD', outbox, to_outbox)", ""),),
+    ),
+    Mutant(
+        "finish removes everything up to an offset",
+        "A record below it that the broker has not acknowledged goes, too.",
+        ("lossy:3", "lossy:2 crash:2"),
+        (Change(FINISH, "outbox, at, at)", "outbox, '-inf', at)"),),
+    ),
+    Mutant(
+        "first offset moves with the group",
+        "The watermark passes the events a group began with.",
+        ("lossy",),
+        (Change(FOLD, "if not plan.stored or plan.repeated then", "if true then\n  o.first = o.last"),),
+    ),
+)
+
+DELIVERY: Final = (
+    Mutant(
+        "dead letter after the fence",
+        "The mark passes an event that is neither folded nor in the dead letters.",
+        LOSSY,
+        (
+            Change(FOLD_ONCE, "await self._send_dead_letters(shard, reading)", "pass"),
+            Change(FOLD_ONCE, "if reading.misrouted:", "await self._send_dead_letters(shard, reading)\nif reading.misrouted:"),
+        ),
+    ),
+    Mutant(
+        "dead letters count without acknowledgement",
+        "The broker has refused them and nobody sends them again.",
+        ("lossy:3",),
+        (
+            Change(
+                "folding.partition:Partition._send_dead_letters",
+                "unsent = [i for i, outcome in enumerate(outcomes) if outcome is not None]",
+                "unsent: list[int] = []",
+            ),
+        ),
+    ),
+    Mutant(
+        "finish before ack",
+        "A record that was never acknowledged has left the outbox.",
+        LOSSY,
+        (Change(SEND_PENDING, "acknowledged, failed =", "await shard.finish(entries)\nacknowledged, failed ="),),
+    ),
+    Mutant(
+        "an error of the producer counts as an acknowledgement",
+        "Lost with the first request that is lost.",
+        LOSSY,
+        (Change(PRODUCE, "if fault is not None:", "if False:"),),
+    ),
+    Mutant(
+        "outbox not loaded at claim",
+        "What a former owner sealed is never sent.",
+        ("lossy crash:2", *ZOMBIE),
+        (Change(f"{SHARD}.claim", "await self._load_outbox()", "self.pending.clear()"),),
+    ),
+    Mutant(
+        "outbox not read again after a lost reply of fold",
+        "What bounds closed in that fold is never sent.",
+        ("lossy:0.3", "lossy"),
+        (Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"),),
+    ),
+    Mutant(
+        "a lost reply of seal is taken for a failure",
+        "What it sealed is never sent.",
+        ("lossy:3",),
+        (Change(f"{SHARD}.seal", "self.is_claimed = False", "pass"),),
+    ),
+    Mutant(
+        "a group may be sealed twice under one id",
+        "The id must be derived from the source alone.",
+        ("lossy crash:2",),
+        (Change("folding.record:render", "sealed.first_offset, sealed.last_offset)", "sealed.first_offset, sealed.due_ms)"),),
+    ),
+    Mutant(
+        "version from the first offset",
+        "Records of one group come in no order.",
+        ("",),
+        (Change("folding.emitter:Emitter._outgoing", "record.value,", "record.value.replace(b'\"version\":', b'\"version\":1'),"),),
+    ),
+)
+
+CLAIMS: Final = (
+    Mutant(
+        "reader at the highest fence of several folds",
+        "The folds behind it miss what lies between, or refuse for ever.",
+        SPLIT,
+        (Change(CLAIM_ONCE, "min(shard.fence for shard", "max(shard.fence for shard"),),
+    ),
+    Mutant(
+        "reader at the highest fence, no chain rule",
+        "The folds behind it lose what lies between.",
+        SPLIT,
+        (
+            Change(CLAIM_ONCE, "min(shard.fence for shard", "max(shard.fence for shard"),
+            Change(FOLD_ONCE, "if batch.begin > shard.fence + 1:", "if False:"),
+        ),
+    ),
+    Mutant(
+        "claim without asking Kafka",
+        "A member whose generation is over robs the owner.",
+        ZOMBIE,
+        (Change(CLAIM_ONCE, COMMIT_AT_CLAIM, f"if await consumer.committed(tp) is None:\n    {COMMIT_AT_CLAIM}"),),
+    ),
+    Mutant(
+        "claim in Redis before asking Kafka",
+        "A member whose generation is over robs the owner, and is refused afterwards.",
+        ZOMBIE,
+        (
+            Change(CLAIM_ONCE, COMMIT_AT_CLAIM, "pass"),
+            Change(CLAIM_ONCE, "begin, end = await", f"{COMMIT_AT_CLAIM}\nbegin, end = await"),
+        ),
+    ),
+    Mutant(
+        "start position not committed",
+        "With `latest` a loss of Redis before the first commit begins again at the end.",
+        ("lossy latest wipe:8", "latest wipe:15"),
+        (Change(CLAIM_ONCE, COMMIT_AT_CLAIM, f"if await consumer.committed(tp) is not None:\n    {COMMIT_AT_CLAIM}"),),
+    ),
+    Mutant(
+        "start rule applied over state",
+        "Kafka forgot the offset, Redis did not: with `latest` open groups are committed.",
+        ("lossy latest forget:3 crash", "lossy crash zombie rebalance forget:2 latest"),
+        (Change(MARKS, "low = await shard.store.watermark()", "low = None"),),
+    ),
+    Mutant(
+        "state begins above the mark",
+        "The event at the mark is never read.",
+        ("", "lossy wipe:4"),
+        (Change(f"{SHARD}.claim", "mark - 1", "mark"),),
+    ),
+    Mutant(
+        "known loss not reported",
+        "Retention overtook the worker and nobody knows.",
+        RETENTION,
+        (Change(SKIP_LOST, "if lost_from < begin:", "if False:"),),
+    ),
+    Mutant(
+        "known loss reported from the fence",
+        "After a roll-back, events are reported lost that have long been delivered.",
+        ("lossy retention:3 rollback:3", "lossy retention:3 crash wipe rollback:3"),
+        (Change(SKIP_LOST, "max(shard.fence + 1, mark)", "shard.fence + 1"),),
+    ),
+    Mutant(
+        "groups stay open over known loss",
+        "A record spans offsets that are lost.",
+        RETENTION,
+        (
+            Change(SKIP_LOST, "await emitter.drain()", "pass"),
+            Change("skip.lua", "if redis.call('ZCARD', first) > 0 then return {'refused', 'open-groups'} end", ""),
+        ),
+    ),
+    Mutant(
+        "known loss skipped with open groups",
+        "The script refuses for ever.",
+        RETENTION,
+        (Change(SKIP_LOST, "await emitter.drain()", "pass"),),
+    ),
+    Mutant(
+        "a lost lock",
+        "Seal and fold of one shard overlap in the process: each undoes what the other expects.",
+        ("lossy", "lossy crash zombie rebalance", ""),
+        (Change(f"{SHARD}.__init__", "self.lock = asyncio.Lock()", "import contextlib\nself.lock = contextlib.nullcontext()"),),
+    ),
+    Mutant(
+        "caught up by an old fetch",
+        "After a suspension the wall clock closes groups whose next events are in the log.",
+        ("zombie:4", "lossy zombie:4"),
+        (Change("folding.partition_clock:is_caught_up", "and now_ms - view.fetched_at_ms <= FRESH_MS", ""),),
+    ),
+    Mutant(
+        "always caught up",
+        "A worker that lags closes groups whose next events are in the log.",
+        ("zombie:4", "lossy crash zombie:2"),
+        (Change("folding.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
+    ),
+)

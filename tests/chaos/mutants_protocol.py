@@ -1,0 +1,188 @@
+"""The broken variants of the delivery protocol, each with the schedules that show it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+
+FOLD, SEAL, FINISH, WATERMARK, CLAIM = "fold.lua", "seal.lua", "finish.lua", "watermark.lua", "claim.lua"
+FOLD_ONCE = "folding.partition:Partition.fold_once"
+LOW_MARKS = "folding.partition:Partition.low_marks"
+RAISED = "kafka.marks:raised"
+
+ROLLBACK = ("rollback:3", "lossy rollback:2")
+DROPS = ("lossy drops:3 rebalance:2",)
+LOSSY = ("lossy:2 crash:2", "lossy:2 crash zombie rebalance")
+ZOMBIE = ("lossy crash zombie:3 rebalance",)
+WIPE = ("lossy wipe:6",)
+FOLDSET = ("lossy crash:2 zombie rebalance:2 foldset wipe:2",)
+
+MARKS: Final = (
+    Mutant(
+        "no fence check in fold",
+        "Redis comes back with an older fence and the owner folds on: what lies between is never read again.",
+        ROLLBACK,
+        (Change(FOLD, "if state[2] ~= fence then return {'refused', 'fence'} end", ""),),
+    ),
+    Mutant(
+        "no fence check in seal",
+        "An idle partition never notices that Redis was rolled back.",
+        ROLLBACK,
+        (Change(SEAL, "if state[2] ~= fence then return {'refused', 'fence'} end", ""),),
+    ),
+    Mutant(
+        "no token check in fold",
+        "A former owner folds into a shard that another one has claimed.",
+        ZOMBIE,
+        (Change(FOLD, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
+    ),
+    Mutant(
+        "no token check in seal",
+        "What a former owner seals is unknown to the present one and stays in the outbox.",
+        ZOMBIE,
+        (Change(SEAL, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
+    ),
+    Mutant(
+        "no token check in finish",
+        "A former owner removes from the outbox what the present one may have to send under another last offset.",
+        ZOMBIE,
+        (Change(FINISH, "if owner ~= token then return {'refused', 'token'} end", ""),),
+    ),
+    Mutant(
+        "claim keeps the former token",
+        "Two owners write to one shard in turn.",
+        ZOMBIE,
+        (
+            Change(
+                CLAIM, "if state[1] and state[5] then", "if state[1] and state[5] then token = redis.call('HGET', meta, 'token')"
+            ),
+        ),
+    ),
+    Mutant(
+        "no chain rule",
+        "A range was dropped with the buffers of a rebalance; folding the next one moves the fence over a hole.",
+        DROPS,
+        (Change(FOLD_ONCE, "if batch.begin > shard.fence + 1:", "if False:"),),
+    ),
+    Mutant(
+        "a range begins at its first record",
+        "What was dropped before it is not seen, if the chain is checked against records instead of ranges.",
+        DROPS,
+        (
+            Change(
+                FOLD_ONCE,
+                "if batch.begin > shard.fence + 1:",
+                "if batch.records and batch.begin > shard.fence + 1 and batch.records[0].offset <= shard.fence + 1:",
+            ),
+        ),
+    ),
+    Mutant(
+        "the fence moves to the last record, not to the end of the range",
+        "What the log skips at the end of a range is a hole for the next one: a claim after every marker.",
+        ("",),
+        (Change(FOLD_ONCE, "end = batch.end - 1", "end = batch.records[-1].offset if batch.records else batch.end - 1"),),
+    ),
+    Mutant(
+        "batches fetched before a seek are taken",
+        "They look as if the client had been thrown back.",
+        (*LOSSY, *DROPS),
+        (
+            Change(
+                "folding.partition:Partition.deliver",
+                "if not self.is_claimed or batch.seek_number != self.seek_number:",
+                "if not self.is_claimed:",
+            ),
+        ),
+    ),
+    Mutant(
+        "no look at an idle reader",
+        "The last range before a silence was dropped: nothing ever refuses.",
+        ("drops:3", "lossy drops:3"),
+        (
+            Change(
+                "folding.ownership:Ownership.tick_once",
+                "elif ahead and not partition.waiting and now - partition.progress_ms > IDLE_MS:",
+                "elif False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an overlapping range is folded from its fence on",
+        "The event at the fence is folded twice where one reader serves several folds.",
+        ("lossy crash:2 rebalance:2 foldset", "lossy:2 rebalance:3"),
+        (Change(FOLD_ONCE, "if record.offset > above)", "if record.offset >= above)"),),
+    ),
+)
+
+COMMITS: Final = (
+    Mutant(
+        "commit of the position",
+        "The committed offset passes events that are in Redis only.",
+        ("lossy", *WIPE),
+        (Change(LOW_MARKS, "low = await shard.store.watermark()", "low = shard.fence + 1"),),
+    ),
+    Mutant(
+        "outbox not in the watermark",
+        "What is sealed and not acknowledged is committed.",
+        ("lossy",),
+        (Change(WATERMARK, "ipairs({first, outbox})", "ipairs({first})"),),
+    ),
+    Mutant(
+        "open groups not in the watermark",
+        "What is open is committed.",
+        ("lossy",),
+        (Change(WATERMARK, "ipairs({first, outbox})", "ipairs({outbox})"),),
+    ),
+    Mutant(
+        "watermark read in pieces",
+        "Redis is wiped between the fence and the open groups: the fence alone is committed.",
+        ("wipe:15", *WIPE),
+        (
+            Change(
+                "folding.store:ShardStore.watermark",
+                'reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])',
+                'reply = fence = await self.redis.hget(keys.meta, "fence")\n'
+                "if fence is not None:\n"
+                "    reply = min([int(fence) + 1, *await self.redis.lowest(keys.first), *await self.redis.lowest(keys.outbox)])",
+            ),
+        ),
+    ),
+    Mutant(
+        "watermark read in pieces, outbox first",
+        "A group that is sealed between the two looks is in neither.",
+        ("lossy", ""),
+        (
+            Change(
+                "folding.store:ShardStore.watermark",
+                'reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])',
+                'sent = await self.redis.lowest(keys.outbox)\nreply = fence = await self.redis.hget(keys.meta, "fence")\n'
+                "if fence is not None:\n    reply = min([int(fence) + 1, *sent, *await self.redis.lowest(keys.first)])",
+            ),
+        ),
+    ),
+    Mutant(
+        "marks of unknown folds are dropped",
+        "A worker of another version forgets where a fold stood; without state it begins anew.",
+        FOLDSET,
+        (Change(RAISED, "return {**marks, **{", "return {**{"),),
+    ),
+    Mutant(
+        "a mark goes back after a roll-back",
+        "What was committed has been delivered all the same.",
+        ROLLBACK,
+        (Change(RAISED, "fold: max(low, marks.get(fold, 0))", "fold: low"),),
+    ),
+    Mutant(
+        "the commit is the highest mark",
+        "Without metadata, or for a fold without state, the others' events are passed over.",
+        ("lossy",),
+        (Change("kafka.marks:commit_of", "Committed(min(marks.values())", "Committed(max(marks.values())"),),
+    ),
+    Mutant(
+        "every fold resumes at the highest mark",
+        "The mark of one fold says nothing about another.",
+        FOLDSET,
+        (Change("kafka.marks:marks_of", "return decoded", "return dict.fromkeys(decoded, max(decoded.values()))"),),
+    ),
+)

@@ -1,0 +1,110 @@
+"""Every broken variant is caught: a schedule that the product passes fails for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app.read_store import merge as merging
+from streams_app.read_store.merge import Cell, Change, Stored
+from tests.chaos import mutants
+from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
+from tests.chaos.mutants_protocol import COMMITS, MARKS
+from tests.chaos.mutants_read_store import READ_STORE
+from tests.chaos.simulation import Outcome, run_schedule
+from tests.conftest import RedisServer
+
+SCHEDULES = 80
+"""Tried for each mix of a mutant before it counts as a survivor."""
+
+PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *DELIVERY, *CLAIMS)
+
+
+@pytest.fixture(scope="module")
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_server.url) as made:
+        yield made
+
+
+def first_catch(client: redis.Redis, mutant: Mutant) -> Outcome | None:
+    """The first schedule that fails with the mutant and passes without it."""
+    for seed in range(SCHEDULES):
+        for mix in mutant.mixes:
+            with mutant.applied():
+                broken = run_schedule(client, mix, seed)
+            if broken.violations and not run_schedule(client, mix, seed).violations:
+                return broken
+    return None
+
+
+@pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)
+def test_a_broken_variant_is_caught(client: redis.Redis, mutant: Mutant) -> None:
+    assert first_catch(client, mutant) is not None, f"survived: {mutant.why}"
+
+
+def test_names_of_broken_variants_are_unique() -> None:
+    names = [mutant.name for mutant in (*PROTOCOL, *READ_STORE)]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_mutant_is_gone_after_its_block_and_a_stale_one_is_refused() -> None:
+    (mutant,) = (mutant for mutant in MARKS if mutant.name == "no chain rule")
+    stale = Mutant("stale", "", (), (mutants.Change("kafka.marks:raised", "no such text", ""),))
+    before = merging.merge.__code__, mutant.function().__code__
+    with mutant.applied():
+        assert before[1] is not mutant.function().__code__
+    with pytest.raises(LookupError, match="0 times"), stale.applied():
+        pass
+
+    assert before == (merging.merge.__code__, mutant.function().__code__)
+
+
+# The read store
+
+cells = st.builds(Cell, st.just("f"), st.sampled_from("ab"), st.sampled_from("xy"))
+logs = st.dictionaries(st.tuples(cells, st.integers(0, 6)), st.integers(0, 2), max_size=12).map(
+    lambda drawn: [Change(cell, version, value) for (cell, version), value in drawn.items()]
+)
+
+
+def applied(store: dict[Cell, Stored], changes: Sequence[Change]) -> None:
+    merged = merging.merge(store, merging.newest(changes))
+    for change in merged.written:
+        store[change.cell] = Stored(change.version, change.value)
+    for change in merged.confirmed:
+        store[change.cell] = Stored(change.version, store[change.cell].value)
+
+
+def converges() -> Callable[[], None]:
+    """Whatever the order and the batches: every cell ends with its newest value, and none goes back on its way."""
+
+    @settings(max_examples=300, database=None, derandomize=True, deadline=None)
+    @given(logs, st.randoms(use_true_random=False), st.integers(1, 4))
+    def check(log: list[Change], random, size: int) -> None:
+        delivered = log + random.sample(log, len(log) // 2)
+        random.shuffle(delivered)
+        store: dict[Cell, Stored] = {}
+        for begin in range(0, len(delivered), size):
+            before = dict(store)
+            applied(store, delivered[begin : begin + size])
+            assert all(store[cell].version >= held.version for cell, held in before.items())
+        newest = {change.cell: Stored(change.version, change.value) for change in sorted(log, key=lambda change: change.version)}
+        assert newest == store
+
+    return check
+
+
+def test_the_read_store_converges() -> None:
+    converges()()
+
+
+@pytest.mark.parametrize("mutant", READ_STORE, ids=lambda mutant: mutant.name)
+def test_a_broken_read_store_is_caught(mutant: Mutant) -> None:
+    with mutant.applied(), pytest.raises(AssertionError):
+        converges()()
