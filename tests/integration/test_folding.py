@@ -1,0 +1,318 @@
+"""Folding as people need it, by a real worker: sessions, backlogs, several folds, kinds of group keys, changed definitions."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import ConsumerRecord
+
+from tests.checker import Outcome, event, outcome_of
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
+
+LIMIT_SECONDS = 90
+EVENTS = int(os.environ.get("STREAMS_APP_TEST_EVENTS", "20000"))
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Site:
+    """Servers and names; each test writes its own folds."""
+
+    names: Names
+    bootstrap: str
+    redis_url: str
+    folder: Path
+
+    def config(self, folds: str, name: str = "streams.toml") -> Path:
+        path = self.folder / name
+        path.write_text(
+            f'app_id = "{self.names.app_id}"\n[kafka]\nbootstrap_servers = "{self.bootstrap}"\nsession_timeout = "6s"\n'
+            f'[redis]\nurl = "{self.redis_url}"\n[http]\nport = 0\n[worker]\ntick = "200ms"\ncommit_every = "500ms"\n{folds}'
+        )
+        return path
+
+    def fold(self, name: str, source: str, **options: Any) -> str:
+        """A table [folds.name] whose output is the topic ``name``."""
+        given = {"group_key": "account_id", "changed": "metrics", "quiet_period": "1s"} | options
+        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+        topics = f'source = "{self.names.topic(source)}"\noutput = "{self.names.topic(name)}"\n'
+        return f"[folds.{name}]\n{topics}" + f'dead_letters = "{self.names.topic(source)}.dead"\n' + "\n".join(lines) + "\n"
+
+    async def topics(self, *names: str, **options: Any) -> None:
+        await create_topics(self.bootstrap, [self.names.topic(name) for name in names], **options)
+
+    def worker(self, config: Path) -> WorkerProcess:
+        return WorkerProcess(config, self.folder)
+
+    async def send(self, source: str, items: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> None:
+        await produce(self.bootstrap, self.names.topic(source), items, **options)
+
+    async def records(self, topic: str, events: int) -> list[ConsumerRecord]:
+        """An output topic, once that many events are in its records."""
+
+        def enough(found: list[ConsumerRecord]) -> bool:
+            return outcome_of(found).events >= events
+
+        return await read_topic(self.bootstrap, self.names.topic(topic), until=enough, timeout_seconds=LIMIT_SECONDS)
+
+    async def outcome(self, topic: str, events: int) -> Outcome:
+        return outcome_of(await self.records(topic, events))
+
+
+@pytest.fixture
+def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
+    return Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+
+
+def history(count: int, groups: int, begin_ms: int) -> Iterator[tuple[str, int, int]]:
+    """Group, timestamp and number of events over an hour, slightly out of order, with gaps on both sides of a minute."""
+    chosen = random.Random(7)
+    for number in range(count):
+        at_ms = begin_ms + number * HOUR_MS // count + chosen.randrange(-3_000, 3_000)
+        yield f"account_{min(chosen.randrange(groups), chosen.randrange(groups))}", at_ms, number
+
+
+async def send_history(site: Site, source: str, events: list[tuple[str, int, int]]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, acks="all", linger_ms=20)
+    await producer.start()
+    for group, at_ms, number in events:
+        key, value = event(group, f"n{number % 50}")
+        await producer.send(site.names.topic(source), value, key, timestamp_ms=at_ms)
+    await producer.stop()
+
+
+async def sessions_offline(site: Site, source: str, count: int, gap_ms: int) -> list[tuple[bytes, int, int, int]]:
+    """(group, events, first and last timestamp) of every session, from the log as it is in each partition."""
+    log = await read_topic(
+        site.bootstrap, site.names.topic(source), until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS
+    )
+    by_partition: dict[int, list[ConsumerRecord]] = defaultdict(list)
+    for record in log:
+        by_partition[record.partition].append(record)
+    found = []
+    for records in by_partition.values():
+        clock = 0
+        open_sessions: dict[bytes, tuple[int, int, int, int]] = {}
+        for record in sorted(records, key=lambda one: one.offset):
+            clock = max(clock, record.timestamp)
+            held = open_sessions.get(record.key)
+            if held is not None and clock - held[0] > gap_ms:
+                found.append((record.key, *held[1:]))
+                held = None
+            stamps = (record.timestamp, record.timestamp) if held is None else held[2:]
+            events = 1 if held is None else held[1] + 1
+            open_sessions[record.key] = (clock, events, min(stamps[0], record.timestamp), max(stamps[1], record.timestamp))
+        found += [(key, *held[1:]) for key, held in open_sessions.items()]
+    return sorted(found)
+
+
+async def test_sessions_of_a_replay_are_those_computed_offline_also_across_a_sigkill(site: Site) -> None:
+    await site.topics("events", "sessions", "events.dead")
+    begin_ms = int(time.time() * 1000) - 2 * HOUR_MS
+    await send_history(site, "events", list(history(EVENTS, EVENTS // 40, begin_ms)))
+    config = site.config(site.fold("sessions", "events", quiet_period="1m", backlog="sessions", max_hold="24h"))
+    with site.worker(config) as worker:
+        await wait_until(lambda: "claimed fold=" in worker.log(), LIMIT_SECONDS, "the worker folds")
+        worker.kill()
+    with site.worker(config):
+        outcome = await site.outcome("sessions", EVENTS)
+
+    expected = await sessions_offline(site, "events", EVENTS, 60_000)
+    found = sorted(
+        (outcome.groups[fold_id], fold["events"], fold["first_event_ms"], fold["last_event_ms"])
+        for fold_id, fold in ((fold_id, value["fold"]) for fold_id, value in outcome.values.items())
+    )
+    assert len(expected) > EVENTS // 40
+    assert expected == found
+    assert set() == outcome.differing
+
+
+async def test_a_merged_backlog_is_one_record_a_group_and_nothing_is_missing(site: Site) -> None:
+    await site.topics("events", "merged", "events.dead")
+    begin_ms = int(time.time() * 1000) - 3 * HOUR_MS
+    events = list(history(EVENTS // 4, 100, begin_ms))
+    await send_history(site, "events", events)
+    with site.worker(site.config(site.fold("merged", "events", quiet_period="5m", max_hold="24h"))):
+        outcome = await site.outcome("merged", len(events))
+
+    assert len({group for group, _, _ in events}) == len(outcome.values)
+    assert {"quiet"} == {value["fold"]["reason"] for value in outcome.values.values()}
+
+
+async def test_a_future_dated_or_ancient_event_neither_blocks_nor_hurries_a_group(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    with site.worker(site.config(site.fold("folded", "events", quiet_period="2s"))) as worker:
+        await worker.wait_ready()
+        now_ms = int(time.time() * 1000)
+        await site.send("events", [event("now", "a")])
+        await site.send("events", [event("future", "a")], timestamp_ms=now_ms + HOUR_MS * 3 // 4)
+        await site.send("events", [event("ancient", "a")], timestamp_ms=1)
+        await site.send("events", [event("now", "b"), event("future", "b"), event("ancient", "b")])
+        outcome = await site.outcome("folded", 6)
+
+    assert [2, 2, 2] == [value["fold"]["events"] for value in outcome.values.values()]
+    assert {"quiet"} == {value["fold"]["reason"] for value in outcome.values.values()}
+
+
+async def test_every_kind_of_group_key_in_one_worker_with_several_sources(site: Site) -> None:
+    cases: dict[str, tuple[Any, list[tuple[bytes | None, dict[str, Any]]], set[tuple[bytes, str]]]] = {
+        "field": ("id", [(b"1", {"id": 1}), (b"1", {"id": "1"}), (b"true", {"id": True}), (b"1", {"id": 1})], {
+            (b"1", '{"id":1}'), (b"1", '{"id":"1"}'), (b"true", '{"id":true}')}),
+        "path": ("a.b", [(b"x", {"a": {"b": "x"}}), (b"{x}\n", {"a": {"b": "{x}\n"}})], {
+            (b"x", '{"a.b":"x"}'), (b"{x}\n", '{"a.b":"{x}\\n"}')}),
+        "several": (["a", "b.c"], [(b'["x",1]', {"a": "x", "b": {"c": 1}})], {(b'["x",1]', '{"a":"x","b.c":1}')}),
+        "key": ("@key", [(b"k", {"id": 9}), (b"k", {"id": 8})], {(b"k", '{"key":"k"}')}),
+    }  # fmt: skip
+    topics = [part for name in cases for part in (f"{name}-in", name, f"{name}-in.dead")]
+    await site.topics(*topics, partitions=1)
+    config = site.config("".join(site.fold(name, f"{name}-in", group_key=group) for name, (group, _, _) in cases.items()))
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        for name, (_, items, _) in cases.items():
+            await site.send(f"{name}-in", [(key, json.dumps({**value, "metrics": ["m"]}).encode()) for key, value in items])
+        for name, (_, items, expected) in cases.items():
+            outcome = await site.outcome(name, len(items))
+            found = set()
+            for fold_id, value in outcome.values.items():
+                fields = {field: part for field, part in value.items() if field not in ("fold", "metrics")}
+                found.add((outcome.groups[fold_id], json.dumps(fields, separators=(",", ":"))))
+            assert expected == found
+        log = worker.log()
+
+    assert "events are keyed otherwise than they are grouped" not in log
+
+
+async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    with site.worker(site.config(site.fold("folded", "events"))) as worker:
+        await worker.wait_ready()
+        for _ in range(3):
+            await site.send("events", [(b"elsewhere", event("a", "x")[1]), event("a", "y")])
+        await site.outcome("folded", 6)
+        _, metrics = await worker.get("/metrics")
+        log = worker.log()
+
+    assert 'streams_app_misrouted_events_total{fold="folded"} 3.0' in metrics
+    assert 1 == log.count("keyed otherwise")
+
+
+async def test_the_last_value_of_each_name_is_carried(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    with site.worker(site.config(site.fold("folded", "events", keep="last"))) as worker:
+        await worker.wait_ready()
+        values: list[dict[str, Any]] = [{"likes": 1, "shares": None}, {"likes": {"a": [1, "x"]}}, {"shares": 2.5}]
+        await site.send("events", [(b"a", json.dumps({"account_id": "a", "metrics": value}).encode()) for value in values])
+        (record,) = await site.records("folded", 3)
+
+    assert {"likes": {"a": [1, "x"]}, "shares": 2.5} == json.loads(record.value)["metrics"]
+
+
+async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(site: Site) -> None:
+    await site.topics("events", "one", "two", "events.dead")
+    one, two = site.fold("one", "events", quiet_period="2s"), site.fold("two", "events", quiet_period="3s")
+    configs = {"one": site.config(one, "one.toml"), "both": site.config(one + two, "both.toml")}
+    sent: dict[str, bytes] = {}
+
+    async def more() -> None:
+        items = []
+        for _ in range(100):
+            name, account = f"n{len(sent)}", f"a{len(sent) % 9}"
+            items.append(event(account, name))
+            sent[name] = account.encode()
+        await site.send("events", items)
+
+    for which in ("one", "both", "one", "both"):
+        with site.worker(configs[which]) as worker:
+            await worker.wait_ready()
+            await more()
+            if which == "one":
+                await worker.terminate()
+            else:
+                await wait_until(lambda: 'folded_total{fold="two"} 0.0' not in _metrics(worker), LIMIT_SECONDS, "fold two folds")
+                worker.kill()
+    with site.worker(configs["both"]):
+        found = [await site.outcome(name, len(sent)) for name in ("one", "two")]
+
+    assert [[], []] == [outcome.faults(sent) for outcome in found]
+
+
+async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    before = site.config(site.fold("folded", "events", quiet_period="1h"), "before.toml")
+    after = site.config(site.fold("folded", "events", group_key=["account_id", "post"], changed="names"), "after.toml")
+    with site.worker(before) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event("a", "x")])
+        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in _metrics(worker), LIMIT_SECONDS, "it is folded")
+        await worker.terminate()
+    await site.send("events", [(b'["a",1]', b'{"account_id": "a", "post": 1, "names": ["y"]}')])
+    with site.worker(after) as worker:
+        records = await read_topic(
+            site.bootstrap, site.names.topic("folded"), until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
+        )
+        log = worker.log()
+
+    old, new = (json.loads(record.value) for record in records)
+    assert ("a", ["x"], "flush") == (old["account_id"], old["metrics"], old["fold"]["reason"])
+    assert ("a", 1, ["y"], "quiet") == (new["account_id"], new["post"], new["names"], new["fold"]["reason"])
+    assert "definition of the fold changed" in log
+
+
+@pytest.mark.apache
+async def test_events_of_an_aborted_transaction_are_not_folded(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, transactional_id=site.names.app_id)
+    await producer.start()
+    with site.worker(site.config(site.fold("folded", "events"))) as worker:
+        await worker.wait_ready()
+        topic = site.names.topic("events")
+        for number in range(6):
+            await producer.begin_transaction()
+            for name in ("x", "y"):
+                key, value = event("a", f"{name}{number}")
+                await producer.send_and_wait(topic, value, key)
+            await (producer.commit_transaction() if number % 2 else producer.abort_transaction())
+        outcome = await site.outcome("folded", 6)
+        # An open transaction holds back what is behind it, and nothing else: what was open is emitted all the same.
+        await site.send("events", [event("b", "before")])
+        await producer.begin_transaction()
+        await producer.send_and_wait(topic, *reversed(event("c", "open")))
+        before = await site.outcome("folded", 7)
+        await producer.abort_transaction()
+        await site.send("events", [event("d", "after")])
+        after = await site.outcome("folded", 8)
+    await producer.stop()
+
+    assert {f"{name}{number}" for name in "xy" for number in (1, 3, 5)} == set(outcome.ids_of)
+    assert "before" in before.ids_of
+    assert ("open" in after.ids_of, "after" in after.ids_of) == (False, True)
+
+
+@pytest.mark.apache
+async def test_log_append_time_is_as_good_as_create_time(site: Site) -> None:
+    await site.topics("events", partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
+    await site.topics("folded", "events.dead", partitions=1)
+    with site.worker(site.config(site.fold("folded", "events"))) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event("a", "x"), event("a", "y")], timestamp_ms=1)
+        outcome = await site.outcome("folded", 2)
+
+    (value,) = outcome.values.values()
+    assert value["fold"]["first_event_ms"] > 1_600_000_000_000
+
+
+def _metrics(worker: WorkerProcess) -> str:
+    from tests.helpers import _get
+
+    return _get(f"{worker.url}/metrics")[1]
