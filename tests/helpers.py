@@ -185,11 +185,15 @@ class WorkerProcess:
         self, config: Path, directory: Path, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
     ) -> None:
         home = Path(tempfile.mkdtemp(prefix="worker-", dir=directory))
-        command = [sys.executable, "-m", "streams_app", "worker", "--config", str(config.resolve()), *arguments]
+        command = self.command(config, arguments)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         # A Child: it dies with the tests, even when they are killed.
         self._child = Child("worker", command, home, {"PYTHONPATH": path, **(environment or {})})
         self._process = self._child._process
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        """What is run."""
+        return [sys.executable, "-m", "streams_app", "worker", "--config", str(config.resolve()), *arguments]
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,170 @@
+"""The judge of a chaos run: reads topics, dead letters, committed offsets and the read store; never Redis, never logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from aiokafka.structs import ConsumerRecord
+
+from tests.chaos.load import Ledger
+from tests.chaos.stage import PARTITIONS, Stage
+from tests.checker import Outcome
+
+SAMPLE_SECONDS = 0.5
+LEAST_EVENTS = 1_000
+LEAST_RECORDS = 100
+
+
+@dataclass
+class Sample:
+    """Committed offsets at an instant, and how much of the output there was just after it."""
+
+    committed: dict[int, int]
+    output_ends: dict[TopicPartition, int]
+
+
+@dataclass
+class Judge:
+    """Watches one run and judges it at the end."""
+
+    stage: Stage
+    outcome: Outcome = field(default_factory=Outcome)
+    dead: dict[str, int] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    went_back: list[str] = field(default_factory=list)
+    _first_at: dict[str, tuple[TopicPartition, int]] = field(default_factory=dict)
+    _dead_at: dict[str, tuple[TopicPartition, int]] = field(default_factory=dict)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begins to read and to sample."""
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._sample())]
+
+    async def stop(self) -> None:
+        """Ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def is_complete(self, ledger: Ledger) -> bool:
+        """Whether everything acknowledged has come out."""
+        return ledger.sent.keys() <= self.outcome.ids_of.keys() and ledger.bad <= self.dead.keys()
+
+    def faults(self, ledger: Ledger) -> list[str]:
+        """Everything that is wrong."""
+        everything = ledger.sent | {name: group for name, group in ledger.perhaps.items() if name in self.outcome.ids_of}
+        found = self.outcome.faults(everything, is_exact=self.stage.kept_data)
+        if lost := ledger.bad - self.dead.keys():
+            found.append(f"{len(lost)} refused events are no dead letters, e.g. {sorted(lost)[:5]}")
+        if invented := self.dead.keys() - ledger.bad - ledger.perhaps_bad:
+            found.append(f"{len(invented)} dead letters nobody sent, e.g. {sorted(invented)[:5]}")
+        if len(ledger.sent) < LEAST_EVENTS or len(self.outcome.values) < LEAST_RECORDS:
+            found.append(f"only {len(ledger.sent)} events and {len(self.outcome.values)} records: this proves nothing")
+        return [*found, *self._committed_too_early(ledger), *self.went_back[:5], *self._read_store_faults()]
+
+    def _committed_too_early(self, ledger: Ledger) -> list[str]:
+        """An event below a committed offset must have been delivered before that commit was seen."""
+        where = self._first_at | self._dead_at
+        by_partition: dict[int, list[tuple[int, str]]] = {number: [] for number in range(PARTITIONS)}
+        for name, (partition, offset) in ledger.places.items():
+            by_partition[partition].append((offset, name))
+        faults = []
+        for events in by_partition.values():
+            events.sort()
+        done = dict.fromkeys(by_partition, 0)
+        for sample in self.samples:
+            for partition, committed in sample.committed.items():
+                events = by_partition[partition]
+                # Each event is judged by the first sample that covers it: later ones saw more of the output.
+                while done[partition] < len(events) and events[done[partition]][0] < committed:
+                    name = events[done[partition]][1]
+                    place = where.get(name)
+                    if place is None or place[1] >= sample.output_ends.get(place[0], 0):
+                        faults.append(f"{name} below the committed offset {committed} of partition {partition}, not delivered")
+                    done[partition] += 1
+        return faults[:5]
+
+    def rebuilt(self) -> dict[tuple[str, str], tuple[int, object]]:
+        """The read store as it must be: per cell the value of the highest version."""
+        cells: dict[tuple[str, str], tuple[int, object]] = {}
+        for fold_id, value in self.outcome.values.items():
+            group, version = self.outcome.groups[fold_id].decode(), value["fold"]["version"]
+            for name, carried in value["metrics"].items():
+                if version > cells.get((group, name), (-1, None))[0]:
+                    cells[group, name] = version, carried
+        return cells
+
+    def stored(self) -> dict[tuple[str, str], tuple[int, object]]:
+        """The read store as it is."""
+        with contextlib.closing(sqlite3.connect(self.stage.folder / "read.db", timeout=10)) as connection:
+            rows = connection.execute("SELECT group_key, name, version, value FROM folded_values").fetchall()
+        return {(group, name): (version, value) for group, name, version, value in rows}
+
+    def _read_store_faults(self) -> list[str]:
+        rebuilt, stored = self.rebuilt(), self.stored()
+        wrong = [cell for cell in rebuilt.keys() | stored.keys() if rebuilt.get(cell) != stored.get(cell)]
+        return [f"read store differs from a rebuild in {len(wrong)} cells, e.g. {wrong[:3]}"] if wrong else []
+
+    async def _read(self) -> None:
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.stage.bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            consumer.assign(_partitions("folded") + _partitions("dead"))
+            while True:
+                with contextlib.suppress(KafkaError):
+                    for tp, records in (await consumer.getmany(timeout_ms=200)).items():
+                        for record in records:
+                            self._take(tp, record)
+        finally:
+            await consumer.stop()
+
+    def _take(self, tp: TopicPartition, record: ConsumerRecord) -> None:
+        if tp.topic == "dead":
+            name = (record.value or b"").decode().removeprefix("bad ")
+            self.dead[name] = self.dead.get(name, 0) + 1
+            self._dead_at.setdefault(name, (tp, record.offset))
+            return
+        self.outcome.add(record)
+        for name in json.loads(record.value)["metrics"]:
+            self._first_at.setdefault(name, (tp, record.offset))
+
+    async def _sample(self) -> None:
+        versions: dict[tuple[str, str], int] = {}
+        sources, outputs = _partitions("events"), _partitions("folded") + _partitions("dead")
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.stage.bootstrap, group_id="chaos", enable_auto_commit=False)
+        await consumer.start()
+        try:
+            while True:
+                await asyncio.sleep(SAMPLE_SECONDS)
+                with contextlib.suppress(KafkaError, TimeoutError):
+                    async with asyncio.timeout(10):
+                        found = await consumer._coordinator.fetch_committed_offsets(sources)
+                        committed = {tp.partition: held.offset for tp, held in found.items() if held.offset >= 0}
+                        ends = await consumer.end_offsets(outputs)
+                    if self.stage.is_apache:  # the embedded broker names wrong ends
+                        self.samples.append(Sample(committed, ends))
+                now = await asyncio.to_thread(self.stage.versions)
+                for cell, version in now.items():
+                    if version < versions.get(cell, 0):
+                        self.went_back.append(f"read store went back: {cell} from {versions[cell]} to {version}")
+                versions = versions | now
+        finally:
+            await consumer.stop()
+
+
+def _partitions(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(PARTITIONS)]
+
+
+def folder_of(base: Path, number: int) -> Path:
+    """A folder for one run."""
+    path = base / f"run-{number}"
+    path.mkdir(parents=True)
+    return path

@@ -1,0 +1,78 @@
+"""A worker that kills itself with SIGKILL at a named point: ``STREAMS_APP_TEST_KILL_AT=POINT:COUNT``.
+
+Run as ``python -m tests.chaos.killing worker ...``. The product's methods are wrapped from outside; it knows nothing of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from streams_app.cli import main
+from streams_app.folding.ownership import Ownership
+from streams_app.folding.shard import Shard
+from streams_app.kafka.consumer import FoldingConsumer
+from streams_app.kafka.producer import AckedProducer
+
+POINTS: dict[str, tuple[Any, str, str]] = {
+    "after-fetch": (Ownership, "deliver", "before"),
+    "after-fold": (Shard, "fold_chunk", "after"),
+    "after-seal": (Shard, "seal", "after"),
+    "after-produce": (AckedProducer, "send", "during"),
+    "after-ack": (AckedProducer, "send", "after"),
+    "mid-commit": (FoldingConsumer, "commit_offsets", "during"),
+    "in-rebalance": (Ownership, "assigned", "after"),
+}
+
+
+def arm(point: str, count: int) -> None:
+    """The process dies at the ``count``-th time it comes to a point."""
+    owner, name, when = POINTS[point]
+    original = getattr(owner, name)
+    left = [count]
+
+    def is_time() -> bool:
+        left[0] -= 1
+        return left[0] == 0
+
+    setattr(owner, name, _wrapped(original, when, is_time))
+
+
+def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool]) -> Callable[..., Any]:
+    async def waited(*args: Any, **kwargs: Any) -> Any:
+        if when == "during" and is_time():
+            running = asyncio.ensure_future(original(*args, **kwargs))
+            await asyncio.wait({running}, timeout=0.002)
+            _die()
+        result = await original(*args, **kwargs)
+        if when == "after" and result is not None and _did_something(result) and is_time():
+            _die()
+        return result
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if when == "before" and is_time():
+            _die()
+        result = original(*args, **kwargs)
+        if when == "after" and is_time():
+            asyncio.get_running_loop().call_later(0.005, _die)
+        return result
+
+    return waited if asyncio.iscoroutinefunction(original) else called
+
+
+def _did_something(result: Any) -> bool:
+    """A seal that found nothing is no point to die at."""
+    return bool(getattr(result, "sealed", True)) or hasattr(result, "events")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    at, _, times = os.environ["STREAMS_APP_TEST_KILL_AT"].partition(":")
+    arm(at, int(times))
+    main()

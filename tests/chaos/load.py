@@ -1,0 +1,98 @@
+"""The load of a chaos run: every event changes a name of its own, so that each can be found again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, field
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+GROUPS = 200
+BAD_SHARE = 0.01
+STEP_SECONDS = 0.05
+
+
+@dataclass
+class Ledger:
+    """What was produced.
+
+    Attributes:
+        sent: Name → group, of every acknowledged event.
+        perhaps: The same of events whose acknowledgement never came.
+        bad: Ids of acknowledged events that cannot be folded.
+        perhaps_bad: The same without acknowledgement.
+        places: Name → (partition, offset) of acknowledged events.
+    """
+
+    sent: dict[str, bytes] = field(default_factory=dict)
+    perhaps: dict[str, bytes] = field(default_factory=dict)
+    bad: set[str] = field(default_factory=set)
+    perhaps_bad: set[str] = field(default_factory=set)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Load:
+    """Produces at a rate with bursts and silences; a group is chosen as people are: few of them often."""
+
+    def __init__(self, bootstrap: str, *, seed: int, rate: float, is_idempotent: bool) -> None:
+        self.ledger = Ledger()
+        self._bootstrap = bootstrap
+        self._random = random.Random(seed)
+        self._rate = rate
+        self._is_idempotent = is_idempotent
+        self._numbers = 0
+        self._acks: set[asyncio.Task[None]] = set()
+
+    async def run(self, seconds: float) -> None:
+        """Produces for a while; returns when every event is acknowledged or given up."""
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
+            request_timeout_ms=60_000, max_batch_size=65_536,
+        )  # fmt: skip
+        await producer.start()
+        loop = asyncio.get_running_loop()
+        begin, produced = loop.time(), 0.0
+        try:
+            while (elapsed := loop.time() - begin) < seconds:
+                # A silence of two seconds in every ten: groups come to rest under load, too.
+                pace = 0.05 if elapsed % 10 > 8 else 1.25
+                produced += min(pace * self._rate * STEP_SECONDS, 4 * self._rate * STEP_SECONDS)
+                while produced >= 1:
+                    produced -= 1
+                    await self._produce(producer)
+                await asyncio.sleep(STEP_SECONDS)
+            await producer.flush()
+            await asyncio.wait(self._acks, timeout=90) if self._acks else None
+        finally:
+            await producer.stop()
+
+    async def _produce(self, producer: AIOKafkaProducer) -> None:
+        self._numbers += 1
+        name = f"n{self._numbers}"
+        group = f"account_{min(self._random.randrange(GROUPS), self._random.randrange(GROUPS))}".encode()
+        is_bad = self._random.random() < BAD_SHARE
+        value = {"account_id": group.decode(), "metrics": {name: self._numbers}}
+        raw = f"bad {name}".encode() if is_bad else json.dumps(value).encode()
+        try:
+            ack = await producer.send("events", raw, group)
+        except KafkaError:
+            (self.ledger.perhaps_bad.add(name) if is_bad else self.ledger.perhaps.__setitem__(name, group))
+            return
+        task = asyncio.create_task(self._note(ack, name, group, is_bad=is_bad))
+        self._acks.add(task)
+        task.add_done_callback(self._acks.discard)
+
+    async def _note(self, ack: asyncio.Future[object], name: str, group: bytes, *, is_bad: bool) -> None:
+        try:
+            metadata = await ack
+        except KafkaError:
+            (self.ledger.perhaps_bad.add(name) if is_bad else self.ledger.perhaps.__setitem__(name, group))
+            return
+        self.ledger.places[name] = (metadata.partition, metadata.offset)  # type: ignore[attr-defined]  # aiokafka has no types
+        if is_bad:
+            self.ledger.bad.add(name)
+        else:
+            self.ledger.sent[name] = group
