@@ -1,0 +1,189 @@
+"""One load, side by side: bare reading, the article's design on stock Faust, this project with `sessions` and with `merge`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import topics
+from benchmarks.loads import LOADS, QUIET_MS, SPAN_MS, Expected, Load, counting
+from benchmarks.processes import memory_mb
+from benchmarks.servers import Servers
+from benchmarks.worker import Worker, running
+from tests.servers.cache import ROOT
+
+POLL_SECONDS: Final = 0.1
+STOCK_EVENTS: Final = 40_000
+LIMIT_SECONDS: Final = 600.0
+SETTLE_SECONDS: Final = 1.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """What one contestant did once.
+
+    Attributes:
+        contestant: ``bare``, ``stock Faust``, ``sessions`` or ``merge``.
+        events_per_second: Read or folded.
+        end_to_end: Events/s until the last expected record was on the output topic.
+        records_per_second: Until then.
+        cpu: Seconds by process, over the same time.
+        peak_rss_mb: Of the contestant's own process.
+        faults: What was wrong with what came out; empty when nothing was.
+        details: Further numbers.
+    """
+
+    contestant: str
+    events_per_second: float
+    end_to_end: float | None = None
+    records_per_second: float | None = None
+    cpu: dict[str, float] = field(default_factory=dict)
+    peak_rss_mb: float | None = None
+    faults: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Contest:
+    """All runs of one load."""
+
+    load: Load
+    expected: Expected
+    runs: list[Run] = field(default_factory=list)
+
+
+async def contest(name: str, scale: float, runs: int, servers: Servers, folder: Path, say: Say) -> Contest:
+    """Fills a topic with a load and lets every contestant read it.
+
+    The article's design runs once: it is slow, and its figure hardly moves.
+    """
+    load, expected = LOADS[name], Expected()
+    source = f"bench-{name}-{secrets.token_hex(4)}"
+    await topics.make(servers.bootstrap, source)
+    try:
+        # So far back that the last groups are due as soon as a worker has caught up.
+        begin_ms = int(time.time() * 1000) - SPAN_MS - 2 * QUIET_MS
+        await topics.fill(servers.bootstrap, source, counting(load.generate(scale), expected), begin_ms)
+        say(f"{name}: {expected.events:,} events, {expected.sessions:,} sessions, {expected.merge:,} groups")
+        found = Contest(load, expected)
+        for number in range(runs):
+            found.runs.append(await _bare(servers, source, expected.events))
+            _tell(say, name, found.runs[-1])
+            if number == 0:
+                found.runs.append(await _stock(servers, source, min(STOCK_EVENTS, expected.events)))
+                _tell(say, name, found.runs[-1])
+            for backlog in ("sessions", "merge"):
+                found.runs.append(await _folded(servers, folder, source, backlog, expected))
+                _tell(say, name, found.runs[-1])
+        return found
+    finally:
+        await topics.remove(servers.bootstrap, source)
+
+
+def _tell(say: Say, name: str, run: Run) -> None:
+    until = f", {run.end_to_end:,.0f} events/s to the last record" if run.end_to_end else ""
+    say(f"{name}: {run.contestant}: {run.events_per_second:,.0f} events/s{until}, cpu {run.cpu}{' '.join(['', *run.faults])}")
+
+
+async def _bare(servers: Servers, source: str, events: int) -> Run:
+    found = await _process("benchmarks.bare", servers.bootstrap, source, str(events))
+    return Run("bare", events / found["seconds"], cpu=found["cpu"], peak_rss_mb=found["peak_rss_mb"])
+
+
+async def _stock(servers: Servers, source: str, events: int) -> Run:
+    found = await _process("benchmarks.stock_faust", servers.bootstrap, servers.redis_url, source, str(events))
+    return Run("stock Faust", events / found["seconds"], cpu=found["cpu"], peak_rss_mb=found["peak_rss_mb"])
+
+
+async def _process(module: str, *arguments: str) -> dict[str, Any]:
+    """Runs a contestant to its end; the object it printed last."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            out, err = await process.communicate()
+    except BaseException:
+        process.kill()
+        raise
+    if process.returncode:
+        raise RuntimeError(f"{module} ended with exit code {process.returncode}:\n{err.decode(errors='replace')[-2_000:]}")
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+async def _folded(servers: Servers, folder: Path, source: str, backlog: str, expected: Expected) -> Run:
+    async with (
+        running(servers, folder, source, quiet_period=f"{QUIET_MS}ms", backlog=backlog) as worker,
+        topics.reading(servers.bootstrap, worker.output) as outputs,
+    ):
+        run = await _watch(worker, outputs, backlog, expected)
+        await _check(servers, worker, outputs, run, expected)
+        return run
+
+
+async def _watch(worker: Worker, outputs: topics.Outputs, backlog: str, expected: Expected) -> Run:
+    """Measures from the first folded event to the last expected record."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    wanted = expected.records(backlog)
+    while not (first := (await worker.metrics()).value("streams_app_events_folded_total")):
+        _in_time(deadline, worker, "nothing was folded")
+        await asyncio.sleep(POLL_SECONDS / 5)
+    started, cpu = time.monotonic(), worker.cpu()
+    at, count, fold_seconds, records = started, first, 0.0, 0
+    while not fold_seconds or records < wanted:
+        _in_time(deadline, worker, f"{count:,.0f} of {expected.events:,} events, {records:,} of {wanted:,} records")
+        await asyncio.sleep(POLL_SECONDS)
+        records = outputs.count
+        if not fold_seconds:
+            now, folded = time.monotonic(), (await worker.metrics()).value("streams_app_events_folded_total")
+            if folded >= expected.events:
+                # Between two looks: at the pace so far, and not after this look.
+                pace = (count - first) / (at - started) if at > started and count > first else 0.0
+                fold_seconds = min(now - started, at - started + (folded - count) / pace) if pace else now - started
+            at, count = now, folded
+    seconds = time.monotonic() - started
+    # What was folded before the first look is in neither side of the rate.
+    return Run(
+        backlog, (expected.events - first) / fold_seconds, (expected.events - first) / seconds, wanted / seconds, cpu.used(),
+        details={"folded_at_the_first_look": int(first), "seconds": round(seconds, 2), "fold_seconds": round(fold_seconds, 2)},
+    )  # fmt: skip
+
+
+def _in_time(deadline: float, worker: Worker, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise RuntimeError(f"not within {LIMIT_SECONDS:.0f} s: {what}; the log of the worker ends with:\n{worker.log_tail()}")
+
+
+async def _check(servers: Servers, worker: Worker, outputs: topics.Outputs, run: Run, expected: Expected) -> None:
+    """Whether what came out is right: how many records, each once, with every event in one of them."""
+    await asyncio.sleep(SETTLE_SECONDS)
+    run.peak_rss_mb = memory_mb(worker.pid, "VmHWM")
+    metrics = await worker.metrics()
+    run.details["resyncs"] = int(metrics.value("streams_app_resyncs_total"))
+    for name, quantile in (("fold_script_ms_p50", 0.5), ("fold_script_ms_p99", 0.99)):
+        seconds = metrics.percentile("streams_app_script_seconds", quantile, 'script="fold"')
+        run.details[name] = None if seconds is None else round(seconds * 1000, 1)
+    run.details["slow_commands_ms"] = servers.slow_scripts()
+    records = outputs.folded()
+    wanted = expected.records(run.contestant)
+    if len(records) != wanted:
+        run.faults.append(f"{len(records):,} records, {wanted:,} expected")
+    if len({record.id for record in records}) != len(records):
+        run.faults.append("some records came twice")
+    if (events := sum(record.events for record in records)) != expected.events:
+        run.faults.append(f"{events:,} events in the records, {expected.events:,} were produced")
+    if refused := metrics.value("streams_app_dead_letters_total"):
+        run.faults.append(f"{refused:,.0f} dead letters")

@@ -1,0 +1,174 @@
+"""The loads: which events, in which order, for which groups, and how many records must come out (pure).
+
+Every load is a function of its seed and its scale. Events are in the order of their time, which is an offset in ms into
+:data:`SPAN_MS`; :func:`expected_records` is worked out from them alone, never from what a worker did.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final, NamedTuple
+
+PARTITIONS: Final = 4
+SPAN_MS: Final = 3_600_000
+QUIET_MS: Final = 60_000
+"""X of every load: the gap that PEERS of this project were measured with."""
+
+SEED: Final = 20_210_801
+PARETO: Final = 1.1
+NAMES: Final = (
+    "likes", "shares", "comments", "views", "clicks", "saves", "replies", "follows", "mentions", "reach", "quotes", "visits",
+)  # fmt: skip
+BURST_MS: Final = 5_000
+BIG_METRICS: Final = 40
+BIG_BYTES: Final = 4_000
+
+
+class Event(NamedTuple):
+    """One event: its time as an offset into the span, its partition, its record key and value."""
+
+    at_ms: int
+    partition: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A kind of input.
+
+    Attributes:
+        name: On the command line.
+        what: For the reader of a report.
+        events: At scale 1.
+        generate: Scale → events in the order of their time.
+        ratio_of: What its ratio compares: the ``fold`` rate, or events/s until the last ``record`` is out.
+    """
+
+    name: str
+    what: str
+    events: int
+    generate: Callable[[float], Iterator[Event]]
+    ratio_of: str
+
+
+@dataclass(slots=True)
+class Expected:
+    """What must come out of a load: by gaps of record time (``sessions``), and merged (one a group)."""
+
+    events: int = 0
+    sessions: int = 0
+    merge: int = 0
+
+    def records(self, backlog: str) -> int:
+        """Records of a fold with this ``backlog``."""
+        return self.sessions if backlog == "sessions" else self.merge
+
+
+def counting(events: Iterator[Event], expected: Expected) -> Iterator[Event]:
+    """Hands events on and counts what must come out of them, group by group within a partition."""
+    last: dict[tuple[int, bytes], int] = {}
+    for event in events:
+        expected.events += 1
+        group = event.partition, event.key
+        before = last.get(group)
+        # A gap of exactly X still belongs to the session.
+        if before is None or event.at_ms - before > QUIET_MS:
+            expected.sessions += 1
+        last[group] = event.at_ms
+        yield event
+    expected.merge = len(last)
+
+
+def partition_of(key: bytes) -> int:
+    """Any stable choice serves, as long as a group stays in one partition."""
+    return zlib.crc32(key) % PARTITIONS
+
+
+def _pareto_group(random: Random, groups: int) -> int:
+    """1 … groups; the first has 53 % of the events."""
+    return min(int(random.paretovariate(PARETO)), groups)
+
+
+def metric_values(random: Random, names: int | None = None) -> list[bytes]:
+    """Some hundred JSON objects of changed metrics, to choose from: to write each anew would cost more than to send it."""
+    found = []
+    for _ in range(499):
+        chosen = random.sample(NAMES, names or random.choice((2, 3)))
+        found.append(("{" + ",".join(f'"{name}":{random.randrange(10_000)}' for name in chosen) + "}").encode())
+    return found
+
+
+def small_value(key: bytes, post: int, metrics: bytes) -> bytes:
+    """An event of about 100 bytes."""
+    return b'{"account_id":"%b","post_id":"post_%d","metrics":%b}' % (key, post, metrics)
+
+
+def _small(times: Iterator[tuple[int, int]], random: Random, names: int | None = None) -> Iterator[Event]:
+    metrics = metric_values(random, names)
+    for number, (at_ms, group) in enumerate(times):
+        key = b"account_%d" % group
+        yield Event(at_ms, partition_of(key), key, small_value(key, number % 100_003, metrics[number % len(metrics)]))
+
+
+def _hot(scale: float) -> Iterator[Event]:
+    random = Random(SEED)
+    total, groups = round(1_000_000 * scale), max(1, round(10_000 * scale))
+    return _small(((number * SPAN_MS // total, _pareto_group(random, groups)) for number in range(total)), random)
+
+
+def _bursts(scale: float) -> Iterator[Event]:
+    random = Random(SEED + 1)
+    total, groups = round(1_000_000 * scale), max(1, round(100_000 * scale))
+    times: list[tuple[int, int]] = []
+    while len(times) < total:
+        group, start = random.randrange(groups), random.randrange(SPAN_MS - BURST_MS)
+        # Two to six, four on average: with those that overlap 240 000 sessions of a million events.
+        times += [(start + random.randrange(BURST_MS), group) for _ in range(random.randint(2, 6))]
+    del times[total:]
+    times.sort()
+    return _small(iter(times), random)
+
+
+def _wide(scale: float) -> Iterator[Event]:
+    total = round(300_000 * scale)
+    return _small(((number * SPAN_MS // total, number) for number in range(total)), Random(SEED + 2))
+
+
+def _big(scale: float) -> Iterator[Event]:
+    random = Random(SEED + 3)
+    total, groups = round(100_000 * scale), max(1, round(1_000 * scale))
+    tails = [_big_tail(random) for _ in range(64)]
+    for number in range(total):
+        key = b"account_%d" % _pareto_group(random, groups)
+        head = b'{"account_id":"%b","post_id":"post_%d",' % (key, number)
+        yield Event(number * SPAN_MS // total, partition_of(key), key, head + tails[number % len(tails)])
+
+
+def _big_tail(random: Random) -> bytes:
+    """Forty metrics, a history of numbers and a text: what an event carries that nobody asked for."""
+    metrics = ",".join(f'"metric_{number:02}":{random.randrange(10**6)}' for number in range(BIG_METRICS))
+    history = ",".join(f'{{"day":{day},"views":{random.randrange(10**5)}}}' for day in range(40))
+    head = f'"metrics":{{{metrics}}},"history":[{history}],"text":"'
+    words = [random.choice(NAMES) for _ in range(BIG_BYTES // 4)]
+    return (head + " ".join(words)[: BIG_BYTES - len(head) - 60] + '"}').encode()
+
+
+def open_groups(scale: float) -> Iterator[Event]:
+    """100 000 groups of one event with three names each: what stays open costs memory."""
+    total = round(100_000 * scale)
+    return _small(((number * SPAN_MS // total, number) for number in range(total)), Random(SEED + 4), names=3)
+
+
+LOADS: Final = {
+    load.name: load
+    for load in (
+        Load("hot", "Pareto over 10 000 groups", 1_000_000, _hot, "fold"),
+        Load("bursts", "100 000 groups, bursts of about five within seconds", 1_000_000, _bursts, "record"),
+        Load("wide", "every event its own group", 300_000, _wide, "record"),
+        Load("big", "events of 4 kB with 40 metrics", 100_000, _big, "fold"),
+    )
+}

@@ -1,0 +1,54 @@
+"""CPU time and memory of processes, from the kernel's own books: `/proc`. Elsewhere nothing is known, and said so."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int | None) -> float | None:
+    """User and system time of a process with all its threads; None where that cannot be told."""
+    if pid is None:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def memory_mb(pid: int, field: str) -> float | None:
+    """``VmRSS`` (now) or ``VmHWM`` (peak) of a process."""
+    try:
+        found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) / 1024 if found else None
+
+
+class CpuWatch:
+    """CPU seconds by process since a moment."""
+
+    def __init__(self, pids: Mapping[str, int | None]) -> None:
+        self._pids = dict(pids)
+        self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+    def used(self) -> dict[str, float]:
+        """Since the watch was made; processes of which nothing is known are left out."""
+        found = {}
+        for name, pid in self._pids.items():
+            before, now = self._before[name], cpu_seconds(pid)
+            if before is not None and now is not None:
+                found[name] = round(now - before, 2)
+        return found
+
+
+def machine() -> str:
+    """Python, cores and how busy they are: what a figure depends on besides the servers."""
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"Python {platform.python_version()}, {os.cpu_count()} cores{load}"

@@ -1,0 +1,160 @@
+"""What is printed: one table of the races, one line a finding; the ratios the README promises, and whether they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.contest import Contest, Run
+from benchmarks.states import Finding
+
+CONTESTANTS: Final = ("bare", "stock Faust", "sessions", "merge")
+_TABLE = re.compile(r"<!-- benchmark -->(.*?)<!-- /benchmark -->", re.DOTALL)
+
+
+def runs_of(contest: Contest, contestant: str) -> list[Run]:
+    """The runs of one contestant, in their order."""
+    return [run for run in contest.runs if run.contestant == contestant]
+
+
+def rate(contest: Contest, contestant: str) -> float:
+    """The median of what a load is about: folded events/s, or events/s until the last record is out."""
+    return median(_rate(contest, run) for run in runs_of(contest, contestant))
+
+
+def _rate(contest: Contest, run: Run) -> float:
+    by_record = contest.load.ratio_of == "record" and run.end_to_end is not None
+    return run.end_to_end or 0.0 if by_record else run.events_per_second
+
+
+def ratio(contest: Contest, contestant: str = "sessions", to: str = "bare") -> float:
+    """Of the medians."""
+    return rate(contest, contestant) / rate(contest, to)
+
+
+def show(contests: Sequence[Contest], findings: Sequence[Finding], head: str) -> None:
+    """Prints everything."""
+    console = Console(width=168, highlight=False)
+    console.print(head)
+    if contests:
+        console.print(_table(contests))
+        console.print(
+            "min / median / max of the runs; ÷: of the medians, hot and big by the fold rate, bursts and wide by events/s until "
+            "the last expected\nrecord is on the output topic. CPU seconds: from the first folded event to that record, all events."
+        )
+    for finding in findings:
+        console.print(f"{finding.name}: " + ", ".join(f"{name} {_text(value)}" for name, value in finding.figures.items()))
+    for fault in faults(contests, findings):
+        console.print(f"WRONG: {fault}", style="bold red")
+
+
+def _table(contests: Sequence[Contest]) -> Table:
+    table = Table("load", "contestant")
+    for column in ("events/s", "events/s to last record", "records/s", "÷ bare", "÷ stock", "CPU s", "peak RSS MB"):
+        table.add_column(column, justify="right")
+    for contest in contests:
+        for contestant in CONTESTANTS:
+            runs = runs_of(contest, contestant)
+            if runs:
+                table.add_row(*_row(contest, contestant, runs), end_section=contestant == CONTESTANTS[-1])
+    return table
+
+
+def _row(contest: Contest, contestant: str, runs: Sequence[Run]) -> list[str]:
+    return [
+        contest.load.name,
+        contestant,
+        _spread(run.events_per_second for run in runs),
+        _spread(run.end_to_end for run in runs),
+        _spread(run.records_per_second for run in runs),
+        f"{ratio(contest, contestant):.3f}",
+        f"{ratio(contest, contestant, 'stock Faust'):.1f}",
+        " ".join(f"{name} {_middle(run.cpu.get(name) for run in runs):.1f}" for name in runs[0].cpu),
+        f"{_middle(run.peak_rss_mb for run in runs):.0f}",
+    ]
+
+
+def _middle(values: Iterable[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return median(known) if known else float("nan")
+
+
+def _spread(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    if len(known) == 1:
+        return f"{known[0]:,.0f}"
+    return f"{min(known):,.0f} / {median(known):,.0f} / {max(known):,.0f}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{name} {_text(each)}" for name, each in value.items()) + ")"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+def faults(contests: Sequence[Contest], findings: Sequence[Finding]) -> list[str]:
+    """Everything that came out wrong."""
+    found = [
+        f"{contest.load.name}, {run.contestant}: {fault}" for contest in contests for run in contest.runs for fault in run.faults
+    ]
+    return found + [f"{finding.name}: {fault}" for finding in findings for fault in finding.faults]
+
+
+def as_json(contests: Sequence[Contest], findings: Sequence[Finding], about: dict[str, Any]) -> dict[str, Any]:
+    """All runs, unrounded."""
+    return {
+        **about,
+        "loads": {
+            contest.load.name: {
+                "what": contest.load.what,
+                "expected": asdict(contest.expected),
+                "ratio_to_bare": round(ratio(contest), 4),
+                "ratio_to_stock_faust": round(ratio(contest, to="stock Faust"), 2),
+                "runs": [asdict(run) for run in contest.runs],
+            }
+            for contest in contests
+        },
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def promised_ratios(readme: Path) -> dict[str, float] | None:
+    """Load → ratio to bare, from the table between the ``benchmark`` markers; None where there is no such table.
+
+    Raises:
+        ValueError: There is one, and it cannot be read.
+    """
+    found = _TABLE.search(readme.read_text("utf-8")) if readme.is_file() else None
+    if found is None:
+        return None
+    lines = [line for line in found[1].splitlines() if line.startswith("|")]
+    cells = [[cell.strip().strip("`*") for cell in line.strip("| \t").split("|")] for line in lines]
+    if not cells:
+        raise ValueError(f"{readme.name}: no table between the benchmark markers")
+    columns = [number for number, name in enumerate(cells[0]) if name.startswith("ratio")]
+    if cells[0][0] != "load" or not columns:
+        raise ValueError(f"{readme.name}: the benchmark table needs the columns load and ratio")
+    promised = {}
+    for row in cells[1:]:
+        number = re.search(r"\d+(\.\d+)?", row[columns[0]])
+        if number:
+            promised[re.split(r"\W", row[0])[0]] = float(number[0])
+    return promised
+
+
+def broken_promises(contests: Sequence[Contest], promised: dict[str, float], factor: float) -> list[str]:
+    """Loads whose ratio to bare is below ``factor`` times the one of the README."""
+    return [
+        f"{contest.load.name}: ratio {ratio(contest):.3f} is below {factor} x {promised[contest.load.name]} of the README"
+        for contest in contests
+        if contest.load.name in promised and ratio(contest) < factor * promised[contest.load.name]
+    ]

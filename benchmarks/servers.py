@@ -1,0 +1,96 @@
+"""The servers a benchmark runs on: the embedded ones, Apache Kafka and Redis 7 as the tests have them, or given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from redis import Redis
+
+from streams_app.embedded import Broker, Valkey
+from streams_app.folding.keys import APP_PATTERN
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where they are, what they are, and their process ids where they are ours."""
+
+    bootstrap: str
+    broker: str
+    broker_pid: int | None
+    redis_url: str
+    redis: str
+    redis_pid: int | None
+
+    def client(self) -> Redis:
+        """A blocking client: what is asked here is asked while nothing is measured."""
+        return Redis.from_url(self.redis_url)
+
+    def used_memory(self) -> int:
+        """Bytes Redis has allocated."""
+        with self.client() as client:
+            return int(client.info("memory")["used_memory"])
+
+    def command_calls(self) -> dict[str, int]:
+        """Calls by command since Redis started; those made inside scripts count, too."""
+        with self.client() as client:
+            stats = client.info("commandstats")
+        return {name.removeprefix("cmdstat_"): int(about["calls"]) for name, about in stats.items()}
+
+    def slow_scripts(self) -> list[float]:
+        """Milliseconds of commands that took over 20 ms since the last call."""
+        with self.client() as client:
+            found = [entry["duration"] / 1000 for entry in client.slowlog_get(128) if entry["duration"] >= 20_000]
+            client.slowlog_reset()
+        return found
+
+    def forget(self, app_id: str) -> None:
+        """Deletes every key of an application."""
+        with self.client() as client:
+            batch: list[bytes] = []
+            for key in client.scan_iter(APP_PATTERN.format(app_id=app_id), count=5_000):
+                batch.append(key)
+                if len(batch) == 5_000:
+                    client.unlink(*batch)
+                    batch.clear()
+            if batch:
+                client.unlink(*batch)
+
+
+@contextmanager
+def started(kafka: str, redis_choice: str) -> Iterator[Servers]:
+    """Starts what is asked for; it ends with the block.
+
+    Args:
+        kafka: ``embedded``, ``apache`` or HOST:PORT.
+        redis_choice: ``valkey``, ``redis`` or a URL.
+    """
+    with ExitStack() as stack:
+        bootstrap, broker, broker_pid = _kafka(kafka, stack)
+        redis_url, redis_text, redis_pid = _redis(redis_choice, stack)
+        yield Servers(bootstrap, broker, broker_pid, redis_url, redis_text, redis_pid)
+
+
+def _kafka(choice: str, stack: ExitStack) -> tuple[str, str, int | None]:
+    if choice == "embedded":
+        embedded = stack.enter_context(Broker.start())
+        return embedded.bootstrap_servers, embedded.description, embedded.pid
+    if choice == "apache":
+        from tests.servers.apache_kafka import ApacheKafka  # the tests are not installed with the package
+
+        apache = stack.enter_context(ApacheKafka.start())
+        return apache.bootstrap_servers, apache.description, apache.pid
+    return choice, f"Kafka at {choice}", None
+
+
+def _redis(choice: str, stack: ExitStack) -> tuple[str, str, int | None]:
+    if choice == "valkey":
+        valkey = stack.enter_context(Valkey.start())
+        return valkey.url, valkey.description, valkey.pid
+    if choice == "redis":
+        from tests.servers.redis7 import Redis7  # as above
+
+        redis7 = stack.enter_context(Redis7.start())
+        return redis7.url, redis7.description, redis7.pid
+    return choice, "Redis as given", None

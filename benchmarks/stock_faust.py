@@ -1,0 +1,99 @@
+"""The article's design on stock Faust: an agent that does ZADD and SADD for each event. Run as a process of its own.
+
+Nothing is emitted: this is the folding half alone, which flatters it.
+
+Usage: ``python -m benchmarks.stock_faust BOOTSTRAP REDIS_URL TOPIC EVENTS``; prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import time
+import warnings
+from typing import Any
+
+# Faust 0.15 on Python 3.11 and newer: its own deprecations are nobody's business here.
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+
+import faust  # noqa: E402  # the filter first
+from redis.asyncio import Redis  # noqa: E402  # as above
+
+from benchmarks.processes import CpuWatch, memory_mb  # noqa: E402  # as above
+
+
+class Counter:
+    """Events seen; the clock starts with the first one."""
+
+    def __init__(self, events: int) -> None:
+        self.left = events
+        self.events = events
+        self.started = 0.0
+        self.result: dict[str, object] = {}
+        self.done = asyncio.Event()
+
+    def begin(self) -> None:
+        """Starts the clock once."""
+        if not self.started:
+            self.started = time.perf_counter()
+            self.cpu = CpuWatch({"faust": os.getpid()})
+
+    def count(self) -> None:
+        """One event is in Redis."""
+        self.left -= 1
+        if self.left == 0:
+            seconds = time.perf_counter() - self.started
+            self.result = {
+                "seconds": seconds,
+                "events": self.events,
+                "cpu": self.cpu.used(),
+                "peak_rss_mb": memory_mb(os.getpid(), "VmHWM"),
+            }
+            self.done.set()
+
+
+async def run(bootstrap: str, redis_url: str, topic_name: str, events: int) -> dict[str, object]:
+    """Folds so many events."""
+    app_id = f"bench-stock-{secrets.token_hex(4)}"
+    app = faust.App(
+        app_id, broker=f"kafka://{bootstrap}", web_enabled=False, datadir=tempfile.gettempdir(), topic_disable_leader=True
+    )
+    topic = app.topic(topic_name)
+    redis = Redis.from_url(redis_url)
+    counter = Counter(events)
+    due, names = f"{{{app_id}/stock}}:due", f"{{{app_id}/stock}}:names:"
+
+    async def fold(stream: Any) -> None:
+        async for event in stream:
+            counter.begin()
+            account = event["account_id"]
+            await redis.zadd(due, {account: time.time()})
+            await redis.sadd(f"{names}{account}", *event["metrics"])
+            counter.count()
+
+    app.agent(topic, name="fold")(fold)
+    await app.start()
+    try:
+        await counter.done.wait()
+    finally:
+        async for key in redis.scan_iter(f"{{{app_id}/stock}}*", count=5_000):
+            await redis.unlink(key)
+        await redis.aclose()
+        await app.stop()
+    return counter.result
+
+
+def main() -> None:
+    """Runs and prints; ends at once, as Faust takes seconds to leave its group."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    bootstrap, redis_url, topic, events = sys.argv[1:]
+    print(json.dumps(asyncio.run(run(bootstrap, redis_url, topic, int(events)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

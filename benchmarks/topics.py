@@ -1,0 +1,182 @@
+"""Topics of a benchmark: made, filled in batches, read while they grow, and what is in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from benchmarks.loads import PARTITIONS, Event
+
+BATCH_BYTES: Final = 65_536
+"""Of a produced batch, as a busy producer would fill it."""
+
+_UNACKNOWLEDGED: Final = 32
+
+
+@asynccontextmanager
+async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A connected admin client."""
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=30_000)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def make(bootstrap: str, *names: str) -> None:
+    """Creates topics and returns when each has its leaders."""
+    async with admin(bootstrap) as client:
+        reply = await client.create_topics([NewTopic(name, PARTITIONS, 1) for name in names], timeout_ms=20_000)
+        faults = [error for error in reply.topic_errors if error[1]]
+        if faults:
+            raise RuntimeError(f"topics not created: {faults}")
+        while True:
+            found = await client.describe_topics(list(names))
+            ready = [topic for topic in found if len(topic["partitions"]) == PARTITIONS]
+            if len(ready) == len(names) and all(each["leader"] >= 0 for topic in ready for each in topic["partitions"]):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def remove(bootstrap: str, *names: str) -> None:
+    """Deletes topics: at the end of a run on servers that live on, and so that an in-memory broker does not fill up."""
+    async with admin(bootstrap) as client:
+        await client.delete_topics(list(names))
+
+
+class Filler:
+    """Appends events to a topic in batches of their partition, with their own timestamps.
+
+    ``AIOKafkaProducer.send`` for each event would take longer than everything that is measured.
+    """
+
+    def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._open: list[Any] = [None] * PARTITIONS
+        self._acks: deque[asyncio.Future[Any]] = deque()
+
+    async def add(self, partition: int, timestamp_ms: int, key: bytes, value: bytes) -> None:
+        """Adds one event; sends its batch when that is full."""
+        batch = self._open[partition]
+        if batch is None:
+            batch = self._open[partition] = self._producer.create_batch()
+        if batch.append(key=key, value=value, timestamp=timestamp_ms) is None:
+            await self._send(partition)
+            await self.add(partition, timestamp_ms, key, value)
+
+    async def flush(self, *, wait: bool = True) -> None:
+        """Sends what is open, and waits until everything is acknowledged."""
+        for partition, batch in enumerate(self._open):
+            if batch is not None:
+                await self._send(partition)
+        while wait and self._acks:
+            await self._acks.popleft()
+
+    async def _send(self, partition: int) -> None:
+        batch, self._open[partition] = self._open[partition], None
+        batch.close()
+        self._acks.append(await self._producer.send_batch(batch, self._topic, partition=partition))
+        while len(self._acks) > _UNACKNOWLEDGED:
+            await self._acks.popleft()
+
+
+@asynccontextmanager
+async def filling(bootstrap: str, topic: str) -> AsyncIterator[Filler]:
+    """A filler of a topic; everything is acknowledged when the block has ended."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES, linger_ms=0)
+    await producer.start()
+    try:
+        filler = Filler(producer, topic)
+        yield filler
+        await filler.flush()
+    finally:
+        await producer.stop()
+
+
+async def fill(bootstrap: str, topic: str, events: Iterator[Event], begin_ms: int) -> None:
+    """Produces a whole load.
+
+    Args:
+        bootstrap: host:port.
+        topic: Exists and is empty.
+        events: Of the load.
+        begin_ms: Wall clock time of the beginning of its span.
+    """
+    async with filling(bootstrap, topic) as filler:
+        for event in events:
+            await filler.add(event.partition, begin_ms + event.at_ms, event.key, event.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A folded record, as far as it is checked.
+
+    Attributes:
+        id: Its ``fold-id``.
+        events: Folded into it.
+        last_event_ms: Of the newest of them.
+        produced_ms: Timestamp of the record.
+    """
+
+    id: str
+    events: int
+    last_event_ms: int
+    produced_ms: int
+
+
+class Outputs:
+    """A light consumer of an output topic: it counts what comes and keeps the bytes, which are looked at afterwards.
+
+    Not by end offsets, which would cost even less: those of the embedded broker lag behind what can be read.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[bytes, int]] = []
+
+    @property
+    def count(self) -> int:
+        """Records so far."""
+        return len(self._kept)
+
+    def folded(self) -> list[Folded]:
+        """The records so far."""
+        found = []
+        for value, produced_ms in self._kept:
+            about = orjson.loads(value)["fold"]
+            found.append(Folded(about["id"], about["events"], about["last_event_ms"], produced_ms))
+        return found
+
+    async def read(self, consumer: AIOKafkaConsumer) -> None:
+        """Reads until cancelled."""
+        while True:
+            for records in (await consumer.getmany(timeout_ms=1_000)).values():
+                self._kept += [(record.value, record.timestamp) for record in records]
+            # Fewer, fuller fetches: what this consumer costs, it takes from what is measured.
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def reading(bootstrap: str, topic: str) -> AsyncIterator[Outputs]:
+    """Reads a topic from its beginning while the block lasts."""
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    outputs = Outputs()
+    consumer.assign(partitions)
+    task = asyncio.create_task(outputs.read(consumer), name="read output")
+    try:
+        yield outputs
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await consumer.stop()

@@ -1,0 +1,163 @@
+"""This project as it is deployed: one worker process, watched through its own metrics page."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from benchmarks import topics
+from benchmarks.processes import CpuWatch
+from benchmarks.servers import Servers
+from tests.helpers import WorkerProcess, wait_until
+
+FOLD: Final = "account-metrics"
+_SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
+_BOUND = re.compile(r'\ble="([^"]+)"')
+_START_LIMIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a page of metrics said: name, labels as written, value."""
+
+    samples: list[tuple[str, str, float]]
+
+    @classmethod
+    def of(cls, page: str) -> Metrics:
+        """Parses a page."""
+        return cls([(name, labels, float(value)) for name, labels, value in _SAMPLE.findall(page)])
+
+    def value(self, name: str) -> float:
+        """The sum over all series of a metric; 0 where there is none."""
+        return sum(value for found, _, value in self.samples if found == name)
+
+    def percentile(self, name: str, share: float, label: str = "") -> float | None:
+        """Of a histogram, straight within its bucket; None while it is empty.
+
+        Args:
+            name: Of the histogram.
+            share: 0.5 for the median.
+            label: Only series with this text among their labels.
+        """
+        buckets = sorted(
+            (float(bound[1]), value)
+            for found, labels, value in self.samples
+            if found == f"{name}_bucket" and label in labels and (bound := _BOUND.search(labels))
+        )
+        if not buckets or not buckets[-1][1]:
+            return None
+        wanted, below, lower = share * buckets[-1][1], 0.0, 0.0
+        for edge, count in buckets:
+            if count >= wanted:
+                return lower if edge == float("inf") else lower + (edge - lower) * (wanted - below) / (count - below)
+            below, lower = count, edge
+        return None
+
+
+class Worker:
+    """A running worker with topics and a consumer group of its own.
+
+    Attributes:
+        app_id: Nobody else's.
+        output: Its output topic.
+        pid: Of the process.
+    """
+
+    def __init__(self, process: WorkerProcess, session: aiohttp.ClientSession, servers: Servers, app_id: str, output: str) -> None:
+        self._process = process
+        self._session = session
+        self._servers = servers
+        self.app_id = app_id
+        self.output = output
+        self.pid = process.pid
+        self.url = process.url
+
+    async def metrics(self) -> Metrics:
+        """Its metrics now.
+
+        Raises:
+            RuntimeError: It has ended; with the end of its log.
+        """
+        if self._process.exit_code is not None:
+            raise RuntimeError(f"the worker ended with exit code {self._process.exit_code}:\n{self.log_tail()}")
+        async with self._session.get(f"{self.url}/metrics") as reply:
+            return Metrics.of(await reply.text())
+
+    async def ready(self) -> None:
+        """Returns when it has claimed its partitions."""
+        await self._process.wait_ready(_START_LIMIT_SECONDS)
+
+    def cpu(self) -> CpuWatch:
+        """CPU of the three processes from now on."""
+        return CpuWatch({"worker": self.pid, "redis": self._servers.redis_pid, "broker": self._servers.broker_pid})
+
+    def log_tail(self) -> str:
+        """The last lines it has written."""
+        return self._process.log()[-2_000:]
+
+
+@asynccontextmanager
+async def running(
+    servers: Servers, folder: Path, source: str, *, quiet_period: str, max_hold: str = "6h", backlog: str = "merge"
+) -> AsyncIterator[Worker]:
+    """A worker with the defaults of the settings; gone with its topics and keys when the block ends.
+
+    Args:
+        servers: Where.
+        folder: For its settings and log.
+        source: Topic it folds from the beginning.
+        quiet_period: X.
+        max_hold: M.
+        backlog: ``merge`` or ``sessions``.
+    """
+    app_id = f"bench-{secrets.token_hex(4)}"
+    output, dead = f"{app_id}.folded", f"{app_id}.dead"
+    await topics.make(servers.bootstrap, output, dead)
+    text = f"""\
+app_id = "{app_id}"
+[kafka]
+bootstrap_servers = {json.dumps(servers.bootstrap)}
+[redis]
+url = {json.dumps(servers.redis_url)}
+[http]
+port = 0
+[folds.{FOLD}]
+source = {json.dumps(source)}
+output = "{output}"
+dead_letters = "{dead}"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "{quiet_period}"
+max_hold = "{max_hold}"
+backlog = "{backlog}"
+"""
+    config = folder / f"{app_id}.toml"
+    config.write_text(text, "utf-8")
+    timeout = aiohttp.ClientTimeout(total=10)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            with WorkerProcess(config, folder) as process:
+                # Not "ready": with a backlog it may have folded a part of it by then.
+                await _wait_for_url(process)
+                yield Worker(process, session, servers, app_id, output)
+                await process.terminate(limit_seconds=30)
+    finally:
+        servers.forget(app_id)
+        await topics.remove(servers.bootstrap, output, dead)
+
+
+async def _wait_for_url(process: WorkerProcess) -> None:
+    def listens() -> bool:
+        if process.exit_code is not None:
+            raise RuntimeError(f"the worker ended with exit code {process.exit_code}:\n{process.log()[-2_000:]}")
+        return process.url is not None
+
+    await wait_until(listens, _START_LIMIT_SECONDS, "the worker listens")
