@@ -113,13 +113,13 @@ DELIVERY: Final = (
     Mutant(
         "outbox not read again after a lost reply of fold",
         "What bounds closed in that fold is never sent.",
-        ("lossy:0.3", "lossy"),
+        ("fragile:fold", "lossy:0.3"),
         (Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"),),
     ),
     Mutant(
         "a lost reply of seal is taken for a failure",
         "What it sealed is never sent.",
-        ("lossy:3",),
+        ("fragile:seal", "lossy:3"),
         (Change(f"{SHARD}.seal", "self.is_claimed = False", "pass"),),
     ),
     Mutant(

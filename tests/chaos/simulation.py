@@ -24,34 +24,15 @@ from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_kafka import Group, Log
 from tests.chaos.simulation_ledger import Ledger
 from tests.chaos.simulation_loop import VirtualLoop
+from tests.chaos.simulation_mix import Mix
 from tests.chaos.simulation_redis import Server
 from tests.chaos.simulation_worker import CURRENT, Worker
 
 FAULTY_SECONDS = 14.0
 DRAIN_SECONDS = 100.0
+FRAGILE_LOSS = 0.15
 GROUPS = "pqrs"
 SOURCE = "t"
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Which faults a schedule may have.
-
-    Attributes:
-        faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``; with how
-            much more often than usual they happen.
-        dying: Scripts that may die half-way.
-    """
-
-    faults: dict[str, float]
-    dying: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, words: str) -> Mix:
-        """From words; ``wipe:3`` thrice as often, ``dying:fold`` lets that script die."""
-        pairs = [word.partition(":") for word in words.split()]
-        dying = tuple(value for name, _, value in pairs if name == "dying")
-        return cls({name: float(value or 1) for name, _, value in pairs if name != "dying"}, dying)
 
 
 @dataclass(slots=True)
@@ -119,12 +100,15 @@ class World:
         """Whether a fault of this probability happens now."""
         return self.is_faulty and self.rng.random() < chance
 
-    def has_lost_something(self) -> bool:
+    def has_lost_something(self, call: str) -> bool:
         """Whether a request or a reply is lost now."""
-        return self._loss > 0 and self.has_fault(self._loss)
+        chance = FRAGILE_LOSS if call in self.mix.fragile else self._loss
+        return chance > 0 and self.has_fault(chance)
 
-    def is_snapshot_due(self) -> bool:
-        """Whether a copy of Redis is kept, to come back to."""
+    def is_snapshot_due(self, has_sealed: bool) -> bool:
+        """Whether a copy of Redis is kept, to come back to; with ``rewind`` mostly one in which something waits to be sent."""
+        if "rewind" in self.mix.faults:
+            return has_sealed and self.has_fault(0.5)
         return "rollback" in self.mix.faults and self.has_fault(0.08)
 
     def later(self, execute: Callable[[], Any]) -> None:
@@ -226,7 +210,7 @@ class World:
             causes = worker.resyncs()
             if RESET in causes and not worker.reader.was_reset:
                 self.tell("reset", f"{worker.name} took a batch for a reset of the reader")
-            if causes and not self.mix.faults and not self.mix.dying:
+            if causes and not self.mix.has_any:
                 self.tell("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
             self.ledger.check_end()

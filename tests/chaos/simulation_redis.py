@@ -76,7 +76,7 @@ class Server:
             sha = self.loaded[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             self.client.script_load(text)
         reply: Any = self.client.evalsha(sha, len(keys), *keys, *args)
-        if self.world.is_snapshot_due():
+        if self.world.is_snapshot_due(name in ("seal", "fold") and bool(reply[-1])):
             self.take_snapshot()
         if name != "watermark":
             self._check_owner(name, keys[0], str(args[0]).encode(), reply[0])
@@ -163,7 +163,7 @@ class Script:
                 link.worker.check_claim(began_at)
             return link.server.run(self.name, text, keys, args)
 
-        return await link.call(run)
+        return await link.call(run, self.name)
 
 
 class Link:
@@ -182,7 +182,7 @@ class Link:
         world = self.worker.world
         return name in world.mix.dying and world.has_fault(0.1)
 
-    async def call(self, execute: Callable[[], Any]) -> Any:
+    async def call(self, execute: Callable[[], Any], name: str = "") -> Any:
         """Sends a command over the wire."""
         restarts = self.server.restarts
 
@@ -191,12 +191,12 @@ class Link:
                 raise RedisConnectionError("the server was restarted")
             return execute()
 
-        return await self.worker.call(arrive, RedisConnectionError, may_be_late=True)
+        return await self.worker.call(arrive, RedisConnectionError, name=name, may_be_late=True)
 
     async def zrangebyscore(self, name: str, low: str, high: str, *, start: int, num: int, withscores: bool) -> Any:
         """As redis-py."""
         client = self.server.client
-        return await self.call(lambda: client.zrangebyscore(name, low, high, start=start, num=num, withscores=withscores))
+        return await self.call(lambda: client.zrangebyscore(name, low, high, start=start, num=num, withscores=withscores), "outbox")
 
     async def hget(self, name: str, key: str) -> Any:
         """As redis-py; only a broken variant of the product asks so."""

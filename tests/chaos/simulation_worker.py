@@ -134,12 +134,13 @@ class Worker:
         await asyncio.sleep(self.world.latency_seconds())
         await self.running()
 
-    async def call(self, execute: Callable[[], T], error: type[Exception], *, may_be_late: bool = False) -> T:
+    async def call(self, execute: Callable[[], T], error: type[Exception], *, name: str = "", may_be_late: bool = False) -> T:
         """A request to a server, and its reply.
 
         Args:
             execute: What the server does, at once.
             error: Raised when something was lost on the way.
+            name: Of the call, where some are lost more often than others.
             may_be_late: The server may do it after the caller has given up.
         """
         world = self.world
@@ -152,7 +153,7 @@ class Worker:
             raise
         if not self.is_alive and world.rng.random() < 0.5:
             await self.running()
-        if world.has_lost_something():
+        if world.has_lost_something(name):
             if may_be_late and world.rng.random() < 0.4:
                 world.later(execute)
             raise error("the request was lost")
@@ -163,7 +164,7 @@ class Worker:
         except Exception as raised:  # it is part of the reply
             failure = raised
         await self.pause()
-        if world.has_lost_something():
+        if world.has_lost_something(name):
             raise error("the reply was lost")
         if failure is not None:
             raise failure

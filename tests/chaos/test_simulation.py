@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 import redis
+import redis.asyncio
 
+from streams_app.folding.batch import FoldEvent
+from streams_app.folding.definition import Fold
+from streams_app.folding.keys import shard_keys
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.shard import Shard
+from streams_app.folding.store import ScriptSet, ShardStore
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_faults import FAULTS
-from tests.conftest import RedisServer
+from tests.conftest import Names, RedisServer
 
-SCHEDULES = 14
+SCHEDULES = 12
 
 MIXES = [
     "",
@@ -31,10 +40,12 @@ MIXES = [
     "lossy crash zombie rebalance foldset wipe rollback",
     "lossy crash zombie rebalance wipe rollback drops dying:fold",
     "lossy crash zombie rebalance wipe rollback drops retention latest",
+    "fragile:seal crash",
+    "fragile:fold fragile:outbox fragile:claim",
 ]
 
 OPEN = frozenset({"back"})
-"""Known and not yet mended, see the expected failures below. Nothing is lost by it."""
+"""Known and not yet mended, see the expected failures at the end. Nothing is lost by it."""
 
 DYING = frozenset({"twice"})
 """A script that dies half-way costs an event's second delivery under another id, no more: what it had sealed is in the outbox and
@@ -72,3 +83,45 @@ def test_no_key_is_left_behind(client: redis.Redis) -> None:
     run_schedule(client, "lossy crash", 1)
 
     assert [] == list(client.scan_iter("{sim-*"))
+
+
+# Faults that are known and not yet mended: whoever mends one removes its mark.
+
+
+@pytest.mark.xfail(
+    reason="a commit under way while a claim asks for the marks: the claim commits the older ones again", strict=True
+)
+def test_no_committed_mark_ever_goes_back(client: redis.Redis) -> None:
+    for seed in range(20):
+        outcome = run_schedule(client, "fragile:seal", seed)
+
+        assert outcome.violations == [], outcome
+
+
+@pytest.mark.xfail(
+    reason="a roll-back that leaves token and fence puts a record into the outbox that its owner never sends", strict=True
+)
+def test_the_mark_moves_on_after_a_roll_back_to_a_moment_between_seal_and_finish(client: redis.Redis) -> None:
+    for seed in range(40):
+        outcome = run_schedule(client, "rewind rollback:2", seed, tolerated=OPEN)
+
+        assert outcome.violations == [], outcome
+
+
+@pytest.mark.xfail(reason="the fence is noted before the outbox has been read: a repetition does not read it", strict=True)
+async def test_what_a_fold_sealed_is_sent_although_its_reply_and_the_next_one_were_lost(
+    redis_client: redis.asyncio.Redis, names: Names
+) -> None:
+    fold = Fold(name="a", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=1), max_events=1)
+    shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "a", "t", 0)))
+    await shard.claim(0, 1)
+    before = shard.fence
+    (chunk,) = shard.chunks([FoldEvent(0, 1, b"sp", {})], 0, ReaderView(None, None), 1)
+    await shard.fold_chunk(chunk)
+    shard.fence = before  # the reply was lost
+    shard.pending.clear()
+    with patch.object(shard.store, "outbox", side_effect=ConnectionError), pytest.raises(ConnectionError):
+        await shard.fold_chunk(chunk)
+    await shard.fold_chunk(chunk)
+
+    assert [0] == [entry.first_offset for entry in shard.pending]

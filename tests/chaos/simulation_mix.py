@@ -1,0 +1,34 @@
+"""Which faults a schedule may have, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Which faults a schedule may have.
+
+    Attributes:
+        faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
+            ``rewind``; with how much more often than usual they happen.
+        dying: Scripts that may die half-way.
+        fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
+    """
+
+    faults: dict[str, float]
+    dying: tuple[str, ...] = ()
+    fragile: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: str) -> Mix:
+        """From words; ``wipe:3`` thrice as often, ``dying:fold`` lets that script die, ``fragile:fold`` loses that call."""
+        pairs = [word.partition(":") for word in words.split()]
+        dying = tuple(value for name, _, value in pairs if name == "dying")
+        fragile = tuple(value for name, _, value in pairs if name == "fragile")
+        return cls({name: float(value or 1) for name, _, value in pairs if name not in ("dying", "fragile")}, dying, fragile)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything may go wrong at all."""
+        return bool(self.faults or self.dying or self.fragile)
