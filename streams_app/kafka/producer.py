@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
 from streams_app.kafka.client import client_options
+from streams_app.kafka.partitioner import partition_of
 from streams_app.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,25 @@ class Outgoing:
     timestamp_ms: int | None = None
 
 
+class _Batch:
+    """Records of one partition on their way."""
+
+    __slots__ = ("builder", "partition", "positions", "topic")
+
+    def __init__(self, topic: str, partition: int, builder: Any) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.builder = builder
+        self.positions: list[int] = []
+
+    def append(self, record: Outgoing, position: int) -> bool:
+        """False where the batch is full; an empty one takes any record."""
+        added = self.builder.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=record.headers)
+        if added is not None:
+            self.positions.append(position)
+        return added is not None
+
+
 class AckedProducer:
     """Produces and waits for the acknowledgement; idempotent where the broker allows it."""
 
@@ -42,6 +63,7 @@ class AckedProducer:
         self._client_id = client_id
         self._producer: AIOKafkaProducer | None = None
         self._opening = asyncio.Lock()
+        self._turn = 0
         self.is_idempotent = True
 
     async def start(self) -> None:
@@ -69,22 +91,58 @@ class AckedProducer:
             producer = await self._ensure()
         except (KafkaError, OSError, TimeoutError) as error:
             return [error] * len(records)
-        acks: list[asyncio.Future[object] | BaseException] = []
-        for record in records:
-            try:
-                ack = await producer.send(
-                    record.topic, record.value, record.key, timestamp_ms=record.timestamp_ms, headers=record.headers
-                )
-                acks.append(ack)
-            except (KafkaError, TimeoutError) as error:  # each record has an outcome of its own
-                acks.append(error)
-        waiting = [ack for ack in acks if isinstance(ack, asyncio.Future)]
-        if waiting:
-            await asyncio.wait(waiting)
-        outcomes = [ack if isinstance(ack, BaseException) else ack.exception() for ack in acks]
+        outcomes: list[BaseException | None] = [None] * len(records)
+        try:
+            batches = await self._batches(producer, records, range(len(records)))
+            await self._send_all(producer, batches, outcomes)
+            # A topic may take less than a batch of ours: whether a record is too large by itself is only known alone.
+            for position in [at for batch in batches if len(batch.positions) > 1 for at in batch.positions]:
+                if isinstance(outcomes[position], TOO_LARGE):
+                    alone = await self._batches(producer, records, [position])
+                    await self._send_all(producer, alone, outcomes)
+        except (KafkaError, TimeoutError) as error:
+            outcomes = [error] * len(records)
         if any(outcome is not None and not isinstance(outcome, TOO_LARGE) for outcome in outcomes):
             await self._drop(producer)
         return outcomes
+
+    async def _batches(self, producer: AIOKafkaProducer, records: Sequence[Outgoing], positions: Iterable[int]) -> list[_Batch]:
+        """Packs records by partition: several times cheaper than a future for each."""
+        open_batches: dict[tuple[str, int], _Batch] = {}
+        batches: list[_Batch] = []
+        counts: dict[str, int] = {}
+        for position in positions:
+            record = records[position]
+            if record.topic not in counts:
+                counts[record.topic] = len(await producer.partitions_for(record.topic))
+            partition = self._partition(record.key, counts[record.topic])
+            batch = open_batches.get((record.topic, partition))
+            if batch is None or not batch.append(record, position):
+                batch = open_batches[record.topic, partition] = _Batch(record.topic, partition, producer.create_batch())
+                batches.append(batch)
+                batch.append(record, position)
+        return batches
+
+    def _partition(self, key: bytes | None, partitions: int) -> int:
+        if key is None:
+            self._turn += 1
+            return self._turn % partitions
+        return partition_of(key, partitions)
+
+    @staticmethod
+    async def _send_all(producer: AIOKafkaProducer, batches: Sequence[_Batch], outcomes: list[BaseException | None]) -> None:
+        """Sends batches, those of one partition in order, and notes what became of each record."""
+
+        async def send(batch: _Batch) -> None:
+            outcome: BaseException | None = None
+            try:
+                await (await producer.send_batch(batch.builder, batch.topic, partition=batch.partition))
+            except (KafkaError, TimeoutError) as error:
+                outcome = error
+            for position in batch.positions:
+                outcomes[position] = outcome
+
+        await asyncio.gather(*map(send, batches))
 
     async def _ensure(self) -> AIOKafkaProducer:
         async with self._opening:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import shutil
 import sys
@@ -109,6 +110,8 @@ def main(
     runs: int, seed: int, seconds: float, rate: float, kafka: str, faults: str | None, json_file: Path | None, share: bool
 ) -> None:
     """Breaks workers, Redis, broker and read store under load, and looks whether anything is lost."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # servers are away on purpose
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # as above: its complaints about dropped connections
     is_apache = kafka == "apache"
     names = available(faults.split(",") if faults else None, is_apache=is_apache)
     if share:
