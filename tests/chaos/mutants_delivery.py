@@ -221,13 +221,13 @@ CLAIMS: Final = (
     Mutant(
         "caught up by an old fetch",
         "After a suspension the wall clock closes groups whose next events are in the log.",
-        ("zombie:4", "lossy zombie:4"),
+        ("freeze", "lossy freeze zombie"),
         (Change("folding.partition_clock:is_caught_up", "and now_ms - view.fetched_at_ms <= FRESH_MS", ""),),
     ),
     Mutant(
         "always caught up",
         "A worker that lags closes groups whose next events are in the log.",
-        ("zombie:4", "lossy crash zombie:2"),
+        ("freeze", "zombie:4"),
         (Change("folding.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
     ),
 )

@@ -28,7 +28,7 @@ MARKS: Final = (
     Mutant(
         "no fence check in seal",
         "An idle partition never notices that Redis was rolled back.",
-        ROLLBACK,
+        ("late rollback", *ROLLBACK),
         (Change(SEAL, "if state[2] ~= fence then return {'refused', 'fence'} end", ""),),
     ),
     Mutant(

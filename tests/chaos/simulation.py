@@ -31,6 +31,7 @@ from tests.chaos.simulation_worker import CURRENT, Worker
 FAULTY_SECONDS = 14.0
 DRAIN_SECONDS = 100.0
 FRAGILE_LOSS = 0.15
+IDLE_SECONDS = 4.0
 GROUPS = "pqrs"
 SOURCE = "t"
 
@@ -195,6 +196,10 @@ class World:
         for worker in self.workers:
             worker.thaw()
         owner = self.group.owner
+        if "late" in self.mix.faults and owner is not None and owner.is_alive:
+            await asyncio.sleep(IDLE_SECONDS)
+            self.server.roll_back(list(self.folds), self.rng.randint(20, 200))
+            return
         # What a script that died half-way sealed may be unknown to its owner; the next claim sends it.
         if "foldset" in self.mix.faults or self.mix.dying or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
             await self.rebalance(self.new_worker())

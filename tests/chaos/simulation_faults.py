@@ -73,6 +73,20 @@ async def zombie(world: World) -> None:
         await world.rebalance(_another(world))
 
 
+async def freeze(world: World) -> None:
+    """The owner is suspended for longer than a fetch is recent, and stays the owner."""
+    owner = world.group.owner
+    if owner is None or not owner.is_responsive:
+        return
+    owner.freeze()
+
+    async def comes_back() -> None:
+        await asyncio.sleep(world.rng.uniform(5.0, 8.0))
+        owner.thaw()
+
+    owner.spawn(comes_back())
+
+
 async def rebalance(world: World) -> None:
     """Another member, or the same once more, gets the partition; some of what was fetched is dropped."""
     owner = world.group.owner
@@ -123,6 +137,7 @@ def _some_folds(world: World) -> list[str]:
 FAULTS: Final[dict[str, tuple[float, Callable[[World], Awaitable[None]]]]] = {
     "crash": (0.015, crash),
     "zombie": (0.02, zombie),
+    "freeze": (0.02, freeze),
     "rebalance": (0.02, rebalance),
     "wipe": (0.015, wipe),
     "rollback": (0.025, rollback),

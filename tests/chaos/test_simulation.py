@@ -21,7 +21,7 @@ from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_faults import FAULTS
 from tests.conftest import Names, RedisServer
 
-SCHEDULES = 12
+SCHEDULES = 10
 
 MIXES = [
     "",
@@ -40,6 +40,8 @@ MIXES = [
     "lossy crash zombie rebalance foldset wipe rollback",
     "lossy crash zombie rebalance wipe rollback drops dying:fold",
     "lossy crash zombie rebalance wipe rollback drops retention latest",
+    "lossy freeze zombie",
+    "late rollback crash",
     "fragile:seal crash",
     "fragile:fold fragile:outbox fragile:claim",
 ]
