@@ -176,7 +176,7 @@ async def _check(servers: Servers, worker: Worker, outputs: topics.Outputs, run:
     for name, quantile in (("fold_script_ms_p50", 0.5), ("fold_script_ms_p99", 0.99)):
         seconds = metrics.percentile("streams_app_script_seconds", quantile, 'script="fold"')
         run.details[name] = None if seconds is None else round(seconds * 1000, 1)
-    run.details["slow_commands_ms"] = servers.slow_scripts()
+    run.details["slow_commands"] = servers.slow_commands()
     records = outputs.folded()
     wanted = expected.records(run.contestant)
     if len(records) != wanted:

@@ -54,7 +54,7 @@ async def live(servers: Servers, folder: Path, scale: float) -> Finding:
         topics.reading(servers.bootstrap, worker.output) as outputs,
     ):
         await _folded(worker, 0)
-        servers.slow_scripts()
+        servers.slow_commands()
         calls, cpu = servers.command_calls(), worker.cpu()
         events, lag_ms = await _steady(servers.bootstrap, source, seconds)
         used, after = cpu.used(), servers.command_calls()
@@ -78,7 +78,7 @@ async def live(servers: Servers, folder: Path, scale: float) -> Finding:
             "redis_scripts_per_event": round(sum(count for name, count in made.items() if name.startswith("eval")) / events, 4),
             "redis_commands_per_event": round(sum(made.values()) / events, 3),
             "redis_commands_by_name": {name: count for name, count in sorted(made.items(), key=lambda item: -item[1])[:8] if count},
-            "slow_commands_ms": servers.slow_scripts(),
+            "slow_commands": servers.slow_commands(),
             "peak_rss_mb": memory_mb(worker.pid, "VmHWM"),
         }
         if (folded := sum(record.events for record in records)) != events:
@@ -156,8 +156,9 @@ async def memory(servers: Servers, folder: Path, scale: float) -> Finding:
         finding = Finding("memory", {"events": total})
         async with running(servers, folder, source, quiet_period=f"{QUIET_MS}ms", backlog="sessions") as worker:
             for millions in MEMORY_MILLIONS:
-                await _folded(worker, total * millions // MEMORY_MILLIONS[-1])
-                finding.figures[f"rss_mb_after_{millions}_million"] = _rounded(memory_mb(worker.pid, "VmRSS"))
+                events = total * millions // MEMORY_MILLIONS[-1]
+                await _folded(worker, events)
+                finding.figures[f"rss_mb_after_{events}_events"] = _rounded(memory_mb(worker.pid, "VmRSS"))
             finding.figures["peak_rss_mb"] = _rounded(memory_mb(worker.pid, "VmHWM"))
             finding.figures["worker_cpu_seconds_with_start"] = cpu_seconds(worker.pid)
         return finding

@@ -78,13 +78,9 @@ async def run(bootstrap: str, redis_url: str, topic_name: str, events: int) -> d
 
     app.agent(topic, name="fold")(fold)
     await app.start()
-    try:
-        await counter.done.wait()
-    finally:
-        async for key in redis.scan_iter(f"{{{app_id}/stock}}*", count=5_000):
-            await redis.unlink(key)
-        await redis.aclose()
-        await app.stop()
+    await counter.done.wait()
+    async for key in redis.scan_iter(f"{{{app_id}/stock}}*", count=5_000):
+        await redis.unlink(key)
     return counter.result
 
 
@@ -92,7 +88,9 @@ def main() -> None:
     """Runs and prints; ends at once, as Faust takes seconds to leave its group."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     bootstrap, redis_url, topic, events = sys.argv[1:]
-    print(json.dumps(asyncio.run(run(bootstrap, redis_url, topic, int(events)))), flush=True)
+    with asyncio.Runner() as runner:
+        print(json.dumps(runner.run(run(bootstrap, redis_url, topic, int(events)))), flush=True)
+        os._exit(0)
 
 
 if __name__ == "__main__":
