@@ -1,0 +1,271 @@
+"""Redis full, Redis away, the broker away: folding waits, says why, and goes on by itself; nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from streams_app.embedded import Broker, Valkey
+from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
+from tests.helpers import WorkerProcess, create_topics, wait_until
+from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
+from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.cache import ServerUnavailableError
+
+FREEZE_SECONDS = 8
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """SIGSTOP for the block: connections stay open and nothing answers."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[Valkey]:
+    """A Valkey of this test alone, which keeps what it holds."""
+    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
+        yield running
+
+
+@pytest.fixture
+async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(names, kafka.bootstrap_servers, valkey.url, tmp_path)
+    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config()
+    yield made
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker | ApacheKafka]:
+    """A broker of this test alone."""
+    try:
+        running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    with running:
+        yield running
+
+
+@pytest.fixture
+async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage whose broker may be stopped."""
+    made = Stage(names, broker.bootstrap_servers, valkey.url, tmp_path)
+    await create_topics(broker.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config(quiet_period="2s")
+    yield made
+
+
+async def reasons(worker: WorkerProcess) -> list[str]:
+    """Why it is not ready."""
+    _, text = await worker.get("/health/ready")
+    found: list[str] = json.loads(text)["reasons"] if text else []
+    return found
+
+
+async def pour(stage: Stage, count: int, seconds: float) -> None:
+    """Sends all the while."""
+    for _ in range(count // 20):
+        await stage.send(20)
+        await asyncio.sleep(seconds * 20 / count)
+
+
+# Redis
+
+
+async def fill(client: redis.Redis, worker: WorkerProcess) -> None:
+    """Redis has no room for anything more; the worker has groups open."""
+    await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+    client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+
+
+async def says_full(worker: WorkerProcess) -> bool:
+    return any("Redis refuses writes" in reason for reason in await reasons(worker))
+
+
+async def test_a_full_redis_pauses_folding_but_not_emission_and_folding_resumes_alone(staged: Stage, valkey: Valkey) -> None:
+    config = staged.config(quiet_period="3s")
+    with redis.Redis.from_url(valkey.url) as client, staged.worker(config) as worker:
+        await worker.wait_ready()
+        await staged.send(120)
+        await fill(client, worker)
+        await staged.send(40, partition=0)
+        await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
+        # The groups of the other partitions leave, and nothing comes in.
+        emitted = await wait_until(lambda: _metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission goes on")
+        await wait_until(lambda: _metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
+        paused = [_metric(worker, "streams_app_events_folded_total"), await says_full(worker), worker.exit_code]
+        client.config_set("maxmemory", 0)
+        outcome = await staged.outcome()
+        await worker.wait_ready(LIMIT_SECONDS)
+        code = await worker.terminate()
+
+    assert emitted
+    assert [120, True, None] == paused
+    assert [] == outcome.faults(staged.sent)
+    assert "folding paused, Redis is full" in worker.log()
+    assert "folding resumed" in worker.log()
+    assert 0 == code
+
+
+@pytest.mark.xfail(reason="no partition clock moves while its reader waits for Redis: no group is due, nothing makes room")
+async def test_groups_leave_a_full_redis_although_every_partition_has_events_waiting(staged: Stage, valkey: Valkey) -> None:
+    config = staged.config(quiet_period="2s")
+    with redis.Redis.from_url(valkey.url) as client, staged.worker(config) as worker:
+        await worker.wait_ready()
+        await staged.send(120)
+        await fill(client, worker)
+        for partition in range(4):
+            await staged.send(10, partition=partition)
+        await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
+        await wait_until(lambda: _metric(worker, "streams_app_records_emitted_total") >= GROUPS, 12, "all groups leave")
+
+
+async def test_a_frozen_redis_costs_no_event(staged: Stage, valkey: Valkey) -> None:
+    with staged.worker(staged.config(quiet_period="2s")) as worker:
+        await worker.wait_ready()
+        await staged.send(200)
+        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        with frozen(valkey.pid):
+            await pour(staged, 200, FREEZE_SECONDS)
+            inside = _metric(worker, "streams_app_events_folded_total")
+        await staged.send(200)
+        outcome = await staged.outcome()
+        await worker.wait_ready(LIMIT_SECONDS)
+        code = await worker.terminate()
+
+    assert inside < 400
+    assert [] == outcome.faults(staged.sent)
+    assert 0 == code
+
+
+async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
+    with staged.worker(staged.config(quiet_period="2s")) as worker:
+        await worker.wait_ready()
+        await staged.send(200)
+        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        valkey.kill()
+        await pour(staged, 100, 3)
+        assert (await worker.get("/health/ready"))[0] == 503
+        with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True) as again:
+            await staged.send(100)
+            # A second of its log may be missing: then events are folded again.
+            outcome = await staged.outcome()
+            with redis.Redis.from_url(again.url) as client:
+                assert client.dbsize() > 0
+            code = await worker.terminate()
+
+    assert "resync script=" in worker.log()
+    assert [] == outcome.faults(staged.sent, is_exact=False)
+    assert 0 == code
+
+
+@pytest.mark.xfail(reason="a reason noted by a folding task that is cancelled is never taken back")
+async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
+    """Folding misses Redis first, then emission; a reason that stays would also silence the watchdog."""
+    seldom = {"STREAMS_APP_WORKER_TICK": "3s"}
+    with WorkerProcess(staged.config(), tmp_path, seldom) as worker:
+        await worker.wait_ready()
+        load = asyncio.create_task(pour(staged, 2_000, 8))
+        await wait_until(lambda: _metric(worker, "streams_app_events_folded_total") > 200, LIMIT_SECONDS, "the load has begun")
+        valkey.kill()
+
+        async def is_told() -> bool:
+            return any("Redis does not answer" in reason for reason in await reasons(worker))
+
+        await wait_until(is_told, LIMIT_SECONDS, "the worker says that Redis is away")
+        await wait_until(lambda: "cannot claim yet" in worker.log(), LIMIT_SECONDS, "the partitions are to be claimed again")
+        with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True):
+            await load
+            outcome = await staged.outcome()
+            # Every partition is claimed and folded to its end: there is nothing left to wait for.
+            left = await reasons(worker)
+
+    assert [] == outcome.faults(staged.sent, is_exact=False)
+    assert [] == left
+
+
+# The broker
+
+
+async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | ApacheKafka) -> None:
+    with apart.worker() as worker:
+        await worker.wait_ready()
+        await apart.send(400)
+        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        # Longer than the session time-out: when it is back, it has thrown the worker out.
+        with frozen(broker.pid):
+            await asyncio.sleep(FREEZE_SECONDS)
+        await apart.send(400)
+        outcome = await apart.outcome()
+        await worker.wait_ready(LIMIT_SECONDS)
+        code = await worker.terminate()
+
+    assert [] == outcome.faults(apart.sent)
+    assert 800 == outcome.events
+    assert 0 == code
+
+
+@pytest.mark.apache
+async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, names: Names, tmp_path: Path) -> None:
+    data = tmp_path / "kafka"
+    try:
+        first = ApacheKafka.start(directory=data)
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    with first:
+        stage = Stage(names, first.bootstrap_servers, valkey.url, tmp_path)
+        await create_topics(stage.bootstrap, [stage.source, stage.output, stage.dead])
+        with stage.worker(stage.config(quiet_period="2s")) as worker:
+            await worker.wait_ready()
+            await stage.send(400)
+            await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+            first.kill()
+            # Groups become due while nobody takes their records.
+            await wait_until(lambda: _metric(worker, "streams_app_outbox_records") > 0, LIMIT_SECONDS, "records wait in the outbox")
+            with ApacheKafka.start(int(stage.bootstrap.rsplit(":", 1)[1]), data):
+                await stage.send(400)
+                outcome = await stage.outcome()
+                await worker.wait_ready(LIMIT_SECONDS)
+                code = await worker.terminate()
+
+    assert [] == outcome.faults(stage.sent)
+    assert 800 == outcome.events
+    assert 0 == code
+
+
+# The end
+
+
+@pytest.mark.parametrize("which", ["redis", "broker"])
+async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
+    apart: Stage, valkey: Valkey, broker: Broker | ApacheKafka, which: str
+) -> None:
+    with apart.worker() as worker:
+        await worker.wait_ready()
+        await apart.send(100)
+        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        with frozen(valkey.pid if which == "redis" else broker.pid):
+            await asyncio.sleep(1)
+            code = await worker.terminate(20)
+        with apart.worker() as another:
+            await apart.send(100)
+            outcome = await apart.outcome()
+            assert 0 == await another.terminate()
+
+    assert code in (0, 75)
+    assert [] == outcome.faults(apart.sent)
