@@ -98,10 +98,13 @@ async def _measure(
 
 
 async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[str, bool]) -> list[Finding]:
+    _say("open groups: Redis bytes of each" + (", and 60 s without input" if extra["idle"] else ""))
     findings = await states.waiting_groups(servers, folder, scale, idle=extra["idle"])
     if extra["live"]:
+        _say("live: a steady stream")
         findings.append(await states.live(servers, folder, scale))
     if extra["memory"]:
+        _say("memory: five times the hot load")
         findings.append(await states.memory(servers, folder, scale))
     return findings
 
