@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -46,6 +47,10 @@ def serve(settings: Settings) -> None:
         TryAgainError: A dependency is away at the start, or another worker owns our partitions.
         InternalError: Anything else that ended it.
     """
+    # Batches are thousands of short-lived tuples and dictionaries, none of them in a cycle: with the usual thresholds a third of
+    # the time goes into looking for some.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 100)
     uvloop.run(_serve(settings))
 
 

@@ -58,7 +58,7 @@ class Outcome:
 
         Args:
             sent: Name → group key of every acknowledged event.
-            is_exact: No event may be in two folds (true while Redis kept its data).
+            is_exact: No event may be in two folds, no id may have two contents (true while Redis kept its data).
         """
         missing = sorted(set(sent) - set(self.ids_of))
         invented = sorted(set(self.ids_of) - set(sent))
@@ -70,10 +70,10 @@ class Outcome:
             "lost": missing,
             "invented": invented,
             "in another group": strangers,
-            "content differs under one id": sorted(self.differing),
         }
         if is_exact:
             found["under two fold ids"] = twice
+            found["content differs under one id"] = sorted(self.differing)
         return [f"{len(names)} {what}, e.g. {names[:5]}" for what, names in found.items() if names]
 
 

@@ -7,6 +7,7 @@ log's edges are looked at, and the reader is moved to the lowest ``fence + 1``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -15,7 +16,8 @@ from faust.types import TP
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import shard_keys
-from streams_app.folding.partition import Hooks, Partition, Parts
+from streams_app.folding.partition import Partition
+from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.python_reader import reader_of
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import ShardStore
@@ -36,11 +38,20 @@ class LogEndError(Exception):
 class Claimer:
     """Makes partitions out of assignments."""
 
-    def __init__(self, parts: Parts, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int], hooks: Hooks) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        consumer: Callable[[], FoldingConsumer],
+        generation: Callable[[], int],
+        hooks: Hooks,
+        committing: asyncio.Lock,
+    ) -> None:
+        """Claims nothing yet; ``committing`` is held by whoever commits."""
         self._parts = parts
         self._consumer = consumer
         self._generation = generation
         self._hooks = hooks
+        self._committing = committing
         self.folds: dict[str, list[Fold]] = {}
         for fold in parts.settings.folds:
             self.folds.setdefault(fold.source, []).append(fold)
@@ -62,9 +73,11 @@ class Claimer:
         """
         consumer = self._consumer()
         partition = self._new_partition(tp, generation)
-        marks = await self._marks(tp, partition)
-        # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
-        await consumer.commit_offsets({tp: commit_of(marks)})
+        # Read and committed in one piece: a commit that slipped between would be taken back by ours.
+        async with self._committing:
+            marks = await self._marks(tp, partition)
+            # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
+            await consumer.commit_offsets({tp: commit_of(marks)})
         partition.marks = marks
         partition.committed = commit_of(marks)
         count = consumer.partition_count(tp.topic)

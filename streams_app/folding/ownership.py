@@ -17,8 +17,9 @@ from streams_app.clock import Clock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.claiming import Claimer, LogEndError
 from streams_app.folding.connection import REDIS_ERRORS
-from streams_app.folding.partition import RESET, WAITING_BATCHES, Hooks, Partition, Parts
+from streams_app.folding.partition import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.partition_clock import SKEW_MS
+from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.store import RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import Committed, FoldingConsumer, NotOwnerError
@@ -82,12 +83,12 @@ class Ownership:
         self._generation = generation
         self._on_fatal = on_fatal
         self._claims: dict[TP, asyncio.Task[None]] = {}
-        self._committing = asyncio.Lock()
         self._reset: set[TP] = set()
         self._skewed = False
         self.folds = parts.settings.folds
+        self._committing = asyncio.Lock()
         hooks = Hooks(self._refused, self._flow, on_fatal, self.is_clock_trusted)
-        self._claimer = Claimer(parts, consumer, generation, hooks)
+        self._claimer = Claimer(parts, consumer, generation, hooks, self._committing)
 
     # ---- assignment
 

@@ -8,28 +8,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError
 
-from streams_app.clock import Clock
 from streams_app.folding.batch import Chunk
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
-from streams_app.folding.reader import EventReader, Reading, addressed_to, decode_all
+from streams_app.folding.parts import Hooks, Parts
+from streams_app.folding.reader import EventReader, Reading, decode_all, is_addressed_to
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import OutboxFullError, RefusedError, ScriptSet
+from streams_app.folding.store import OutboxFullError, RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import Committed
 from streams_app.kafka.dead_letters import dead_letter
 from streams_app.kafka.marks import commit_of, raised
-from streams_app.kafka.producer import AckedProducer
-from streams_app.metrics import Metrics
-from streams_app.settings import Settings
-from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
@@ -40,28 +35,6 @@ RESET = "reset"
 """Cause of a resync: the client has reset its position by itself."""
 
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
-
-
-@dataclass(slots=True)
-class Parts:
-    """What every partition is built from."""
-
-    settings: Settings
-    scripts: ScriptSet
-    producer: AckedProducer
-    clock: Clock
-    metrics: Metrics
-    status: Status
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """Whom a partition tells."""
-
-    on_refused: Callable[[Partition, str, str], None]
-    on_backlog: Callable[[Partition], None]
-    on_crash: Callable[[BaseException], None]
-    trusted: Callable[[], bool]
 
 
 class Partition:
@@ -181,17 +154,15 @@ class Partition:
             if batch.begin > shard.fence + 1:
                 # An earlier range was dropped with the buffers of a rebalance; folding this one would lose it for good.
                 raise RefusedError("fold", "hole")
-        decoded = decode_all(batch.records, self._limits)
+        is_shared = any(self._readers[shard.fold.name].needs_decoded for shard in behind)
+        decoded = decode_all(batch.records, self._limits) if is_shared else None
         has_headers = any(record.headers for record in batch.records)
         for shard in behind:
             above = shard.fence
             at = 0
             if batch.begin <= above:
                 at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
-            records, values = batch.records[at:], decoded[at:]
-            if has_headers:
-                records, values = addressed_to(shard.fold.name, records, values)
-            reading = self._readers[shard.fold.name].read(records, values)
+            reading = self._readers[shard.fold.name].read(*self._addressed(shard, batch.records, decoded, at, has_headers))
             await self._send_dead_letters(shard, reading)
             chunks = shard.chunks(reading.events, end, view, self._clock.now_ms())
             for chunk in chunks:
@@ -201,6 +172,16 @@ class Partition:
             if reading.misrouted:
                 self._count_misrouted(shard, reading)
         self.progress_ms = self._clock.monotonic_ms()
+
+    @staticmethod
+    def _addressed(
+        shard: Shard, records: list[Any], decoded: list[Any] | None, at: int, has_headers: bool
+    ) -> tuple[list[Any], list[Any] | None]:
+        """What one shard has to read of a batch: from a position on, without what was put back for another fold."""
+        if not has_headers:
+            return (records[at:], decoded and decoded[at:]) if at else (records, decoded)
+        mine = [i for i in range(at, len(records)) if is_addressed_to(shard.fold.name, records[i].headers)]
+        return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
     async def _fold_chunk(self, shard: Shard, chunk: Chunk) -> None:
         """Folds one chunk, for as long as it takes; the same call again is harmless."""

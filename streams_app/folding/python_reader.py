@@ -13,7 +13,8 @@ from streams_app.codec import member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.batch import FoldEvent
 from streams_app.folding.definition import Fold
-from streams_app.folding.reader import EventReader, RawRecord, Reading, Refused
+from streams_app.folding.fast_reader import FastReader, is_usual
+from streams_app.folding.reader import EventReader, RawRecord, Reading, Refused, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -24,18 +25,22 @@ def reader_of(fold: Fold, limits: Limits) -> EventReader:
     own = (fold.decode, fold.source_filter)
     if any(own) or callable(fold.group_key) or callable(fold.changed):
         return PythonReader(fold, limits)
+    if is_usual(fold):
+        return FastReader(fold, limits)
     return EventReader(fold, limits)
 
 
 class PythonReader(EventReader):
     """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
 
-    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any]) -> Reading:
+    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
         """Reads a range; see :meth:`EventReader.read`.
 
         An event for which ``source_filter`` returns something false is neither folded nor a dead letter.
         """
         reading = Reading()
+        if decoded is None:
+            decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
             try:
                 event = self._event(record, value)

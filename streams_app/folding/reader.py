@@ -90,26 +90,19 @@ def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, A
     return decoded
 
 
-def addressed_to(
-    fold: str, records: Sequence[Any], decoded: Sequence[dict[str, Any] | BadEventError | None]
-) -> tuple[list[Any], list[dict[str, Any] | BadEventError | None]]:
-    """Leaves out events that were put back for another fold: this one has taken them already.
-
-    Args:
-        fold: Name.
-        records: With their headers.
-        decoded: Of the same records.
-    """
-    kept = [
-        (record, value)
-        for record, value in zip(records, decoded, strict=True)
-        if all(name != REPLAY_HEADER or target == fold.encode() for name, target in record.headers)
-    ]
-    return [record for record, _ in kept], [value for _, value in kept]
+def is_addressed_to(fold: str, headers: Sequence[tuple[str, bytes]]) -> bool:
+    """False for an event that was put back for another fold: this one has taken it already."""
+    return all(name != REPLAY_HEADER or target == fold.encode() for name, target in headers)
 
 
 class EventReader:
-    """Reads the events of one source for one fold."""
+    """Reads the events of one source for one fold.
+
+    Attributes:
+        needs_decoded: Whether :meth:`read` wants the decoded events; the folds of a source share them.
+    """
+
+    needs_decoded = True
 
     def __init__(self, fold: Fold, limits: Limits) -> None:
         self._fold = fold
@@ -122,14 +115,16 @@ class EventReader:
         self._keeps_values = fold.keep == "last"
         self._known_names: set[str] = set()
 
-    def read(self, records: Sequence[RawRecord], decoded: Sequence[dict[str, Any] | BadEventError | None]) -> Reading:
+    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
         """Reads a range.
 
         Args:
             records: In offset order.
-            decoded: Of the same records, from :func:`decode_all`.
+            decoded: Of the same records, from :func:`decode_all`; None: to be decoded here.
         """
         reading = Reading()
+        if decoded is None:
+            decoded = decode_all(records, self._limits)
         events = reading.events
         for record, value in zip(records, decoded, strict=True):
             try:
@@ -138,7 +133,7 @@ class EventReader:
                         if self._fold.tombstones == "ignore":
                             continue
                         raise BadEventError("tombstone", "the value is empty")  # noqa: TRY301  # one way to refuse
-                    raise value  # type: ignore[misc]  # a BadEventError, by the type of decoded
+                    raise value
                 member = self._member(record, value)
                 names = self._names(value)
             except BadEventError as error:

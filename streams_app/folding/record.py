@@ -6,7 +6,7 @@ The bytes are derived from the sealed entry alone, so a re-send after a crash ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 import orjson
@@ -47,8 +47,7 @@ class RecordShape:
         return cls(fold, tuple(group_fields), changed, keep)
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(NamedTuple):
     """A group that has left the open state.
 
     Attributes:
@@ -79,8 +78,8 @@ class Sealed:
     def unpack(cls, packed: bytes) -> Sealed:
         """From what the scripts put into the outbox."""
         member, first, last, events, low, high, reason, due, partitions, flat = msgpack.unpackb(packed, raw=True)
-        pairs = iter(flat or ())  # an empty Lua table is packed as a map
-        names = {name.decode(): value for name, value in zip(pairs, pairs, strict=True)}
+        # An empty Lua table is packed as a map.
+        names = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)} if flat else {}
         return cls(
             member, int(first), int(last), int(events), int(low), int(high), reason.decode(), int(due), int(partitions), names
         )
@@ -91,8 +90,7 @@ class Sealed:
         return self.partitions * VERSION_SHIFT + self.last_offset
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedRecord:
+class FoldedRecord(NamedTuple):
     """Bytes for the output topic."""
 
     fold_id: str

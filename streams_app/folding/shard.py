@@ -140,13 +140,14 @@ class Shard:
             if chunk.to <= self.fence:
                 return FoldStep(0, 0)
             reply = await self._fold(chunk, frozenset())
-            self.fence = chunk.to
-            self.clock_ms = reply.clock_ms
-            self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
             if reply.repeated:
+                # Before the fence is noted: should this fail, too, the chunk is folded again and the outbox read again.
                 await self._load_outbox()
             else:
                 self.pending.extend(Sealed.unpack(packed) for packed in reply.sealed)
+            self.fence = chunk.to
+            self.clock_ms = reply.clock_ms
+            self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
             return FoldStep(len(chunk.events), len(reply.sealed))
 
     async def _fold(self, chunk: Chunk, detail: frozenset[int]) -> Folded:
@@ -178,11 +179,14 @@ class Shard:
             now_ms: Wall clock.
         """
         sessions = self.fold.backlog == "sessions"
-        was_at_end = self.caught_up_at_ms is not None and (view.fetched_at_ms or 0) - self.caught_up_at_ms <= FRESH_MS
+        fetched_ms = view.fetched_at_ms or 0
+        was_at_end = self.caught_up_at_ms is not None and fetched_ms - self.caught_up_at_ms <= FRESH_MS
+        # A process that was suspended since the fetch does not know what has arrived meanwhile: no wall clock for it.
+        is_fresh = now_ms - fetched_ms <= FRESH_MS
         scoring = Scoring(
             clock_ms=self.record_clock_ms if sessions else self.clock_ms,
             now_ms=now_ms,
-            live_ms=now_ms if was_at_end and not sessions else None,
+            live_ms=now_ms if was_at_end and is_fresh and not sessions else None,
             gap_ms=self.bounds.quiet_ms if sessions else None,
         )
         return list(chunks_of(events, end, scoring))
@@ -230,6 +234,7 @@ class Shard:
             self.clock_ms = done.clock_ms
             self.seen = done
             self.pending.extend(Sealed.unpack(packed) for packed in done.sealed)
+            await self._compare_outbox(done.outbox_records)
             return done
 
     async def finish(self, sent: Sequence[Sealed]) -> None:
@@ -241,9 +246,10 @@ class Shard:
         """
         async with self.lock:
             self.check_owned()
-            await self.store.finish(self.token, [entry.first_offset for entry in sent])
+            left = await self.store.finish(self.token, [entry.first_offset for entry in sent])
             gone = {entry.first_offset for entry in sent}
             self.pending = deque(entry for entry in self.pending if entry.first_offset not in gone)
+            await self._compare_outbox(left)
 
     async def adopt_definition(self) -> None:
         """Stores this worker's definition once nothing folded under the former one is left."""
@@ -259,9 +265,15 @@ class Shard:
             await self.store.skip(self.token, self.fence, fence)
             self.fence = fence
 
+    async def _compare_outbox(self, records: int) -> None:
+        """A roll-back of Redis may leave token and fence, and bring back a record that was acknowledged: it is sent again."""
+        if records != len(self.pending):
+            await self._load_outbox()
+
     async def _load_outbox(self) -> None:
-        self.pending.clear()
+        found: deque[Sealed] = deque()
         above = -1
         while page := await self.store.outbox(above, SEAL_LIMIT):
-            self.pending.extend(Sealed.unpack(packed) for _, packed in page)
+            found.extend(Sealed.unpack(packed) for _, packed in page)
             above = page[-1][0]
+        self.pending = found

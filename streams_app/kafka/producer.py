@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
@@ -25,14 +24,13 @@ LINGER_MS = 5
 START_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """One record to be produced."""
 
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    headers: Sequence[tuple[str, bytes]] = ()
     timestamp_ms: int | None = None
 
 
@@ -49,7 +47,7 @@ class _Batch:
 
     def append(self, record: Outgoing, position: int) -> bool:
         """False where the batch is full; an empty one takes any record."""
-        added = self.builder.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=record.headers)
+        added = self.builder.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
         if added is not None:
             self.positions.append(position)
         return added is not None

@@ -46,7 +46,9 @@ class Report:
     exits: dict[int, int] = field(default_factory=dict)
 
 
-async def run_once(seed: int, folder: Path, names: list[str], *, is_apache: bool, seconds: float, rate: float) -> Report:
+async def run_once(
+    seed: int, folder: Path, names: list[str], *, is_apache: bool, seconds: float, rate: float, least: int
+) -> Report:
     """One run from the first server to the judgement."""
     chance = random.Random(seed)
     # Half of the runs keep Redis's data, so that exactly-once folding is judged, too.
@@ -57,7 +59,7 @@ async def run_once(seed: int, folder: Path, names: list[str], *, is_apache: bool
         await stage.start(WORKERS)
         judge.start()
         load = Load(stage.bootstrap, seed=seed, rate=rate, is_idempotent=is_apache)
-        producing = asyncio.create_task(load.run(seconds))
+        producing = asyncio.create_task(load.run(seconds, least))
         begin = loop.time()
         for at, name in schedule(chance, chosen, seconds):
             await asyncio.sleep(max(0.0, begin + at - loop.time()))
@@ -102,12 +104,21 @@ async def run_once(seed: int, folder: Path, names: list[str], *, is_apache: bool
 @click.option("--seed", default=1, show_default=True, help="Of the first run; the others follow.")
 @click.option("--seconds", default=40.0, show_default=True, help="Load of one run.")
 @click.option("--rate", default=1_700.0, show_default=True, help="Events a second.")
+@click.option("--events", default=0, show_default=True, help="At least so many events a run.")
 @click.option("--kafka", type=click.Choice(["apache", "embedded"]), default="apache", show_default=True)
 @click.option("--faults", default=None, help=f"Only these, with commas: {', '.join(FAULTS)}")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the reports there.")
 @click.option("--share", is_flag=True, help="The share of it that CI runs: two runs of 40 s.")
 def main(
-    runs: int, seed: int, seconds: float, rate: float, kafka: str, faults: str | None, json_file: Path | None, share: bool
+    runs: int,
+    seed: int,
+    seconds: float,
+    rate: float,
+    events: int,
+    kafka: str,
+    faults: str | None,
+    json_file: Path | None,
+    share: bool,
 ) -> None:
     """Breaks workers, Redis, broker and read store under load, and looks whether anything is lost."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # servers are away on purpose
@@ -120,7 +131,7 @@ def main(
     reports = []
     for number in range(runs):
         report = asyncio.run(
-            run_once(seed + number, folder_of(base, number), names, is_apache=is_apache, seconds=seconds, rate=rate)
+            run_once(seed + number, folder_of(base, number), names, is_apache=is_apache, seconds=seconds, rate=rate, least=events)
         )
         reports.append(report)
         click.echo(line(report))

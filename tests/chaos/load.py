@@ -46,8 +46,8 @@ class Load:
         self._numbers = 0
         self._acks: set[asyncio.Task[None]] = set()
 
-    async def run(self, seconds: float) -> None:
-        """Produces for a while; returns when every event is acknowledged or given up."""
+    async def run(self, seconds: float, least: int) -> None:
+        """Produces for a while, and at least so many events; returns when every event is acknowledged or given up."""
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
             request_timeout_ms=60_000, max_batch_size=65_536,
@@ -56,7 +56,7 @@ class Load:
         loop = asyncio.get_running_loop()
         begin, produced = loop.time(), 0.0
         try:
-            while (elapsed := loop.time() - begin) < seconds:
+            while (elapsed := loop.time() - begin) < seconds or self._numbers < least:
                 # A silence of two seconds in every ten: groups come to rest under load, too.
                 pace = 0.05 if elapsed % 10 > 8 else 1.25
                 produced += min(pace * self._rate * STEP_SECONDS, 4 * self._rate * STEP_SECONDS)

@@ -15,6 +15,9 @@ MARKS = "folding.claiming:Claimer._marks"
 SHARD = "folding.shard:Shard"
 COMMIT_AT_CLAIM = "await consumer.commit_offsets({tp: commit_of(marks)})"
 
+NOT_COMPARED = Change("folding.shard:Shard._compare_outbox", "if records != len(self.pending):", "if False:")
+"""The count of the outbox would mend these by itself."""
+
 DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
 RETENTION = ("lossy retention:3 drops crash:2", "lossy retention:3 crash:2 rollback zombie")
 SPLIT = ("rollback:3 rebalance", "lossy crash:2 rebalance:2 foldset", "lossy rollback:2 rebalance:2")
@@ -37,12 +40,6 @@ SCRIPTS: Final = (
         "A script that died half-way is repeated and counts its events twice.",
         DYING,
         (Change(FOLD, "if o and first_offset <= o.last then", "if false then"),),
-    ),
-    Mutant(
-        "seal takes groups above the fence",
-        "A script that died half-way left them; their events are folded again into another record.",
-        DYING,
-        (Change(SEAL, "elseif info[2] + info[3] <= fence_offset then", "else"),),
     ),
     Mutant(
         "seal pops first",
@@ -108,19 +105,19 @@ DELIVERY: Final = (
         "outbox not loaded at claim",
         "What a former owner sealed is never sent.",
         ("lossy crash:2", *ZOMBIE),
-        (Change(f"{SHARD}.claim", "await self._load_outbox()", "self.pending.clear()"),),
+        (Change(f"{SHARD}.claim", "await self._load_outbox()", "self.pending.clear()"), NOT_COMPARED),
     ),
     Mutant(
         "outbox not read again after a lost reply of fold",
         "What bounds closed in that fold is never sent.",
         ("fragile:fold", "lossy:0.3"),
-        (Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"),),
+        (Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"), NOT_COMPARED),
     ),
     Mutant(
         "a lost reply of seal is taken for a failure",
         "What it sealed is never sent.",
         ("fragile:seal", "lossy:3"),
-        (Change(f"{SHARD}.seal", "self.is_claimed = False", "pass"),),
+        (Change(f"{SHARD}.seal", "self.is_claimed = False", "pass"), NOT_COMPARED),
     ),
     Mutant(
         "a group may be sealed twice under one id",

@@ -91,7 +91,8 @@ class Ledger:
         content = {**found, "reason": None if self._was_lost() else reason}
         known = self._contents.setdefault(fold_id, content)
         if known != content and not (known["reason"] is None or content["reason"] is None):
-            self._tell("content", f"{fold_id} was {known}, is {content}")
+            kind = "reason" if {**known, "reason": None} == {**content, "reason": None} else "content"
+            self._tell(kind, f"{fold_id} was {known}, is {content}")
         ids = self._ids[fold.name]
         for offset in covered:
             if not self._was_lost() and ids.setdefault(offset, fold_id) != fold_id:

@@ -77,7 +77,7 @@ def test_fold_id_is_made_of_the_source_alone() -> None:
 )
 def test_record_key_is_the_group_key_without_its_type_mark(group: tuple[Any, ...], expected: bytes) -> None:
     fields = ("a", "b")[: len(group)]
-    (record,) = rendered(replace(SEALED, member=member_of(group)), replace(SHAPE, group_fields=fields))
+    (record,) = rendered(SEALED._replace(member=member_of(group)), replace(SHAPE, group_fields=fields))
 
     assert expected == record.key
 
@@ -96,7 +96,7 @@ def test_record_key_is_the_group_key_without_its_type_mark(group: tuple[Any, ...
 def test_group_fields_stand_at_the_top_under_the_sources_names(
     group: tuple[Any, ...], fields: tuple[str, ...], expected: dict[str, Any]
 ) -> None:
-    value = only(replace(SEALED, member=member_of(group)), replace(SHAPE, group_fields=fields))
+    value = only(SEALED._replace(member=member_of(group)), replace(SHAPE, group_fields=fields))
 
     assert [*expected, "metrics", "fold"] == list(value)
     assert json.dumps(expected) == json.dumps({field: value[field] for field in fields})
@@ -104,37 +104,37 @@ def test_group_fields_stand_at_the_top_under_the_sources_names(
 
 @given(st.sets(st.text(max_size=8), max_size=20))
 def test_names_are_sorted(names: set[str]) -> None:
-    assert sorted(names) == only(replace(SEALED, names=dict.fromkeys(names, b"")))["metrics"]
+    assert sorted(names) == only(SEALED._replace(names=dict.fromkeys(names, b"")))["metrics"]
 
 
 def test_changed_field_keeps_the_sources_name() -> None:
-    assert ["likes"] == only(replace(SEALED, names={"likes": b""}), replace(SHAPE, changed="what"))["what"]
+    assert ["likes"] == only(SEALED._replace(names={"likes": b""}), replace(SHAPE, changed="what"))["what"]
 
 
 def test_keep_last_carries_the_last_value_of_each_name_sorted() -> None:
     names = {"b": b'{"x":[1,null]}', "a": b"7", "d": b"null", "c": b'"text"'}
-    metrics = only(replace(SEALED, names=names), LAST)["metrics"]
+    metrics = only(SEALED._replace(names=names), LAST)["metrics"]
 
     assert [("a", 7), ("b", {"x": [1, None]}), ("c", "text"), ("d", None)] == list(metrics.items())
 
 
 def test_keep_last_says_null_for_a_name_folded_without_a_value() -> None:
-    assert {"likes": None} == only(replace(SEALED, names={"likes": b""}), LAST)["metrics"]
+    assert {"likes": None} == only(SEALED._replace(names={"likes": b""}), LAST)["metrics"]
 
 
 @pytest.mark.parametrize("reason", ["quiet", "max_hold", "max_events", "max_changed", "flush"])
 def test_reason_is_handed_through(reason: str) -> None:
-    assert reason == only(replace(SEALED, reason=reason))["fold"]["reason"]
+    assert reason == only(SEALED._replace(reason=reason))["fold"]["reason"]
 
 
 def test_group_of_events_without_names_is_a_record_with_none() -> None:
-    assert [] == only(replace(SEALED, names={}))["metrics"]
-    assert {} == only(replace(SEALED, names={}), LAST)["metrics"]
+    assert [] == only(SEALED._replace(names={}))["metrics"]
+    assert {} == only(SEALED._replace(names={}), LAST)["metrics"]
 
 
 @pytest.mark.parametrize("partitions", [1, 4, 8_000, 8_191])
 def test_version_is_exact_in_readers_that_use_doubles(partitions: int) -> None:
-    version = replace(SEALED, partitions=partitions, last_offset=2**40 - 1).version
+    version = SEALED._replace(partitions=partitions, last_offset=2**40 - 1).version
 
     assert version < 2**53
     assert partitions * 2**40 + 2**40 - 1 == version
@@ -144,7 +144,7 @@ def test_version_is_exact_in_readers_that_use_doubles(partitions: int) -> None:
 def test_version_grows_with_the_newest_offset_and_more_with_the_partition_count(
     left: tuple[int, int], right: tuple[int, int]
 ) -> None:
-    versions = [replace(SEALED, partitions=count, last_offset=offset).version for count, offset in (left, right)]
+    versions = [SEALED._replace(partitions=count, last_offset=offset).version for count, offset in (left, right)]
 
     assert (left < right) == (versions[0] < versions[1])
     assert (left == right) == (versions[0] == versions[1])
@@ -153,10 +153,10 @@ def test_version_grows_with_the_newest_offset_and_more_with_the_partition_count(
 @pytest.mark.parametrize("shape", [SHAPE, LAST])
 def test_record_at_the_limit_is_whole_and_one_byte_more_splits_it(shape: RecordShape) -> None:
     names = {"a": b"1", "b": b"2"}
-    (small,) = rendered(replace(SEALED, names=names), shape)
+    (small,) = rendered(SEALED._replace(names=names), shape)
     room = MAX_RECORD_BYTES - len(small.value)
-    whole = rendered(replace(SEALED, names={"a": b"1", "b" * (room + 1): b"2"}), shape)
-    split = rendered(replace(SEALED, names={"a": b"1", "b" * (room + 2): b"2"}), shape)
+    whole = rendered(SEALED._replace(names={"a": b"1", "b" * (room + 1): b"2"}), shape)
+    split = rendered(SEALED._replace(names={"a": b"1", "b" * (room + 2): b"2"}), shape)
 
     assert [MAX_RECORD_BYTES] == [len(record.value) for record in whole]
     assert [ID] == [record.fold_id for record in whole]
@@ -164,7 +164,7 @@ def test_record_at_the_limit_is_whole_and_one_byte_more_splits_it(shape: RecordS
 
 
 def test_single_name_beyond_the_limit_stays_one_record() -> None:
-    assert [ID] == [record.fold_id for record in rendered(replace(SEALED, names={"a" * (MAX_RECORD_BYTES + 1): b""}))]
+    assert [ID] == [record.fold_id for record in rendered(SEALED._replace(names={"a" * (MAX_RECORD_BYTES + 1): b""}))]
 
 
 sizes = st.lists(st.integers(1, 400_000), min_size=2, max_size=12)
@@ -175,7 +175,7 @@ sizes = st.lists(st.integers(1, 400_000), min_size=2, max_size=12)
 def test_split_record_loses_and_doubles_no_name_and_stays_below_the_limit(lengths: list[int], keep: str) -> None:
     values = {f"name-{position:02}": orjson.dumps("ä" * (length // 2)) for position, length in enumerate(lengths)}
     names = values if keep == "last" else {name + value.decode(): b"" for name, value in values.items()}
-    records = rendered(replace(SEALED, names=names), replace(SHAPE, keep=keep))
+    records = rendered(SEALED._replace(names=names), replace(SHAPE, keep=keep))
     decoded = [orjson.loads(record.value) for record in records]
     found = [item for value in decoded for item in (value["metrics"].items() if keep == "last" else value["metrics"])]
     expected = [(name, orjson.loads(value)) for name, value in names.items()] if keep == "last" else sorted(names)
@@ -191,7 +191,7 @@ def test_split_record_loses_and_doubles_no_name_and_stays_below_the_limit(length
 
 
 def test_rendering_twice_gives_the_same_bytes() -> None:
-    assert rendered(SEALED) == rendered(replace(SEALED, names=dict(reversed(SEALED.names.items()))))
+    assert rendered(SEALED) == rendered(SEALED._replace(names=dict(reversed(SEALED.names.items()))))
 
 
 def test_sealed_group_is_unpacked_from_what_the_scripts_pack() -> None:

@@ -1,0 +1,98 @@
+"""The usual fold, read fast (pure): a plain field to group by, a plain field of changed names, nothing kept but the names.
+
+Only the two fields are decoded; the rest of an event is checked to be JSON and skipped. Whatever is not quite usual goes the way of
+:class:`EventReader`, which says what is wrong with it: both accept and refuse the same events for the same reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from streams_app.codec import TEXT_MARK, member_of
+from streams_app.errors import BadEventError
+from streams_app.folding.batch import FoldEvent
+from streams_app.folding.definition import RECORD_KEY, Fold
+from streams_app.folding.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.settings import Limits
+
+KNOWN_GROUPS_MAX: Final = 20_000
+"""Groups whose key is remembered: the few that have most of the events."""
+
+_Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
+
+
+def is_usual(fold: Fold) -> bool:
+    """Whether this reader can read for a fold."""
+    own = fold.decode, fold.source_filter
+    plain = isinstance(fold.group_key, str) and "." not in fold.group_key and fold.group_key != RECORD_KEY
+    return plain and isinstance(fold.changed, str) and fold.keep == "names" and not any(own)
+
+
+class FastReader(EventReader):
+    """Reads events of a usual fold."""
+
+    needs_decoded = False
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        super().__init__(fold, limits)
+        event = msgspec.defstruct(
+            "Event",
+            [("group", Any, None), ("changed", _Changed, None)],
+            rename={"group": str(fold.group_key), "changed": fold.changed_field},
+            gc=False,
+        )
+        self._decode: Any = msgspec.json.Decoder(event).decode
+        self._members: dict[str, tuple[bytes, bytes]] = {}
+
+    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
+        """Reads a range; see :meth:`EventReader.read`. ``decoded`` is not used."""
+        reading = Reading()
+        append, new = reading.events.append, tuple.__new__
+        decode, members, known_names = self._decode, self._members, self._known_names
+        most_bytes, most_names = self._limits.value_bytes, self._limits.names_per_event
+        for record in records:
+            value = record.value
+            try:
+                event = decode(value)  # None is no JSON: a TypeError
+                group, names = event.group, event.changed
+                known = members.get(group) if type(group) is str else None
+                member, key = self._new_member(group) if known is None else known
+                # Skipped fields are checked to be JSON, but not to be UTF-8.
+                if not value.isascii():  # type: ignore[union-attr]  # it was decoded
+                    value.decode()  # type: ignore[union-attr]  # as above
+            except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, BadEventError):
+                self._read_slowly(record, reading)
+                continue
+            if (
+                type(names) is not dict or len(names) > most_names or not names.keys() <= known_names or len(value) > most_bytes  # type: ignore[arg-type]  # it was decoded
+            ):
+                self._read_slowly(record, reading)
+                continue
+            stamp = record.timestamp
+            append(new(FoldEvent, (record.offset, -1 if stamp is None else stamp, member, names)))
+            if record.key != key:
+                reading.misrouted += 1
+                reading.misrouted_example = record.offset
+        return reading
+
+    def _new_member(self, group: Any) -> tuple[bytes, bytes]:
+        """The name of a group in Redis, and the record key it should have."""
+        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", "said by the slow way")
+        known = member, member[1:]
+        if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
+            self._members[group] = known
+        return known
+
+    def _read_slowly(self, record: RawRecord, reading: Reading) -> None:
+        """One event the exact way; a name seen for the first time comes here, too."""
+        one = super().read([record], decode_all([record], self._limits))
+        reading.events += one.events
+        reading.refused += one.refused
+        if one.misrouted:
+            reading.misrouted += one.misrouted
+            reading.misrouted_example = one.misrouted_example
