@@ -156,12 +156,12 @@ class Metrics:
         self._emitted: dict[str, tuple[int, int]] = {}
         self._misrouted: set[str] = set()
 
-    def emitted(self, fold: str, reason: str, events: int) -> None:
-        """Counts a record the broker has acknowledged, and the events folded into it."""
-        records, folded = self._emitted.get(fold, (0, 0))
-        self._emitted[fold] = records, folded = records + 1, folded + events
-        self.records_emitted.labels(fold=fold, reason=reason).inc()
-        self.folding_ratio.labels(fold=fold).set(1 - records / folded)
+    def emitted(self, fold: str, reason: str, records: int, events: int) -> None:
+        """Counts records the broker has acknowledged, and the events folded into them."""
+        emitted, folded = self._emitted.get(fold, (0, 0))
+        self._emitted[fold] = emitted, folded = emitted + records, folded + events
+        self.records_emitted.labels(fold=fold, reason=reason).inc(records)
+        self.folding_ratio.labels(fold=fold).set(1 - emitted / folded)
 
     def is_first_misrouted(self, fold: str) -> bool:
         """True once for each fold: its warning is logged once."""

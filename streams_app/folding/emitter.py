@@ -51,6 +51,9 @@ class Emitter:
     metrics: Metrics
     view: Callable[[], ReaderView]
     trusted: Callable[[], bool]
+    is_starved: bool = False
+    """Redis is full: nothing can be folded until groups have left. They leave by the wall clock, although events wait, or none
+    would ever be due."""
 
     async def emit_due_once(self) -> Emitted:
         """One pass: send what is in the outbox, then seal what is due, then send that.
@@ -64,7 +67,7 @@ class Emitter:
             return done
         await self._adopt_definition()
         now_ms = self.clock.now_ms()
-        caught_up = self.trusted() and self.shard.look(self.view(), now_ms)
+        caught_up = self.trusted() and (self.shard.look(self.view(), now_ms) or self.is_starved)
         sealed = await self.shard.seal(now_ms, caught_up=caught_up)
         if sealed is not None:
             self._audit()
@@ -162,6 +165,10 @@ class Emitter:
         metrics, name = self.metrics, self.shard.fold.name
         now_ms = self.clock.now_ms()
         delay = metrics.emit_delay_seconds.labels(fold=name)
+        by_reason: dict[str, tuple[int, int]] = {}
         for entry in entries:
-            metrics.emitted(name, entry.reason, entry.events)
+            records, events = by_reason.get(entry.reason, (0, 0))
+            by_reason[entry.reason] = records + 1, events + entry.events
             delay.observe(max(0, now_ms - entry.due_ms) / 1000)
+        for reason, (records, events) in by_reason.items():
+            metrics.emitted(name, reason, records, events)

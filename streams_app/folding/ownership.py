@@ -156,6 +156,9 @@ class Ownership:
                 continue
             self._reset.discard(tp)
             self._claims.pop(tp, None)
+            # Redis and the broker have just answered. Whoever waits for them still says so again with the next try.
+            for about in ("redis", "redis-memory", "producer"):
+                self._parts.status.clear(about)
             if not self._claims:
                 self._parts.status.clear("claim")
             # Nothing is awaited from here on: a revocation finds either the claim or the partition.

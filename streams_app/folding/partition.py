@@ -19,11 +19,11 @@ from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.reader import EventReader, Reading, decode_all, is_addressed_to
+from streams_app.folding.refusals import send_until_acknowledged
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import OutboxFullError, RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import Committed
-from streams_app.kafka.dead_letters import dead_letter
 from streams_app.kafka.marks import commit_of, raised
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Partition:
         self.progress_ms = parts.clock.monotonic_ms()
         self._readers = readers
         self.emitters = emitters
-        self._producer = parts.producer
+        self._parts = parts
         self._limits = parts.settings.limits
         self._clock = parts.clock
         self._metrics = parts.metrics
@@ -194,6 +194,7 @@ class Partition:
             except OutboxFullError:
                 self.tick()
             except OutOfMemoryError as error:
+                self._starve(shard, is_starved=True)
                 self._status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
                 if attempt == 0:
                     logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.tp)
@@ -203,6 +204,7 @@ class Partition:
                     logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.tp, error)
             else:
                 if attempt:
+                    self._starve(shard, is_starved=False)
                     self._status.clear("redis-memory")
                     self._status.clear("redis")
                     logger.info("folding resumed fold=%s source=%s", name, self.tp)
@@ -213,30 +215,15 @@ class Partition:
             await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
             attempt += 1
 
+    def _starve(self, shard: Shard, *, is_starved: bool) -> None:
+        for emitter in self.emitters:
+            if emitter.shard is shard:
+                emitter.is_starved = is_starved
+
     async def _send_dead_letters(self, shard: Shard, reading: Reading) -> None:
         """Produces refused events and waits for the broker, before the fence may pass them."""
-        now_ms = self._clock.now_ms()
-        letters = [dead_letter(shard.fold, refused, self.tp.topic, self.tp.partition, now_ms) for refused in reading.refused]
-        reasons = [refused.reason for refused in reading.refused]
-        attempt = 0
-        while letters:
-            outcomes = await self._producer.send(letters)
-            unsent = [i for i, outcome in enumerate(outcomes) if outcome is not None]
-            for i, reason in enumerate(reasons):
-                if outcomes[i] is None:
-                    self._metrics.dead_letters.labels(fold=shard.fold.name, reason=reason).inc()
-            letters, reasons = [letters[i] for i in unsent], [reasons[i] for i in unsent]
-            if letters:
-                self._status.set_not_ready("producer", f"the broker does not acknowledge: {outcomes[unsent[0]]!r}")
-                if attempt == 0:
-                    logger.warning(
-                        "dead letters not acknowledged, trying again fold=%s source=%s count=%d error=%r",
-                        shard.fold.name, self.tp, len(letters), outcomes[unsent[0]],
-                    )  # fmt: skip
-                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-                attempt += 1
-            elif attempt:
-                self._status.clear("producer")
+        if reading.refused:
+            await send_until_acknowledged(shard.fold, reading.refused, self.tp, self._parts)
 
     def _count_misrouted(self, shard: Shard, reading: Reading) -> None:
         counter = self._metrics.misrouted_events.labels(fold=shard.fold.name)

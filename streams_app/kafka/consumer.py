@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FETCH_MAX_WAIT_MS = 500
+FETCH_MAX_WAIT_MS = 50
+"""One fetch is in flight for each broker: while it waits for an idle partition, a busy one gets nothing."""
+
 CALL_SECONDS = 10.0
 """A call to the broker that takes longer is given up and made again by its caller."""
 

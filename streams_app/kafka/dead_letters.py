@@ -35,6 +35,16 @@ def too_large_letter(fold: Fold, record: Outgoing, topic: str, partition: int, n
     return Outgoing(fold.dead_letters, record.key, None, [*headers, ("fold-id", fold_id)])
 
 
+def without_content(letter: Outgoing) -> Outgoing:
+    """The same letter without its value, then without its key, for a topic that takes less than the source.
+
+    How large they were is in the detail.
+    """
+    lost = f"; value of {len(letter.value)} bytes not kept" if letter.value else f"; key of {len(letter.key or b'')} bytes not kept"
+    headers = [(name, value + lost.encode() if name == "detail" else value) for name, value in letter.headers]
+    return letter._replace(key=letter.key if letter.value else None, value=None, headers=headers)
+
+
 def _headers(  # one a header
     fold: Fold, reason: str, topic: str, partition: int, offset: int, now_ms: int, detail: str
 ) -> list[tuple[str, bytes]]:

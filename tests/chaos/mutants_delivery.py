@@ -81,13 +81,7 @@ DELIVERY: Final = (
         "dead letters count without acknowledgement",
         "The broker has refused them and nobody sends them again.",
         ("lossy:3",),
-        (
-            Change(
-                "folding.partition:Partition._send_dead_letters",
-                "unsent = [i for i, outcome in enumerate(outcomes) if outcome is not None]",
-                "unsent: list[int] = []",
-            ),
-        ),
+        (Change("folding.refusals:send_until_acknowledged", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "finish before ack",

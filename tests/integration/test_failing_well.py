@@ -122,7 +122,6 @@ async def test_a_full_redis_pauses_folding_but_not_emission_and_folding_resumes_
     assert 0 == code
 
 
-@pytest.mark.xfail(reason="no partition clock moves while its reader waits for Redis: no group is due, nothing makes room")
 async def test_groups_leave_a_full_redis_although_every_partition_has_events_waiting(staged: Stage, valkey: Valkey) -> None:
     config = staged.config(quiet_period="2s")
     with redis.Redis.from_url(valkey.url) as client, staged.worker(config) as worker:
@@ -174,7 +173,6 @@ async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, va
     assert 0 == code
 
 
-@pytest.mark.xfail(reason="a reason noted by a folding task that is cancelled is never taken back")
 async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
     """Folding misses Redis first, then emission; a reason that stays would also silence the watchdog."""
     seldom = {"STREAMS_APP_WORKER_TICK": "3s"}

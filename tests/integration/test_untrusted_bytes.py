@@ -131,7 +131,6 @@ async def goes_on_behind(stage: Stage, send: Any, letters: int) -> list[Any]:
     return found
 
 
-@pytest.mark.xfail(reason="aiokafka's producer asserts a key or a value: the dead letter of such a tombstone ends the worker")
 async def test_a_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
     letters = await goes_on_behind(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
 
@@ -153,7 +152,6 @@ LARGE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.apache
-@pytest.mark.xfail(reason="a dead letter larger than the broker takes is tried for ever: the partition stands still")
 @pytest.mark.parametrize("name", LARGE)
 async def test_a_refused_event_too_large_to_be_kept_does_not_stop_the_partition(stage: Stage, name: str) -> None:
     options = dict(LARGE[name])

@@ -62,9 +62,9 @@ def test_two_applications_in_one_process_count_apart(metrics: Metrics) -> None:
 
 
 def test_the_folding_ratio_is_one_less_records_by_events(metrics: Metrics) -> None:
-    metrics.emitted("one", "quiet", 15)
-    metrics.emitted("one", "max_hold", 5)
-    metrics.emitted("two", "quiet", 1)
+    metrics.emitted("one", "quiet", 1, 15)
+    metrics.emitted("one", "max_hold", 1, 5)
+    metrics.emitted("two", "quiet", 1, 1)
     found = samples(metrics)
 
     assert found["streams_app_folding_ratio", (("fold", "one"),)] == pytest.approx(0.9)

@@ -1,0 +1,55 @@
+"""Refused events on their way to the dead-letter topic: sent until the broker has acknowledged every one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from faust.types import TP
+
+from streams_app.folding.definition import Fold
+from streams_app.folding.parts import Parts
+from streams_app.folding.reader import Refused
+from streams_app.kafka.dead_letters import dead_letter, without_content
+from streams_app.kafka.producer import TOO_LARGE, Outgoing
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0)
+
+
+async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP, parts: Parts) -> None:
+    """Returns when the broker has every letter; a broker that is away is waited for.
+
+    A letter that the topic will never take, for its size, is kept without its content: where the event is is in its headers.
+    """
+    now_ms = parts.clock.now_ms()
+    waiting = [(dead_letter(fold, one, tp.topic, tp.partition, now_ms), one.reason) for one in refused]
+    attempt = 0
+    while waiting:
+        outcomes = await parts.producer.send([letter for letter, _ in waiting])
+        unsent: list[tuple[Outgoing, str]] = []
+        failed: BaseException | None = None
+        for (letter, reason), outcome in zip(waiting, outcomes, strict=True):
+            if outcome is None:
+                parts.metrics.dead_letters.labels(fold=fold.name, reason=reason).inc()
+            elif isinstance(outcome, TOO_LARGE) and (letter.key or letter.value):
+                logger.error("a refused event is too large for %s and is kept without its content", fold.dead_letters)
+                unsent.append((without_content(letter), reason))
+            else:
+                failed = outcome
+                unsent.append((letter, reason))
+        waiting = unsent
+        if failed is not None:
+            parts.status.set_not_ready("producer", f"the broker does not acknowledge: {failed!r}")
+            if attempt == 0:
+                logger.warning(
+                    "dead letters not acknowledged, trying again fold=%s source=%s-%d count=%d error=%r",
+                    fold.name, tp.topic, tp.partition, len(waiting), failed,
+                )  # fmt: skip
+            await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+            attempt += 1
+    if attempt:
+        parts.status.clear("producer")
