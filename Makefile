@@ -19,9 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	@$(BIN)/streams-app demo $(ARGS)
 
-# make test ARGS="-k marks"; most tests wait for processes and servers, so four at once suit two cores
+# make test ARGS="-k marks"; most tests wait for processes and servers, so three at once suit two cores
 test: install
-	@$(BIN)/python -m pytest -q -n 4 --ignore=tests/chaos $(ARGS)
+	@$(BIN)/python -m pytest -q -n 3 --ignore=tests/chaos $(ARGS)
 
 lint: install
 	@$(BIN)/ruff check .

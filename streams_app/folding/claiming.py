@@ -21,7 +21,8 @@ from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.python_reader import reader_of
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import ShardStore
-from streams_app.kafka.consumer import FoldingConsumer, NotOwnerError
+from streams_app.kafka.commits import NotOwnerError
+from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.marks import commit_of, marks_of
 
 logger = logging.getLogger(__name__)

@@ -55,20 +55,21 @@ class FastReader(EventReader):
         most_bytes, most_names = self._limits.value_bytes, self._limits.names_per_event
         for record in records:
             value = record.value
+            if not value or len(value) > most_bytes:
+                self._read_slowly(record, reading)
+                continue
             try:
-                event = decode(value)  # None is no JSON: a TypeError
+                event = decode(value)
                 group, names = event.group, event.changed
                 known = members.get(group) if type(group) is str else None
                 member, key = self._new_member(group) if known is None else known
                 # Skipped fields are checked to be JSON, but not to be UTF-8.
-                if not value.isascii():  # type: ignore[union-attr]  # it was decoded
-                    value.decode()  # type: ignore[union-attr]  # as above
-            except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, BadEventError):
+                if not value.isascii():
+                    value.decode()
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
                 self._read_slowly(record, reading)
                 continue
-            if (
-                type(names) is not dict or len(names) > most_names or not names.keys() <= known_names or len(value) > most_bytes  # type: ignore[arg-type]  # it was decoded
-            ):
+            if type(names) is not dict or len(names) > most_names or not names.keys() <= known_names:
                 self._read_slowly(record, reading)
                 continue
             stamp = record.timestamp

@@ -22,7 +22,8 @@ from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.store import RefusedError
 from streams_app.kafka.batches import Batch
-from streams_app.kafka.consumer import Committed, FoldingConsumer, NotOwnerError
+from streams_app.kafka.commits import Committed, NotOwnerError
+from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.watchdog import UNCLAIMED
 
 logger = logging.getLogger(__name__)

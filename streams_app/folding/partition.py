@@ -23,7 +23,7 @@ from streams_app.folding.refusals import send_until_acknowledged
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import OutboxFullError, RefusedError
 from streams_app.kafka.batches import Batch
-from streams_app.kafka.consumer import Committed
+from streams_app.kafka.commits import Committed
 from streams_app.kafka.marks import commit_of, raised
 
 logger = logging.getLogger(__name__)

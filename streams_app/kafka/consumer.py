@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiokafka
@@ -25,6 +24,7 @@ from faust.types import TP
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.client import client_options
+from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -34,20 +34,11 @@ T = TypeVar("T")
 FETCH_MAX_WAIT_MS = 50
 """One fetch is in flight for each broker: while it waits for an idle partition, a busy one gets nothing."""
 
+METADATA_MAX_AGE_MS = 30_000
+"""Added partitions are noticed within it."""
+
 CALL_SECONDS = 10.0
 """A call to the broker that takes longer is given up and made again by its caller."""
-
-
-class NotOwnerError(Exception):
-    """Kafka refused a commit under our generation: another member may own the partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What the broker holds for a partition."""
-
-    offset: int
-    metadata: str
 
 
 class FoldingThread(AIOKafkaConsumerThread):
@@ -79,7 +70,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             rebalance_timeout_ms=int((conf.broker_rebalance_timeout or 10) * 1000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
-            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
+            metadata_max_age_ms=min(conf.consumer_metadata_max_age_ms, METADATA_MAX_AGE_MS),
             connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import orjson
 
-from streams_app.kafka.consumer import Committed
+from streams_app.kafka.commits import Committed
 
 
 def marks_of(committed: Committed, folds: Iterable[str]) -> dict[str, int]:

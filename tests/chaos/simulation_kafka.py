@@ -18,7 +18,7 @@ from faust.types import TP
 
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch
-from streams_app.kafka.consumer import Committed, NotOwnerError
+from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.producer import Outgoing
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from streams_app.folding.definition import Fold
 from streams_app.folding.partition_clock import FRESH_MS
 from streams_app.folding.record import Sealed
-from streams_app.kafka.consumer import Committed
+from streams_app.kafka.commits import Committed
 from streams_app.kafka.producer import Outgoing
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
 

@@ -20,7 +20,7 @@ from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
 
-LIMIT_SECONDS = 90
+LIMIT_SECONDS = 150
 EVENTS = int(os.environ.get("STREAMS_APP_TEST_EVENTS", "20000"))
 HOUR_MS = 3_600_000
 

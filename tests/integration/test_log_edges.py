@@ -185,7 +185,6 @@ async def test_a_record_too_large_for_the_broker_is_dead_lettered_and_the_partit
     assert (1, 0) == (refused, code)
 
 
-@pytest.mark.xfail(reason="a batch the broker refuses for its size is taken for as many records too large")
 async def test_records_that_are_too_large_only_together_are_delivered(stage: Stage) -> None:
     narrow = await narrowed(stage)
     sent = {f"n{number}": f"a{number}".encode() for number in range(40)}

@@ -18,7 +18,7 @@ from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, write_config
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 120
 
 
 @dataclass

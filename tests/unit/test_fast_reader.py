@@ -93,13 +93,16 @@ def test_both_readers_agree_about_any_bytes(items: list[tuple[bytes | None, byte
         b'{"g":"aaaaaaaaaaaaa","m":{"x":1}}',
         b'{"g":"a","m":{"xxxxxxx":1}}',
         '{"g":"é","m":{"ü":1}}'.encode(),
+        b'{"g":"a","m":{"x":1},"z":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"g":' + b"[" * 5_000 + b"]" * 5_000 + b',"m":{"x":1}}',
     ],
 )
 def test_both_readers_agree_about_odd_values(value: bytes) -> None:
     records = [Raw(0, 1, b"a", b'{"g":"a","m":{"x":1}}'), Raw(1, 1, b"a", value)]
-    exact = EventReader(fold(), LIMITS).read(records, decode_all(records, LIMITS))
+    for limits in (LIMITS, Limits()):
+        exact = EventReader(fold(), limits).read(records, decode_all(records, limits))
 
-    assert told(exact) == told(FastReader(fold(), LIMITS).read(records))
+        assert told(exact) == told(FastReader(fold(), limits).read(records))
 
 
 def test_groups_beyond_those_remembered_are_read_all_the_same() -> None:

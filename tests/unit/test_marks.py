@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.kafka.consumer import Committed
+from streams_app.kafka.commits import Committed
 from streams_app.kafka.marks import commit_of, marks_of, raised
 
 offsets = st.integers(0, 2**40)
