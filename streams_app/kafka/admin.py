@@ -63,6 +63,8 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
         ) from error
     try:
         yield client
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise TryAgainError(f"Kafka at {kafka.bootstrap_servers} does not answer: {str(error) or type(error).__name__}") from error
     finally:
         await client.close()
 
