@@ -80,7 +80,7 @@ class Services:
             TryAgainError: Redis or Kafka cannot be reached.
         """
         try:
-            await self.redis.ping()
+            await ownership.check_skew_once()
         except REDIS_ERRORS as error:
             raise TryAgainError(f"cannot reach Redis at {self.settings.redis.redacted_url}: {error}") from error
         try:

@@ -86,6 +86,7 @@ class Ownership:
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._reset: set[TP] = set()
         self._skewed = False
+        self._drift_ms = self._drift()
         self.folds = parts.settings.folds
         self._committing = asyncio.Lock()
         hooks = Hooks(self._refused, self._flow, on_fatal, self.is_clock_trusted)
@@ -213,16 +214,25 @@ class Ownership:
     # ---- every tick
 
     def is_clock_trusted(self) -> bool:
-        """False while the wall clock is too far from that of Redis."""
-        return not self._skewed
+        """False while the wall clock is too far from that of Redis, or has jumped since they were compared."""
+        return not self._skewed and abs(self._drift() - self._drift_ms) <= SKEW_MS
+
+    def _drift(self) -> int:
+        """Wall clock minus monotonic clock: it changes when the wall clock is set, and when the machine was asleep."""
+        return self._parts.clock.now_ms() - self._parts.clock.monotonic_ms()
 
     async def check_skew_once(self) -> None:
-        """Compares the wall clock with Redis ``TIME``; too far apart, no partition clock follows it."""
+        """Compares the wall clock with Redis ``TIME``; too far apart, no partition clock follows it.
+
+        For the first time before anything is claimed: a clock that is ahead would close every group, and be left to the next owner.
+        """
+        drift_ms = self._drift()
         before = self._parts.clock.now_ms()
         seconds, micros = await self._parts.scripts.redis.time()
         after = self._parts.clock.now_ms()
         theirs = seconds * 1000 + micros // 1000
-        skew = before - theirs if theirs < before else max(0, theirs - after)
+        skew = before - theirs if theirs < before else min(0, after - theirs)
+        self._drift_ms = drift_ms
         if (abs(skew) > SKEW_MS) != self._skewed:
             self._skewed = not self._skewed
             if self._skewed:

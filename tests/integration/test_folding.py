@@ -7,72 +7,19 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import ConsumerRecord
 
-from tests.checker import Outcome, event, outcome_of
-from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
+from tests.checker import event
+from tests.helpers import read_topic, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
 
-LIMIT_SECONDS = 150
 EVENTS = int(os.environ.get("STREAMS_APP_TEST_EVENTS", "20000"))
 HOUR_MS = 3_600_000
-
-
-@dataclass
-class Site:
-    """Servers and names; each test writes its own folds."""
-
-    names: Names
-    bootstrap: str
-    redis_url: str
-    folder: Path
-
-    def config(self, folds: str, name: str = "streams.toml") -> Path:
-        path = self.folder / name
-        path.write_text(
-            f'app_id = "{self.names.app_id}"\n[kafka]\nbootstrap_servers = "{self.bootstrap}"\nsession_timeout = "6s"\n'
-            f'[redis]\nurl = "{self.redis_url}"\n[http]\nport = 0\n[worker]\ntick = "200ms"\ncommit_every = "500ms"\n{folds}'
-        )
-        return path
-
-    def fold(self, name: str, source: str, **options: Any) -> str:
-        """A table [folds.name] whose output is the topic ``name``."""
-        given = {"group_key": "account_id", "changed": "metrics", "quiet_period": "1s"} | options
-        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
-        topics = f'source = "{self.names.topic(source)}"\noutput = "{self.names.topic(name)}"\n'
-        return f"[folds.{name}]\n{topics}" + f'dead_letters = "{self.names.topic(source)}.dead"\n' + "\n".join(lines) + "\n"
-
-    async def topics(self, *names: str, **options: Any) -> None:
-        await create_topics(self.bootstrap, [self.names.topic(name) for name in names], **options)
-
-    def worker(self, config: Path) -> WorkerProcess:
-        return WorkerProcess(config, self.folder)
-
-    async def send(self, source: str, items: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> None:
-        await produce(self.bootstrap, self.names.topic(source), items, **options)
-
-    async def records(self, topic: str, events: int) -> list[ConsumerRecord]:
-        """An output topic, once that many events are in its records."""
-
-        def enough(found: list[ConsumerRecord]) -> bool:
-            return outcome_of(found).events >= events
-
-        return await read_topic(self.bootstrap, self.names.topic(topic), until=enough, timeout_seconds=LIMIT_SECONDS)
-
-    async def outcome(self, topic: str, events: int) -> Outcome:
-        return outcome_of(await self.records(topic, events))
-
-
-@pytest.fixture
-def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
-    return Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
 
 
 def history(count: int, groups: int, begin_ms: int) -> Iterator[tuple[str, int, int]]:
@@ -239,7 +186,7 @@ async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(s
             if which == "one":
                 await worker.terminate()
             else:
-                await wait_until(lambda: 'folded_total{fold="two"} 0.0' not in _metrics(worker), LIMIT_SECONDS, "fold two folds")
+                await wait_until(lambda: 'folded_total{fold="two"} 0.0' not in metrics_of(worker), LIMIT_SECONDS, "fold two folds")
                 worker.kill()
     with site.worker(configs["both"]):
         found = [await site.outcome(name, len(sent)) for name in ("one", "two")]
@@ -254,7 +201,7 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     with site.worker(before) as worker:
         await worker.wait_ready()
         await site.send("events", [event("a", "x")])
-        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in _metrics(worker), LIMIT_SECONDS, "it is folded")
+        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")
         await worker.terminate()
     await site.send("events", [(b'["a",1]', b'{"account_id": "a", "post": 1, "names": ["y"]}')])
     with site.worker(after) as worker:
@@ -310,9 +257,3 @@ async def test_log_append_time_is_as_good_as_create_time(site: Site) -> None:
 
     (value,) = outcome.values.values()
     assert value["fold"]["first_event_ms"] > 1_600_000_000_000
-
-
-def _metrics(worker: WorkerProcess) -> str:
-    from tests.helpers import _get
-
-    return _get(f"{worker.url}/metrics")[1]

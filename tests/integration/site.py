@@ -1,0 +1,67 @@
+"""An application whose folds each test writes for itself; what several files of tests need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiokafka.structs import ConsumerRecord
+
+from tests.checker import Outcome, outcome_of
+from tests.conftest import Names
+from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic
+
+LIMIT_SECONDS = 150
+
+
+@dataclass
+class Site:
+    """Servers and names; each test writes its own folds."""
+
+    names: Names
+    bootstrap: str
+    redis_url: str
+    folder: Path
+
+    def config(self, folds: str, name: str = "streams.toml") -> Path:
+        path = self.folder / name
+        path.write_text(
+            f'app_id = "{self.names.app_id}"\n[kafka]\nbootstrap_servers = "{self.bootstrap}"\nsession_timeout = "6s"\n'
+            f'[redis]\nurl = "{self.redis_url}"\n[http]\nport = 0\n[worker]\ntick = "200ms"\ncommit_every = "500ms"\n{folds}'
+        )
+        return path
+
+    def fold(self, name: str, source: str, **options: Any) -> str:
+        """A table [folds.name] whose output is the topic ``name``."""
+        given = {"group_key": "account_id", "changed": "metrics", "quiet_period": "1s"} | options
+        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+        topics = f'source = "{self.names.topic(source)}"\noutput = "{self.names.topic(name)}"\n'
+        return f"[folds.{name}]\n{topics}" + f'dead_letters = "{self.names.topic(source)}.dead"\n' + "\n".join(lines) + "\n"
+
+    async def topics(self, *names: str, **options: Any) -> None:
+        await create_topics(self.bootstrap, [self.names.topic(name) for name in names], **options)
+
+    def worker(self, config: Path) -> WorkerProcess:
+        return WorkerProcess(config, self.folder)
+
+    async def send(self, source: str, items: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> None:
+        await produce(self.bootstrap, self.names.topic(source), items, **options)
+
+    async def records(self, topic: str, events: int) -> list[ConsumerRecord]:
+        """An output topic, once that many events are in its records."""
+
+        def enough(found: list[ConsumerRecord]) -> bool:
+            return outcome_of(found).events >= events
+
+        return await read_topic(self.bootstrap, self.names.topic(topic), until=enough, timeout_seconds=LIMIT_SECONDS)
+
+    async def outcome(self, topic: str, events: int) -> Outcome:
+        return outcome_of(await self.records(topic, events))
+
+
+def metrics_of(worker: WorkerProcess) -> str:
+    """Its page of metrics."""
+    return _get(f"{worker.url}/metrics")[1]

@@ -1,0 +1,69 @@
+"""Time by a real worker: wrong clocks of workers and producers, pauses, and what each record may claim about time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.checker import event
+from tests.helpers import WorkerProcess, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
+
+MINUTE_MS = 60_000
+
+
+class SkewedWorker(WorkerProcess):
+    """A worker whose wall clock is wrong by what its file says."""
+
+    def __init__(self, config: Path, directory: Path, skew_ms: int) -> None:
+        self.skew_file = directory / f"skew-{skew_ms}"
+        self.skew(skew_ms)
+        super().__init__(config, directory, {"STREAMS_APP_TEST_SKEW_FILE": str(self.skew_file)})
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "tests.skewed", "worker", "--config", str(config.resolve()), *arguments]
+
+    def skew(self, skew_ms: int) -> None:
+        """Moves its clock."""
+        self.skew_file.write_text(str(skew_ms))
+
+
+async def test_a_worker_whose_clock_is_ten_minutes_ahead_emits_nothing_and_leaves_no_trace(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    config = site.config(site.fold("folded", "events", quiet_period="3s"))
+    with SkewedWorker(config, site.folder, 10 * MINUTE_MS) as wrong:
+        await wait_until(lambda: "claimed fold=" in wrong.log(), LIMIT_SECONDS, "the worker with the wrong clock folds")
+        await site.send("events", [event("a", "x")])
+        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(wrong), LIMIT_SECONDS, "it has folded")
+        await wait_until(lambda: "wall clock differs from Redis TIME" in wrong.log(), LIMIT_SECONDS, "it has noticed")
+        status, body = await wrong.get("/health/ready")
+        assert 'emitted_total{fold="folded"' not in metrics_of(wrong)
+        wrong.kill()
+    with site.worker(config):
+        await site.send("events", [event("a", "y"), event("b", "y")])
+        sent_ms = time.time() * 1000
+        records = await site.records("folded", 3)
+
+    assert (503, True) == (status, "wall clock and Redis TIME" in body)
+    assert {b"a": 2, b"b": 1} == {record.key: json.loads(record.value)["fold"]["events"] for record in records}
+    assert all(3_000 <= record.timestamp - sent_ms + 200 <= 20_000 for record in records)
+
+
+async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    with SkewedWorker(site.config(site.fold("folded", "events", quiet_period="6s")), site.folder, 0) as worker:
+        await worker.wait_ready()
+        sent = 0
+        for skew_ms, said in ((2 * MINUTE_MS, "differs from Redis"), (0, "agrees with Redis")):
+            worker.skew(skew_ms)
+            while said not in worker.log():
+                await site.send("events", [event("a", f"n{sent}")])
+                sent += 1
+                await asyncio.sleep(0.2)
+        (record,) = await site.records("folded", sent)
+
+    assert sent == json.loads(record.value)["fold"]["events"]
