@@ -112,6 +112,7 @@ class FoldTester:
         self._shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
         self._offset = 0
         self._record_clock_ms = 0
+        self._late_ms = 0
 
     @property
     def open_groups(self) -> list[bytes]:
@@ -168,7 +169,7 @@ class FoldTester:
     def _look(self) -> list[Record]:
         clock_ms = max(self._shard.clock_ms, self.now_ms)
         quiet = quiet_groups_close(self._fold.backlog, clock_ms, self.now_ms, self._fold.quiet_period_ms)
-        return self._emit(self._shard.seal(clock_ms, quiet=quiet))
+        return self._emit(self._shard.seal(clock_ms, quiet=quiet, late_ms=self._late_ms))
 
     def _tick_at(self, at_ms: int) -> int:
         """The first tick at or after an instant."""
@@ -191,7 +192,10 @@ class FoldTester:
             clock_ms = self._record_clock_ms if sessions else self._shard.clock_ms
             (chunk,) = chunks_of([event], event.offset, Scoring(clock_ms, self.now_ms, live_ms, None))
             self._record_clock_ms = max(self._record_clock_ms, chunk.clock_ms)
-            emitted += self._emit(self._shard.fold(event, chunk.scores[0]))
+            arrived_ms = self.now_ms if sessions and not is_behind else 0
+            if sessions:
+                self._late_ms = max(0, arrived_ms - self._record_clock_ms)
+            emitted += self._emit(self._shard.fold(event, chunk.scores[0], arrived_ms))
         return emitted
 
     def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:

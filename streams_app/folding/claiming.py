@@ -84,6 +84,7 @@ class Claimer:
         count = consumer.partition_count(tp.topic)
         for shard in partition.shards:
             await shard.claim(marks[shard.fold.name], count)
+        asked_ms = self._parts.clock.now_ms()
         begin, end = await consumer.log_range(tp)
         for shard, emitter in zip(partition.shards, partition.emitters, strict=True):
             # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
@@ -92,6 +93,9 @@ class Claimer:
                 raise LogEndError(tp, end, shard.fold.name, shard.fence)
             if shard.fence + 1 < begin:
                 await self._skip_lost(shard, emitter, marks[shard.fold.name], begin)
+            if shard.fence + 1 >= end and self._hooks.trusted():
+                # Whatever is read from here on arrived after this moment.
+                shard.caught_up_at_ms = asked_ms
         if generation != self._generation():
             raise NotOwnerError("a new generation began")
         partition.position = min(shard.fence for shard in partition.shards) + 1

@@ -67,8 +67,7 @@ class Emitter:
             return done
         await self._adopt_definition()
         now_ms = self.clock.now_ms()
-        caught_up = self.trusted() and (self.shard.look(self.view(), now_ms) or self.is_starved)
-        sealed = await self.shard.seal(now_ms, caught_up=caught_up)
+        sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms))
         if sealed is not None:
             self._audit()
             done.sealed = len(sealed.sealed)
@@ -78,6 +77,18 @@ class Emitter:
             done.records += sent.records
             done.failed = sent.failed
         return done
+
+    def _known_ms(self, now_ms: int) -> int | None:
+        """Until when everything that had arrived is folded: the last fetch reply says so, and nothing of what came after it.
+
+        A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read.
+        """
+        if not self.trusted():
+            return None
+        view = self.view()
+        if self.shard.look(view, now_ms) and view.fetched_at_ms is not None:
+            return min(view.fetched_at_ms, now_ms)
+        return now_ms if self.is_starved else None
 
     def _audit(self) -> None:
         flushed = sum(entry.reason == "flush" for entry in self.shard.pending)
@@ -90,7 +101,7 @@ class Emitter:
     async def drain(self) -> None:
         """Seals and sends every open group, due or not; returns when the outbox is empty or the producer failed."""
         while True:
-            sealed = await self.shard.seal(self.clock.now_ms(), caught_up=False, everything=True)
+            sealed = await self.shard.seal(self.clock.now_ms(), known_ms=None, everything=True)
             sent = await self._send_pending()
             if sent.failed is not None:
                 raise ConnectionError(f"cannot produce: {sent.failed!r}") from sent.failed

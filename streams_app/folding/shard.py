@@ -13,7 +13,7 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
@@ -56,6 +56,8 @@ class Shard:
     Attributes:
         fence: Highest offset folded.
         clock_ms: Partition clock.
+        arrived_ms: When the range that is being folded was fetched, if the reader had been at the end just before; else None.
+        late_ms: With ``sessions``: by how much record time was behind the wall clock when the last event arrived so.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
         is_claimed: False before the claim and from the first refusal on.
@@ -81,6 +83,8 @@ class Shard:
         self.clock_ms = 0
         self.record_clock_ms = 0
         self.caught_up_at_ms: int | None = None
+        self.arrived_ms: int | None = None
+        self.late_ms = 0
         self.pending: deque[Sealed] = deque()
         self.lock = asyncio.Lock()
         self.is_claimed = False
@@ -108,6 +112,7 @@ class Shard:
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
             self.caught_up_at_ms = None
+            self.arrived_ms, self.late_ms = None, 0
             self.stored_shape = RecordShape.from_text(claimed.definition)
             self.seen = None
             await self._load_outbox()
@@ -159,6 +164,7 @@ class Shard:
                 chunk.to,
                 chunk.clock_ms,
                 max(self.record_clock_ms, chunk.clock_ms),
+                self.arrived_ms,
                 self.bounds,
                 gaps_close=sessions,
                 partitions=self.partitions,
@@ -183,13 +189,17 @@ class Shard:
         was_at_end = self.caught_up_at_ms is not None and fetched_ms - self.caught_up_at_ms <= FRESH_MS
         # A process that was suspended since the fetch does not know what has arrived meanwhile: no wall clock for it.
         is_fresh = now_ms - fetched_ms <= FRESH_MS
+        self.arrived_ms = min(fetched_ms, now_ms) if was_at_end and is_fresh else None
         scoring = Scoring(
             clock_ms=self.record_clock_ms if sessions else self.clock_ms,
             now_ms=now_ms,
-            live_ms=now_ms if was_at_end and is_fresh and not sessions else None,
+            live_ms=None if sessions else self.arrived_ms,
             gap_ms=self.bounds.quiet_ms if sessions else None,
         )
-        return list(chunks_of(events, end, scoring))
+        chunks = list(chunks_of(events, end, scoring))
+        if sessions and events:
+            self.late_ms = max(0, (self.arrived_ms or 0) - chunks[-1].clock_ms)
+        return chunks
 
     def look(self, view: ReaderView, now_ms: int) -> bool:
         """Whether the shard has caught up; remembers when it last had."""
@@ -198,8 +208,13 @@ class Shard:
             self.caught_up_at_ms = view.fetched_at_ms
         return caught_up
 
-    async def seal(self, now_ms: int, *, caught_up: bool, everything: bool = False) -> SealedGroups | None:
+    async def seal(self, now_ms: int, *, known_ms: int | None, everything: bool = False) -> SealedGroups | None:
         """Puts due groups into the outbox; one script.
+
+        Args:
+            now_ms: Wall clock.
+            known_ms: Everything that had arrived by then is folded; None: nobody knows until when.
+            everything: Every open group, due or not.
 
         Returns:
             What it did; None while the outbox is too full to take more.
@@ -213,13 +228,13 @@ class Shard:
             room = OUTBOX_LIMIT - len(self.pending)
             if room <= 0:
                 return None
-            clock = advanced(self.clock_ms, now_ms, caught_up=caught_up)
+            clock = advanced(self.clock_ms, known_ms or 0, caught_up=known_ms is not None)
             try:
                 done = await self.store.seal(
                     self.token,
                     self.fence,
                     clock,
-                    self.bounds,
+                    replace(self.bounds, hold_ms=self.bounds.hold_ms + self.late_ms),
                     quiet=quiet_groups_close(self.fold.backlog, clock, now_ms, self.bounds.quiet_ms),
                     everything=everything,
                     limit=min(SEAL_LIMIT, room),

@@ -158,6 +158,7 @@ class ShardStore:
         to: int,
         clock_ms: int,
         record_clock_ms: int,
+        arrived_ms: int | None,
         bounds: Bounds,
         *,
         gaps_close: bool,
@@ -177,6 +178,7 @@ class ShardStore:
             args=[
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions, groups,
+                "" if arrived_ms is None else arrived_ms,
             ],
         )  # fmt: skip
         status = reply[0]

@@ -213,7 +213,10 @@ CLAIMS: Final = (
         "caught up by an old fetch",
         "After a suspension the wall clock closes groups whose next events are in the log.",
         ("freeze", "lossy freeze zombie"),
-        (Change("folding.partition_clock:is_caught_up", "and now_ms - view.fetched_at_ms <= FRESH_MS", ""),),
+        (
+            Change("folding.partition_clock:is_caught_up", "and now_ms - view.fetched_at_ms <= FRESH_MS", ""),
+            Change("folding.emitter:Emitter._known_ms", "min(view.fetched_at_ms, now_ms)", "now_ms"),
+        ),
     ),
     Mutant(
         "always caught up",

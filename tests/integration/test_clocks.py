@@ -67,3 +67,39 @@ async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
         (record,) = await site.records("folded", sent)
 
     assert sent == json.loads(record.value)["fold"]["events"]
+
+
+async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    with site.worker(site.config(site.fold("folded", "events", quiet_period="1500ms"))) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event("a", "n0")])
+        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")
+        worker.stop_signal()
+        for number in range(1, 8):
+            await asyncio.sleep(0.4)
+            await site.send("events", [event("a", f"n{number}")])
+        worker.continue_signal()
+        (record,) = await site.records("folded", 8)
+
+    assert 8 == json.loads(record.value)["fold"]["events"]
+
+
+async def test_producers_with_wrong_clocks_get_whole_groups_in_time(site: Site) -> None:
+    await site.topics("events", "merge", "sessions", "events.dead", partitions=1)
+    folds = [site.fold(name, "events", quiet_period="2s", backlog=name) for name in ("merge", "sessions")]
+    offsets_ms = {"right": 0, "behind": -10 * MINUTE_MS, "ahead": 10 * MINUTE_MS}
+    with site.worker(site.config("".join(folds))) as worker:
+        await worker.wait_ready()
+        for _ in range(4):
+            for group, off_ms in offsets_ms.items():
+                await site.send("events", [event(group, "n")], timestamp_ms=int(time.time() * 1000) + off_ms)
+            await asyncio.sleep(0.4)
+        ended_ms = time.time() * 1000
+        found = {name: await site.records(name, 12) for name in ("merge", "sessions")}
+
+    for records in found.values():
+        assert dict.fromkeys((b"behind", b"right", b"ahead"), 4) == {
+            record.key: json.loads(record.value)["fold"]["events"] for record in records
+        }
+        assert all(1_000 <= record.timestamp - ended_ms <= 10_000 for record in records)

@@ -169,3 +169,38 @@ def test_a_tombstone_never_reaches_a_decoder() -> None:
     kit.send(b"")
 
     assert ["tombstone", "tombstone"] == [letter.reason for letter in kit.dead_letters]
+
+
+# Clocks of producers
+
+
+MINUTES = 60_000
+
+
+@pytest.mark.parametrize("backlog", ["merge", "sessions"])
+@pytest.mark.parametrize("off_minutes", [-10, 0, 10])
+def test_a_producer_whose_clock_is_off_gets_the_same_records(backlog: str, off_minutes: int) -> None:
+    kit = FoldTester(fold(quiet_period="1m", max_hold="150s", backlog=backlog))
+    for name, pause in (("a", "1m"), ("b", "1m"), ("c", "29s")):
+        kit.send(event("g", name), at_ms=kit.now_ms + off_minutes * MINUTES)
+        assert [] == kit.advance(pause)
+    (held,) = kit.advance("1s")
+    kit.send(event("g", "d"), at_ms=kit.now_ms + off_minutes * MINUTES)
+    assert [] == kit.advance("1m")
+    (quiet,) = kit.advance("1s")
+
+    assert (["a", "b", "c"], ["d"]) == (held.value["m"], quiet.value["m"])
+    assert "quiet" == quiet.value["fold"]["reason"]
+
+
+@pytest.mark.parametrize("backlog", ["merge", "sessions"])
+def test_one_producer_whose_clock_is_behind_among_good_ones_is_folded_like_them(backlog: str) -> None:
+    kit = FoldTester(fold(quiet_period="1m", backlog=backlog))
+    for number in range(5):
+        kit.send(event("good", f"n{number}"))
+        kit.advance("20s")
+        kit.send(event("behind", f"n{number}"), at_ms=kit.now_ms - 10 * MINUTES)
+        assert [] == kit.advance("20s")
+    records = kit.advance("2m")
+
+    assert {b"good": 5, b"behind": 5} == {record.key: record.value["fold"]["events"] for record in records}

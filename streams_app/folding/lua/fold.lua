@@ -21,6 +21,8 @@
 -- ARGV[11] partitions    partition count of the source, for the version of the record
 -- ARGV[12] groups        msgpack array of {group, {run, …}}; a run is {first offset, last offset, events, lowest
 --                        timestamp, highest timestamp, first score, last score, {"n" .. name, value, …}}
+-- ARGV[13] arrived       ms; when the range arrived, "" = it had been waiting. Where gaps close groups, scores are record time:
+--                        silence is counted from the arrival, or a producer whose clock is behind would see every group closed at once
 --
 -- Returns {"ok", clock, {sealed, …}}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
@@ -31,7 +33,7 @@
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local outbox_limit, partitions = tonumber(ARGV[10]), tonumber(ARGV[11])
+local outbox_limit, partitions, arrived = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[13])
 
 local state = redis.call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
 if not state[2] then return {'refused', 'no-state'} end
@@ -188,6 +190,7 @@ local function in_chunks(command, key, values, tail)
     redis.call(command, key, unpack(values, from, math.min(from + 3999, #values)))
   end
 end
+local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
 local sealed, to_outbox, to_due, to_first, gone = {}, {}, {}, {}, {}
 for g = 1, #plans do
   for s = 1, #plans[g].sealed do
@@ -209,7 +212,7 @@ for g = 1, #plans do
       in_chunks('HSET', plan.key, plan.names)
       redis.call('HSET', plan.key, 'i', info)
     end
-    to_due[#to_due + 1] = o.score
+    to_due[#to_due + 1] = math.max(o.score, silent_from)
     to_due[#to_due + 1] = plan.group
     if not plan.stored or plan.repeated then
       to_first[#to_first + 1] = o.first
