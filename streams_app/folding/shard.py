@@ -164,11 +164,11 @@ class Shard:
                 chunk.to,
                 chunk.clock_ms,
                 max(self.record_clock_ms, chunk.clock_ms),
-                self.arrived_ms,
                 self.bounds,
                 gaps_close=sessions,
                 partitions=self.partitions,
                 groups=chunk.packed(keep_values=self.fold.keep == "last", detail=detail),
+                arrived_ms=self.arrived_ms,
             )
         except DetailNeededError as needed:
             if needed.positions <= detail:

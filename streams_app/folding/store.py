@@ -158,14 +158,14 @@ class ShardStore:
         to: int,
         clock_ms: int,
         record_clock_ms: int,
-        arrived_ms: int | None,
         bounds: Bounds,
         *,
         gaps_close: bool,
         partitions: int,
         groups: bytes,
+        arrived_ms: int | None = None,
     ) -> Folded:
-        """Folds the range ``fence + 1 … to``.
+        """Folds the range ``fence + 1 … to``; the rest is as in ``fold.lua``.
 
         Raises:
             RefusedError: Not the owner, or another fence.

@@ -45,7 +45,7 @@ async def fold(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, *, s
     while True:
         try:
             reply = await store.fold(
-                "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, None, bounds,
+                "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
                 gaps_close=sessions, partitions=4, groups=chunk.packed(keep_values=True, detail=detail),
             )  # fmt: skip
         except DetailNeededError as needed:
@@ -158,7 +158,7 @@ async def test_a_fold_whose_reply_was_lost_is_recognised(redis) -> None:
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, one(3), BOUNDS, sessions=False)
     reply = await store.fold(
-        "me", -1, 3, 1_000, 1_000, None, BOUNDS, gaps_close=False, partitions=4, groups=one(3).packed(keep_values=True)
+        "me", -1, 3, 1_000, 1_000, BOUNDS, gaps_close=False, partitions=4, groups=one(3).packed(keep_values=True)
     )
 
     assert reply.repeated
@@ -219,7 +219,9 @@ async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     chunk = one(0)  # its record time is 1 000; it arrives at 5 000
-    await store.fold("me", -1, 0, 1_000, 1_000, 5_000, BOUNDS, gaps_close=True, partitions=4, groups=chunk.packed(keep_values=True))
+    await store.fold(
+        "me", -1, 0, 1_000, 1_000, BOUNDS, gaps_close=True, partitions=4, groups=chunk.packed(keep_values=True), arrived_ms=5_000
+    )
     bounds = Bounds(10, 40 + 4_000, 0, 100, 1_000)
 
     early = await store.seal("me", 0, 5_010, bounds, quiet=True, everything=False, limit=9, partitions=4)
