@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.structs import ConsumerRecord
 
-from tests.checker import Outcome, outcome_of
+from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
 from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic
 
@@ -52,14 +54,40 @@ class Site:
 
     async def records(self, topic: str, events: int) -> list[ConsumerRecord]:
         """An output topic, once that many events are in its records."""
+        seen = Outcome()
+        counted = 0
 
         def enough(found: list[ConsumerRecord]) -> bool:
-            return outcome_of(found).events >= events
+            nonlocal counted
+            for record in found[counted:]:
+                seen.add(record)
+            counted = len(found)
+            return seen.events >= events
 
         return await read_topic(self.bootstrap, self.names.topic(topic), until=enough, timeout_seconds=LIMIT_SECONDS)
 
     async def outcome(self, topic: str, events: int) -> Outcome:
         return outcome_of(await self.records(topic, events))
+
+
+class DyingWorker(WorkerProcess):
+    """A worker that kills itself at a point of :mod:`tests.chaos.killing`, ``after-fold:3``."""
+
+    def __init__(self, config: Path, directory: Path, point: str) -> None:
+        super().__init__(config, directory, {"STREAMS_APP_TEST_KILL_AT": point})
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "tests.chaos.killing", "worker", "--config", str(config.resolve()), *arguments]
+
+
+async def send_at(site: Site, source: str, events: Iterable[tuple[str, int, int]]) -> None:
+    """Produces one event for each (account, record timestamp, number of its changed name), in this order."""
+    producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, acks="all", linger_ms=20)
+    await producer.start()
+    for group, at_ms, number in events:
+        key, value = event(group, f"n{number % 50}")
+        await producer.send(site.names.topic(source), value, key, timestamp_ms=at_ms)
+    await producer.stop()
 
 
 def metrics_of(worker: WorkerProcess) -> str:

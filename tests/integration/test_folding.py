@@ -1,95 +1,26 @@
-"""Folding as people need it, by a real worker: sessions, backlogs, several folds, kinds of group keys, changed definitions."""
+"""Folding as people need it, by a real worker: backlogs, several folds, kinds of group keys, changed definitions."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import time
-from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.structs import ConsumerRecord
 
 from tests.checker import event
 from tests.helpers import read_topic, wait_until
-from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
+from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
 
-EVENTS = int(os.environ.get("STREAMS_APP_TEST_EVENTS", "20000"))
 HOUR_MS = 3_600_000
-
-
-def history(count: int, groups: int, begin_ms: int) -> Iterator[tuple[str, int, int]]:
-    """Group, timestamp and number of events over an hour, slightly out of order, with gaps on both sides of a minute."""
-    chosen = random.Random(7)
-    for number in range(count):
-        at_ms = begin_ms + number * HOUR_MS // count + chosen.randrange(-3_000, 3_000)
-        yield f"account_{min(chosen.randrange(groups), chosen.randrange(groups))}", at_ms, number
-
-
-async def send_history(site: Site, source: str, events: list[tuple[str, int, int]]) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, acks="all", linger_ms=20)
-    await producer.start()
-    for group, at_ms, number in events:
-        key, value = event(group, f"n{number % 50}")
-        await producer.send(site.names.topic(source), value, key, timestamp_ms=at_ms)
-    await producer.stop()
-
-
-async def sessions_offline(site: Site, source: str, count: int, gap_ms: int) -> list[tuple[bytes, int, int, int]]:
-    """(group, events, first and last timestamp) of every session, from the log as it is in each partition."""
-    log = await read_topic(
-        site.bootstrap, site.names.topic(source), until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS
-    )
-    by_partition: dict[int, list[ConsumerRecord]] = defaultdict(list)
-    for record in log:
-        by_partition[record.partition].append(record)
-    found = []
-    for records in by_partition.values():
-        clock = 0
-        open_sessions: dict[bytes, tuple[int, int, int, int]] = {}
-        for record in sorted(records, key=lambda one: one.offset):
-            clock = max(clock, record.timestamp)
-            held = open_sessions.get(record.key)
-            if held is not None and clock - held[0] > gap_ms:
-                found.append((record.key, *held[1:]))
-                held = None
-            stamps = (record.timestamp, record.timestamp) if held is None else held[2:]
-            events = 1 if held is None else held[1] + 1
-            open_sessions[record.key] = (clock, events, min(stamps[0], record.timestamp), max(stamps[1], record.timestamp))
-        found += [(key, *held[1:]) for key, held in open_sessions.items()]
-    return sorted(found)
-
-
-async def test_sessions_of_a_replay_are_those_computed_offline_also_across_a_sigkill(site: Site) -> None:
-    await site.topics("events", "sessions", "events.dead")
-    begin_ms = int(time.time() * 1000) - 2 * HOUR_MS
-    await send_history(site, "events", list(history(EVENTS, EVENTS // 40, begin_ms)))
-    config = site.config(site.fold("sessions", "events", quiet_period="1m", backlog="sessions", max_hold="24h"))
-    with site.worker(config) as worker:
-        await wait_until(lambda: "claimed fold=" in worker.log(), LIMIT_SECONDS, "the worker folds")
-        worker.kill()
-    with site.worker(config):
-        outcome = await site.outcome("sessions", EVENTS)
-
-    expected = await sessions_offline(site, "events", EVENTS, 60_000)
-    found = sorted(
-        (outcome.groups[fold_id], fold["events"], fold["first_event_ms"], fold["last_event_ms"])
-        for fold_id, fold in ((fold_id, value["fold"]) for fold_id, value in outcome.values.items())
-    )
-    assert len(expected) > EVENTS // 40
-    assert expected == found
-    assert set() == outcome.differing
 
 
 async def test_a_merged_backlog_is_one_record_a_group_and_nothing_is_missing(site: Site) -> None:
     await site.topics("events", "merged", "events.dead")
     begin_ms = int(time.time() * 1000) - 3 * HOUR_MS
-    events = list(history(EVENTS // 4, 100, begin_ms))
-    await send_history(site, "events", events)
+    events = [(f"account_{number % 100}", begin_ms + number * 720, number) for number in range(5_000)]
+    await send_at(site, "events", events)
     with site.worker(site.config(site.fold("merged", "events", quiet_period="5m", max_hold="24h"))):
         outcome = await site.outcome("merged", len(events))
 
