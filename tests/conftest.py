@@ -134,7 +134,7 @@ def redis_server() -> Iterator[object]:
     if "://" in REDIS_CHOICE:
         yield GivenRedis(REDIS_CHOICE)
         return
-    with _started({"embedded": Valkey, "redis": Redis7}[REDIS_CHOICE]) as running:
+    with _started(Redis7 if REDIS_CHOICE == "redis" else Valkey) as running:
         yield running
 
 

@@ -130,17 +130,13 @@ class AckedProducer:
     @staticmethod
     async def _send_all(producer: AIOKafkaProducer, batches: Sequence[_Batch], outcomes: list[BaseException | None]) -> None:
         """Sends batches, those of one partition in order, and notes what became of each record."""
-
-        async def send(batch: _Batch) -> None:
-            outcome: BaseException | None = None
-            try:
-                await (await producer.send_batch(batch.builder, batch.topic, partition=batch.partition))
-            except (KafkaError, TimeoutError) as error:
-                outcome = error
-            for position in batch.positions:
-                outcomes[position] = outcome
-
-        await asyncio.gather(*map(send, batches))
+        by_partition: dict[tuple[str, int], list[_Batch]] = {}
+        for batch in batches:
+            by_partition.setdefault((batch.topic, batch.partition), []).append(batch)
+        for sent in await asyncio.gather(*(_send_in_order(producer, queue) for queue in by_partition.values())):
+            for batch, outcome in sent:
+                for position in batch.positions:
+                    outcomes[position] = outcome
 
     async def _ensure(self) -> AIOKafkaProducer:
         async with self._opening:
@@ -192,6 +188,28 @@ class AckedProducer:
             if self._producer is producer:
                 self._producer = None
         await _close(producer)
+
+
+async def _send_in_order(producer: AIOKafkaProducer, queue: Sequence[_Batch]) -> list[tuple[_Batch, BaseException | None]]:
+    """Sends the batches of one partition; each with its outcome.
+
+    One waits for its place at a time. Of many, aiokafka counts the time of each turn again in every later one, and gives up after
+    a few megabytes for one partition, each time it is tried (``add_batch`` in its ``message_accumulator.py``).
+    """
+    acks: list[Any] = []
+    failed: BaseException | None = None
+    for batch in queue:
+        try:
+            acks.append(await producer.send_batch(batch.builder, batch.topic, partition=batch.partition))
+        except (KafkaError, TimeoutError) as error:
+            failed = error
+            break
+    outcomes = await asyncio.gather(*acks, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException) and not isinstance(outcome, (KafkaError, TimeoutError)):
+            raise outcome
+    known = [outcome if isinstance(outcome, BaseException) else None for outcome in outcomes]
+    return list(zip(queue, known + [failed] * (len(queue) - len(acks)), strict=True))
 
 
 def _refuses_idempotence(error: KafkaError) -> bool:

@@ -1,4 +1,4 @@
-"""``make chaos``: workers under load, faults at random seeded times, judged from the topics alone.
+"""``make chaos``: workers under load, faults at random seeded times, judged from the topics alone; then bad input at scale.
 
 Reports; asserts no durations. Exit code 1 if anything was lost, invented, folded twice, or if a fault left no trace.
 """
@@ -8,95 +8,145 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections import Counter
-from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 
-from tests.chaos.faults import FAULTS, LOSING, NoTraceError, available, schedule
+from tests.chaos.faults import FAULTS, LOSING, available, schedule
 from tests.chaos.judge import Judge, folder_of
 from tests.chaos.load import Load
+from tests.chaos.report import UNDISTURBED, Report, summary
 from tests.chaos.stage import Stage
+from tests.helpers import wait_until
+from tests.servers.cache import ROOT
 
 DRAIN_SECONDS = 120.0
 WORKERS = 3
+WAITING_SHARE = 0.5
+BAD_INPUT = ("tests/integration/test_bad_input.py", "tests/integration/test_untrusted_bytes.py")
+REDIS = ("valkey", "redis7")
 
 
-@dataclass
-class Report:
-    """One run."""
+class Run:
+    """One run, from the first server to the judgement."""
 
-    seed: int
-    faults: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    events: int = 0
-    records: int = 0
-    redelivered: int = 0
-    overlapping: int = 0
-    dead_letters: int = 0
-    kept_data: bool = True
-    drain_seconds: float = 0.0
-    recovery_seconds: list[float] = field(default_factory=list)
-    exits: dict[int, int] = field(default_factory=dict)
+    def __init__(self, seed: int, folder: Path, redis: str, *, is_apache: bool) -> None:
+        self.report = Report(seed, redis)
+        self.stage = Stage(folder, is_apache, is_redis7=redis == "redis7")
+        self.judge = Judge(self.stage)
+        self.load: Load | None = None
+        self._chance = random.Random(seed)
+        self._folder = folder
 
+    async def perform(self, names: list[str], *, seconds: float, rate: float, least: int) -> Report:
+        """Breaks things for a while, heals, drains and judges."""
+        # Half of the runs keep Redis's data, so that exactly-once folding is judged, too.
+        chosen = [name for name in names if name not in LOSING] if self.report.seed % 2 else names
+        try:
+            await self.stage.start(WORKERS)
+            self.judge.start()
+            self.load = Load(self.stage.bootstrap, seed=self.report.seed, rate=rate, is_idempotent=self.stage.is_apache)
+            producing = asyncio.create_task(self.load.run(seconds, least))
+            await self._break(self.load, schedule(self._chance, chosen, seconds), seconds)
+            await producing
+            await self._drain(self.load)
+            codes = await self.stage.stop_workers()
+            if any(codes):
+                self.report.wrong.append(f"workers ended with {codes} on SIGTERM")
+            await asyncio.sleep(1)
+        except AssertionError as error:
+            self.report.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
+        finally:
+            await self.judge.stop()
+            self._judge()
+            if self.report.wrong:
+                (self._folder.parent / f"seed-{self.report.seed}.log").write_text(self.stage.logs(), "utf-8")
+            await self.stage.close()
+        return self.report
 
-async def run_once(
-    seed: int, folder: Path, names: list[str], *, is_apache: bool, seconds: float, rate: float, least: int
-) -> Report:
-    """One run from the first server to the judgement."""
-    chance = random.Random(seed)
-    # Half of the runs keep Redis's data, so that exactly-once folding is judged, too.
-    chosen = [name for name in names if name not in LOSING] if seed % 2 else names
-    report, stage, loop = Report(seed), Stage(folder, is_apache), asyncio.get_running_loop()
-    load, judge = None, Judge(stage)
-    try:
-        await stage.start(WORKERS)
-        judge.start()
-        load = Load(stage.bootstrap, seed=seed, rate=rate, is_idempotent=is_apache)
-        producing = asyncio.create_task(load.run(seconds, least))
+    async def _break(self, load: Load, plan: list[tuple[float, str]], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
         begin = loop.time()
-        for at, name in schedule(chance, chosen, seconds):
+        self.stage.acknowledged = lambda: len(load.ledger.sent)
+        for number, (at, name) in enumerate(plan):
             await asyncio.sleep(max(0.0, begin + at - loop.time()))
+            # Some faults come while the one before is not yet overcome, others find everything as it should be. Which
+            # is decided before it is known how long it takes: the seconds measured are those of an honest sample.
+            waits = self._chance.random() < WAITING_SHARE
+            if number == 0 and waits:
+                self.stage.mark_healed()
+                await self._recover(load, UNDISTURBED)
             if loop.time() - begin > seconds:
                 break
+            self.report.faults.append(name)
+            self.stage.mark_healed()
             started = loop.time()
-            report.faults.append(name)
-            await FAULTS[name](stage, chance)
+            variant = await FAULTS[name](self.stage, self._chance)
+            self.report.variants.append(f"{name} ({variant})" if variant else name)
             if name == "sigkill":
-                report.recovery_seconds.append(round(loop.time() - started, 1))
-        await producing
+                self.report.claim_seconds.append(round(loop.time() - started, 1))
+            if waits:
+                await self._recover(load, name)
+
+    async def _recover(self, load: Load, name: str) -> None:
+        """Waits until everything that had been acknowledged when the disturbance ended has come out."""
+        healed_at, count = self.stage.healed_at
+        waited = set(islice(load.ledger.sent, count))
+
+        def is_out() -> bool:
+            waited.difference_update([name for name in waited if name in self.judge.outcome.ids_of])
+            return not waited
+
+        await wait_until(is_out, DRAIN_SECONDS, f"what was sent before the end of {name} has come out")
+        took = asyncio.get_running_loop().time() - healed_at
+        self.report.recovery.setdefault(name, []).append(round(took, 1))
+
+    async def _drain(self, load: Load) -> None:
+        loop, judge = asyncio.get_running_loop(), self.judge
         healed = loop.time()
         while loop.time() - healed < DRAIN_SECONDS and not (
             judge.is_complete(load.ledger) and await asyncio.to_thread(lambda: judge.stored() == judge.rebuilt())
         ):
             await asyncio.sleep(0.5)
-        report.drain_seconds = round(loop.time() - healed, 1)
-        codes = await stage.stop_workers()
-        if any(codes):
-            report.wrong.append(f"workers ended with {codes} on SIGTERM")
-        await asyncio.sleep(1)
-    except (NoTraceError, AssertionError) as error:
-        report.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
-    finally:
-        await judge.stop()
-        if load is not None:
-            report.wrong += judge.faults(load.ledger)
-            report.events, report.dead_letters = len(load.ledger.sent), len(load.ledger.bad)
-        report.records, report.redelivered = len(judge.outcome.values), judge.outcome.redelivered
-        report.overlapping = sum(len(ids) > 1 for ids in judge.outcome.ids_of.values())
-        report.kept_data, report.exits = stage.kept_data, dict(stage.exits)
-        if 1 in stage.exits:
+        self.report.drain_seconds = round(loop.time() - healed, 1)
+
+    def _judge(self) -> None:
+        report, outcome = self.report, self.judge.outcome
+        if self.load is not None:
+            ledger = self.load.ledger
+            report.wrong += self.judge.faults(ledger)
+            report.events, report.dead_letters = len(ledger.sent), len(ledger.bad)
+            report.lost = len(ledger.sent.keys() - outcome.ids_of.keys())
+        report.records, report.redelivered = len(outcome.values), outcome.redelivered
+        report.overlapping = sum(len(ids) > 1 for ids in outcome.ids_of.values())
+        report.kept_data, report.exits = self.stage.kept_data, dict(self.stage.exits)
+        if 1 in self.stage.exits:
             report.wrong.append("a worker ended with exit code 1")
-        if report.wrong:
-            (folder.parent / f"seed-{seed}.log").write_text(stage.logs(), "utf-8")
-        await stage.close()
-    return report
+
+
+def redis_of(seed: int, choice: str) -> str:
+    """Both in turn, each with a run that keeps its data and one that may lose some."""
+    return REDIS[seed // 2 % 2] if choice == "both" else choice
+
+
+def bad_input(kafka: str, redis: str, cases: int) -> int:
+    """Every class of bad input, so many generated cases of each; the exit code."""
+    environment = {
+        "STREAMS_APP_TEST_KAFKA": kafka,
+        "STREAMS_APP_TEST_REDIS": "embedded" if redis == "valkey" else "redis",
+        "STREAMS_APP_TEST_CASES": str(cases),
+        "CI": "true",  # a server that cannot be had is a failure
+    }
+    click.echo(f"\nbad input, {cases:,} generated cases of each class:")
+    command = [sys.executable, "-m", "pytest", "-q", *BAD_INPUT]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode
 
 
 @click.command()
@@ -106,9 +156,13 @@ async def run_once(
 @click.option("--rate", default=1_700.0, show_default=True, help="Events a second.")
 @click.option("--events", default=0, show_default=True, help="At least so many events a run.")
 @click.option("--kafka", type=click.Choice(["apache", "embedded"]), default="apache", show_default=True)
+@click.option(
+    "--redis", type=click.Choice(["both", *REDIS]), default="both", show_default=True, help="Both: two runs each, in turn."
+)
 @click.option("--faults", default=None, help=f"Only these, with commas: {', '.join(FAULTS)}")
+@click.option("--cases", default=10_000, show_default=True, help="Of each class of bad input, after the runs; 0: none.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the reports there.")
-@click.option("--share", is_flag=True, help="The share of it that CI runs: two runs of 40 s.")
+@click.option("--share", is_flag=True, help="The share of it that CI runs: two runs, no bad input.")
 def main(
     runs: int,
     seed: int,
@@ -116,7 +170,9 @@ def main(
     rate: float,
     events: int,
     kafka: str,
+    redis: str,
     faults: str | None,
+    cases: int,
     json_file: Path | None,
     share: bool,
 ) -> None:
@@ -126,49 +182,26 @@ def main(
     is_apache = kafka == "apache"
     names = available(faults.split(",") if faults else None, is_apache=is_apache)
     if share:
-        runs = 2
+        runs, cases = 2, 0
     base = Path(tempfile.mkdtemp(prefix="chaos-"))
     reports = []
-    for number in range(runs):
-        report = asyncio.run(
-            run_once(seed + number, folder_of(base, number), names, is_apache=is_apache, seconds=seconds, rate=rate, least=events)
-        )
+    for number in range(seed, seed + runs):
+        run = Run(number, folder_of(base, number), redis_of(number, redis), is_apache=is_apache)
+        report = asyncio.run(run.perform(names, seconds=seconds, rate=rate, least=events))
         reports.append(report)
-        click.echo(line(report))
-    click.echo(summary(reports, kafka))
+        click.echo(report.line())
+    if reports:
+        click.echo(summary(reports, kafka))
     if json_file:
         json_file.write_text(json.dumps([vars(report) for report in reports], indent=1), "utf-8")
-    failed = [report for report in reports if report.wrong]
-    if failed:
+    has_failed = any(report.wrong for report in reports)
+    if has_failed:
         click.echo(f"worker logs: {base}", err=True)
-        sys.exit(1)
-    shutil.rmtree(base, ignore_errors=True)
-
-
-def line(report: Report) -> str:
-    """One run in a line, and what is wrong with it below."""
-    exits = ", ".join(f"{count}x {code}" for code, count in sorted(report.exits.items()))
-    kept = "Redis kept its data" if report.kept_data else "Redis lost data"
-    text = (
-        f"seed {report.seed:>4}  {'FAILED' if report.wrong else 'ok':<6} events {report.events:>7,}  records {report.records:>6,}  "
-        f"re-sent {report.redelivered:>4}  in two folds {report.overlapping:>5} ({kept})  "
-        f"drained in {report.drain_seconds:>5.1f} s  exits: {exits or 'none'}\n           {', '.join(report.faults)}"
-    )
-    return "\n".join([text, *(f"    WRONG {wrong}" for wrong in report.wrong)])
-
-
-def summary(reports: list[Report], kafka: str) -> str:
-    """The table."""
-    counts: Counter[str] = Counter(name for report in reports for name in report.faults)
-    recovery = sorted(seconds for report in reports for seconds in report.recovery_seconds)
-    lines: list[Any] = ["", f"{'fault':<20} times", *(f"{name:<20} {count}" for name, count in counts.most_common()), ""]
-    lines.append(
-        f"{len(reports)} runs on {kafka}: {sum(report.events for report in reports):,} events, "
-        f"{sum(report.records for report in reports):,} records, {sum(bool(report.wrong) for report in reports)} runs failed"
-    )
-    if recovery:
-        lines.append(f"from SIGKILL to the next claim: median {recovery[len(recovery) // 2]} s, max {recovery[-1]} s")
-    return "\n".join(lines)
+    else:
+        shutil.rmtree(base, ignore_errors=True)
+    if cases:
+        has_failed |= bad_input(kafka, redis_of(2, redis), cases) != 0
+    sys.exit(1 if has_failed else 0)
 
 
 if __name__ == "__main__":

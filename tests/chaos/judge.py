@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord
 
 from tests.chaos.load import Ledger
-from tests.chaos.stage import PARTITIONS, Stage
+from tests.chaos.stage import APP_ID, PARTITIONS, Stage
 from tests.checker import Outcome
 
 SAMPLE_SECONDS = 0.5
@@ -138,7 +138,7 @@ class Judge:
     async def _sample(self) -> None:
         versions: dict[tuple[str, str], int] = {}
         sources, outputs = _partitions("events"), _partitions("folded") + _partitions("dead")
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.stage.bootstrap, group_id="chaos", enable_auto_commit=False)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.stage.bootstrap, group_id=APP_ID, enable_auto_commit=False)
         await consumer.start()
         try:
             while True:

@@ -5,63 +5,81 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from streams_app.embedded.ports import LOOPBACK
+
 
 class Proxy:
-    """Forwards to a server until it is cut; then it refuses and drops."""
+    """Forwards to a server until it is cut: then it refuses and drops, or holds back whatever comes.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
+    Attributes:
+        port: Where it listens.
+        target_port: Of the server.
+        stopped: Connections dropped or refused, and pieces held back, so far.
+    """
+
+    def __init__(self, port: int, target_port: int) -> None:
+        self.port = port
+        self.stopped = 0
+        self.target_port = target_port
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._is_cut = False
-        self.port = 0
-        self.refused = 0
-        self.dropped = 0
+        self._refuses = False
+        self._passing = asyncio.Event()
+        self._passing.set()
 
     async def start(self) -> None:
-        """Listens on a free port."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        """Listens."""
+        self._server = await asyncio.start_server(self._serve, LOOPBACK, self.port)
 
     async def stop(self) -> None:
         """Ends."""
-        self.cut()
+        self.cut(silently=False)
+        self._passing.set()
         if self._server is not None:
             self._server.close()
 
-    def cut(self) -> None:
-        """Drops every connection and refuses new ones."""
-        self._is_cut = True
-        self.dropped += len(self._open)
+    def cut(self, *, silently: bool) -> None:
+        """Nothing passes any more.
+
+        Args:
+            silently: Connections stay open and nobody is told, as when a route is lost; what was held back comes late, when
+                it is healed. Else every connection is dropped and new ones are refused.
+        """
+        if silently:
+            self._passing.clear()
+            return
+        self._refuses = True
+        self.stopped += len(self._open)
         for writer in list(self._open):
             writer.transport.abort()
 
     def heal(self) -> None:
-        """Forwards again."""
-        self._is_cut = False
+        """Forwards again, first of all what was held back."""
+        self._refuses = False
+        self._passing.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_cut:
-            self.refused += 1
+        if self._refuses:
+            self.stopped += 1
             writer.transport.abort()
             return
         try:
-            there, back = await asyncio.open_connection(*self._target)
+            there, back = await asyncio.open_connection(LOOPBACK, self.target_port)
         except OSError:
             writer.transport.abort()
             return
         self._open |= {writer, back}
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, back))
-                group.create_task(_pump(there, writer))
+            await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
         finally:
             self._open -= {writer, back}
 
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                if not self._passing.is_set():
+                    self.stopped += 1
+                    await self._passing.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()

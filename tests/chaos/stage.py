@@ -7,26 +7,30 @@ import shutil
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import redis
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from tests.chaos.proxy import Proxy
 from tests.helpers import WorkerProcess, create_topics
-from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.apache_kafka import ApacheKafka, Proxied
+from tests.servers.redis7 import Redis7
 
 SESSION_SECONDS = 3
 PARTITIONS = 4
+APP_ID = "chaos"
 FOLD = "account-metrics"
 
 CONFIG = """\
-app_id = "chaos"
+app_id = "{app_id}"
 [kafka]
 bootstrap_servers = "{bootstrap}"
 session_timeout = "{session}s"
@@ -70,31 +74,40 @@ class Stage:
     Attributes:
         exits: Exit code → how often, of workers that were not ended on purpose.
         kept_data: Redis has lost nothing in this run.
+        acknowledged: Events acknowledged to the load so far.
+        healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
     """
 
     folder: Path
     is_apache: bool
+    is_redis7: bool
     workers: list[WorkerProcess] = field(default_factory=list)
     exits: Counter[int] = field(default_factory=Counter)
     kept_data: bool = True
     ended: list[WorkerProcess] = field(default_factory=list)
+    acknowledged: Callable[[], int] = lambda: 0
+    healed_at: tuple[float, int] = (0.0, 0)
     _supervisor: asyncio.Task[None] | None = None
 
     async def start(self, count: int) -> None:
         """Starts servers, topics, tables and workers; returns when the workers are ready."""
         self.broker_port, self.redis_port = free_port(), free_port()
+        self.broker_proxy = Proxy(free_port(), free_port() if self.is_apache else self.broker_port)
+        self.redis_proxy = Proxy(free_port(), self.redis_port)
+        await self.broker_proxy.start()
+        await self.redis_proxy.start()
         self.start_broker()
         self.start_redis()
-        self.proxy = Proxy("127.0.0.1", self.redis_port)
-        await self.proxy.start()
         await create_topics(self.bootstrap, ["events", "folded", "dead"], PARTITIONS)
-        self.config = self._config("streams.toml", self.redis_url)
-        self.cut_config = self._config("cut.toml", f"redis://127.0.0.1:{self.proxy.port}/0")
+        self.config = self._config("streams.toml", self.broker_port, self.redis_port)
+        # The embedded broker names its own address to clients: behind a proxy they would not stay.
+        broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
+        self.cut_config = self._config("cut.toml", broker_port, self.redis_proxy.port)
         init = Child("init", [sys.executable, "-m", "streams_app", "read-store", "init", "--config", str(self.config)])
         while init.is_running:
             await asyncio.sleep(0.05)
         init.stop()
-        # The first one reaches Redis through the proxy that can be cut.
+        # The first one reaches Redis and the broker through proxies that can be cut.
         self.workers = [WorkerProcess(self.cut_config if number == 0 else self.config, self.folder) for number in range(count)]
         for worker in self.workers:
             await worker.wait_ready(60)
@@ -105,23 +118,27 @@ class Stage:
         """host:port of the broker."""
         return f"127.0.0.1:{self.broker_port}"
 
-    @property
-    def redis_url(self) -> str:
-        """Of Redis itself."""
-        return f"redis://127.0.0.1:{self.redis_port}/0"
-
     def start_broker(self) -> None:
         """Also again, on what it has kept."""
-        kind: Any = ApacheKafka if self.is_apache else Broker
-        self.broker = kind.start(self.broker_port, self.folder / "broker")
+        folder = self.folder / "broker"
+        if self.is_apache:
+            proxied = Proxied(self.broker_proxy.target_port, self.broker_proxy.port)
+            self.broker: ApacheKafka | Broker = ApacheKafka.start(self.broker_port, folder, proxied)
+        else:
+            self.broker = Broker.start(self.broker_port, folder)
 
     def start_redis(self) -> None:
         """Also again, on what it has kept."""
-        self.redis = Valkey.start(self.redis_port, self.folder / "redis", appendonly=True)
+        kind = Redis7 if self.is_redis7 else Valkey
+        self.redis = kind.start(self.redis_port, self.folder / "redis", appendonly=True)
 
     def client(self, **options: Any) -> redis.Redis:
         """A client past the proxy."""
         return redis.Redis(port=self.redis_port, **options)
+
+    def mark_healed(self) -> None:
+        """The disturbance ends now: recovery is measured from here."""
+        self.healed_at = asyncio.get_running_loop().time(), self.acknowledged()
 
     def replace(self, number: int, worker: WorkerProcess) -> None:
         """Another worker takes a place; the former one has ended."""
@@ -131,6 +148,19 @@ class Stage:
     def logs(self) -> str:
         """Of every worker there was."""
         return "".join(worker.log() for worker in [*self.ended, *self.workers])
+
+    async def is_settled(self) -> bool:
+        """Whether every worker is a member of the consumer group and no rebalance is under way."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        try:
+            await admin.start()
+            (answer,) = await admin.describe_consumer_groups([APP_ID])
+        except KafkaError:
+            return False
+        finally:
+            await admin.close()
+        _, _, state, _, _, members = answer.groups[0][:6]
+        return state == "Stable" and len(members) == len(self.workers)
 
     def versions(self) -> dict[tuple[str, str], int]:
         """Version of every cell of the read store."""
@@ -156,7 +186,8 @@ class Stage:
         for worker in [*self.ended, *self.workers]:
             worker.continue_signal()
             worker.kill()
-        await self.proxy.stop()
+        await self.broker_proxy.stop()
+        await self.redis_proxy.stop()
         self.redis.stop()
         self.broker.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -170,8 +201,11 @@ class Stage:
                     self.exits[worker.exit_code] += 1
                     self.replace(number, WorkerProcess(self.cut_config if number == 0 else self.config, self.folder))
 
-    def _config(self, name: str, redis_url: str) -> Path:
+    def _config(self, name: str, broker_port: int, redis_port: int) -> Path:
         path = self.folder / name
-        text = CONFIG.format(bootstrap=self.bootstrap, session=SESSION_SECONDS, redis=redis_url, fold=FOLD, folder=self.folder)
+        text = CONFIG.format(
+            app_id=APP_ID, bootstrap=f"127.0.0.1:{broker_port}", session=SESSION_SECONDS, redis=f"redis://127.0.0.1:{redis_port}/0",
+            fold=FOLD, folder=self.folder,
+        )  # fmt: skip
         path.write_text(text, "utf-8")
         return path

@@ -8,7 +8,7 @@ import struct
 import tempfile
 import uuid
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from streams_app.embedded.broker import _metadata
 from streams_app.embedded.child import Child
@@ -39,6 +39,28 @@ _POM = f"""\
 """
 
 
+class Proxied(NamedTuple):
+    """A second listener that names a proxy to its clients: whoever comes in through the proxy stays behind it.
+
+    Attributes:
+        port: Where the broker listens for the proxy.
+        proxy_port: Where the proxy listens.
+    """
+
+    port: int
+    proxy_port: int
+
+    def added_to(self, values: dict[str, str]) -> dict[str, str]:
+        """The configuration of a node, with this listener."""
+        return {
+            **values,
+            "listeners": f"{values['listeners']},PROXIED://{LOOPBACK}:{self.port}",
+            "advertised.listeners": f"{values['advertised.listeners']},PROXIED://{LOOPBACK}:{self.proxy_port}",
+            "listener.security.protocol.map": f"{values['listener.security.protocol.map']},PROXIED:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+
+
 class ApacheKafka(EmbeddedServer):
     """A running Apache Kafka of one node, with the attributes of the embedded `Broker`."""
 
@@ -51,12 +73,13 @@ class ApacheKafka(EmbeddedServer):
         self.description = f"{NAME} (one node)"
 
     @classmethod
-    def start(cls, port: int | None = None, directory: Path | None = None) -> Self:
+    def start(cls, port: int | None = None, directory: Path | None = None, proxied: Proxied | None = None) -> Self:
         """Starts it and returns when the broker is part of its own cluster.
 
         Args:
             port: ``None``: a free one.
             directory: For its data and log; kept at the end, and what it holds is served again. ``None``: a temporary one.
+            proxied: A second listener, for clients behind a proxy.
 
         Raises:
             ServerUnavailableError: No Java, or the jars cannot be fetched.
@@ -64,10 +87,12 @@ class ApacheKafka(EmbeddedServer):
         """
         libs = fetch()
         java = _program("java")
-        return start_on_a_port(port, lambda chosen: cls._start_once(java, libs, chosen, directory), taken="Address already in use")
+        return start_on_a_port(
+            port, lambda chosen: cls._start_once(java, libs, chosen, directory, proxied), taken="Address already in use"
+        )
 
     @classmethod
-    def _start_once(cls, java: str, libs: Path, port: int, directory: Path | None) -> Self:
+    def _start_once(cls, java: str, libs: Path, port: int, directory: Path | None, proxied: Proxied | None) -> Self:
         temporary = Path(tempfile.mkdtemp(prefix="streams-app-kafka-")) if directory is None else None
         home = directory or temporary
         assert home is not None
@@ -77,6 +102,8 @@ class ApacheKafka(EmbeddedServer):
             cluster_id = _cluster_id(home)
             path = home / _PROPERTIES_FILE
             values = properties(1, port, {1: controller}, home / "data")
+            if proxied is not None:
+                values = proxied.added_to(values)
             path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
             classes = ["-cp", f"{libs}/*"]
             storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id, "-c", str(path)]

@@ -26,31 +26,32 @@ _VERSION = re.compile(r"^Redis server v=(7\.\S+)")
 class Redis7(EmbeddedServer):
     """A running Redis 7, with the attributes of the embedded `Valkey`."""
 
-    def __init__(self, child: Child, port: int, version: str) -> None:
+    def __init__(self, child: Child, port: int, version: str, *, appendonly: bool) -> None:
         super().__init__(child)
         self.port = port
         self.url = f"redis://{LOOPBACK}:{port}/0"
-        self.description = f"redis {version} (in memory)"
+        self.description = f"redis {version} ({'append-only file' if appendonly else 'in memory'})"
 
     @staticmethod
-    def start(port: int | None = None, directory: Path | None = None) -> Redis7:
+    def start(port: int | None = None, directory: Path | None = None, *, appendonly: bool = False) -> Redis7:
         """Starts it and returns when it answers.
 
         Args:
             port: ``None``: a free one.
-            directory: For its log. ``None``: a temporary one.
+            directory: For its log and its append-only file; kept at the end. ``None``: a temporary one, removed.
+            appendonly: Keeps what it holds across a restart on the same directory.
 
         Raises:
             ServerUnavailableError: There is no Redis 7 and it cannot be fetched.
             EmbeddedServerError: It did not start; the message shows its log.
         """
         program = fetch()
-        keep = ["--appendonly", "no", "--save", "", "--maxmemory-policy", "noeviction"]
+        keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
 
         def start_once(chosen: int) -> Redis7:
             child = Child("redis", [str(program), "--port", str(chosen), "--bind", LOOPBACK, *keep], directory)
             child.wait_until_ready(lambda: _info(chosen).get("process_id") == child.pid, _START_LIMIT_MS)
-            return Redis7(child, chosen, str(_info(chosen).get("redis_version", "unknown")))
+            return Redis7(child, chosen, str(_info(chosen).get("redis_version", "unknown")), appendonly=appendonly)
 
         return start_on_a_port(port, start_once, taken="in use")
 

@@ -1,0 +1,88 @@
+"""Faults of what is around the workers: the broker, the network of one of them, the read store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sqlite3
+from pathlib import Path
+
+from tests.chaos.proxy import Proxy
+from tests.chaos.stage import SESSION_SECONDS, Stage
+from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claimed_again, claims, must
+from tests.helpers import wait_until
+
+
+async def broker_frozen(stage: Stage, _: random.Random) -> None:
+    os.kill(stage.broker.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(13)
+        state = Path(f"/proc/{stage.broker.pid}/stat").read_text().rpartition(")")[2].split()[0]  # noqa: ASYNC240 - no disk
+        must(state == "T", "a stopped process")
+    finally:
+        os.kill(stage.broker.pid, signal.SIGCONT)
+        stage.mark_healed()
+
+
+async def broker_restart(stage: Stage, _: random.Random) -> None:
+    before = stage.broker.pid
+    stage.broker.kill()
+    await asyncio.sleep(2)
+    await asyncio.to_thread(stage.start_broker)
+    stage.mark_healed()
+    must(stage.broker.pid != before, "another process")
+
+
+async def redis_cut_off(stage: Stage, chance: random.Random) -> str:
+    """The first worker reaches the broker and not Redis."""
+    return await _cut_off(stage, stage.redis_proxy, chance)
+
+
+async def broker_cut_off(stage: Stage, chance: random.Random) -> str:
+    """The first worker reaches Redis and not the broker; the others get its partitions meanwhile."""
+    # Only a member has partitions to lose, and it has some: there are more of them than workers.
+    await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
+    return await _cut_off(stage, stage.broker_proxy, chance, claims_before=claims(stage))
+
+
+async def _cut_off(stage: Stage, proxy: Proxy, chance: random.Random, claims_before: int | None = None) -> str:
+    """In one of two manners, for longer than the session time-out.
+
+    Args:
+        stage: Of the run.
+        proxy: In front of what is cut off.
+        chance: Of the run.
+        claims_before: Others must claim more than that while it is cut: the first worker cannot.
+    """
+    silently, before = chance.random() < 0.5, proxy.stopped
+    proxy.cut(silently=silently)
+    try:
+        await asyncio.sleep(SESSION_SECONDS * chance.uniform(1.7, 3.0))
+        if claims_before is not None:
+            await claimed_again(stage, claims_before)
+    finally:
+        proxy.heal()
+        stage.mark_healed()
+    must(proxy.stopped > before, "something dropped, refused or held back")
+    return "held back" if silently else "refused"
+
+
+async def read_store_locked(stage: Stage, _: random.Random) -> None:
+    lock = sqlite3.connect(stage.folder / "read.db", isolation_level=None, timeout=10)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+        other = sqlite3.connect(stage.folder / "read.db", isolation_level=None, timeout=0)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            await asyncio.sleep(8)
+        else:
+            raise NoTraceError("a locked file")
+        finally:
+            other.close()
+    finally:
+        lock.rollback()
+        lock.close()
+        stage.mark_healed()

@@ -1,0 +1,109 @@
+"""Faults of Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+
+import redis
+
+from tests.chaos.stage import Stage
+from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claims, must
+from tests.helpers import wait_until
+
+
+async def flushall(stage: Stage, _: random.Random) -> None:
+    stage.kept_data = False
+    before = stage.logs().count("resync ") + claims(stage)
+    with stage.client() as client:
+        pipe = client.pipeline(transaction=True)
+        pipe.flushall()
+        pipe.dbsize()
+        must(pipe.execute()[1] == 0, "DBSIZE 0")
+    await wait_until(lambda: stage.logs().count("resync ") + claims(stage) > before, TRACE_SECONDS, "a resync is counted")
+
+
+async def _restart(stage: Stage, between: Callable[[], None]) -> None:
+    stage.kept_data = False  # appendfsync everysec: what the last second wrote may be gone
+    with stage.client() as client:
+        before = client.info("server")["run_id"]
+    stage.redis.kill()
+    between()
+    await asyncio.sleep(1)
+    stage.start_redis()
+    stage.mark_healed()
+    with stage.client() as client:
+        must(client.info("server")["run_id"] != before, "another run id")
+
+
+async def restart(stage: Stage, _: random.Random) -> None:
+    await _restart(stage, lambda: None)
+
+
+async def tail_cut(stage: Stage, chance: random.Random) -> None:
+    def cut() -> None:
+        (tail,) = (stage.folder / "redis" / "appendonlydir").glob("*.incr.aof")
+        size = tail.stat().st_size
+        os.truncate(tail, max(0, size - chance.randrange(1, max(2, min(size, 20_000)))))
+        must(tail.stat().st_size < size, "a shorter file")
+
+    await _restart(stage, cut)
+
+
+async def roll_back(stage: Stage, _: random.Random) -> None:
+    old = stage.folder / "redis-old"
+    shutil.copytree(stage.folder / "redis", old)
+    await asyncio.sleep(3)
+
+    def put_back() -> None:
+        shutil.rmtree(stage.folder / "redis")
+        shutil.move(old, stage.folder / "redis")
+
+    await _restart(stage, put_back)
+
+
+async def script_flush(stage: Stage, _: random.Random) -> None:
+    with stage.client() as client:
+        pipe = client.pipeline(transaction=True)
+        pipe.script_flush()
+        pipe.info("memory")
+        must(pipe.execute()[1]["number_of_cached_scripts"] == 0, "no script cached")
+
+
+async def client_kill(stage: Stage, _: random.Random) -> None:
+    with stage.client() as client:
+        must(client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") > 0, "connections killed")
+
+
+async def full(stage: Stage, _: random.Random) -> None:
+    with stage.client() as client:
+        client.config_set("maxmemory", str(client.info("memory")["used_memory"] // 2))
+        try:
+            client.set("one more", "x")
+        except redis.exceptions.OutOfMemoryError:
+            await asyncio.sleep(4)
+        else:
+            raise NoTraceError("a write is refused")
+        finally:
+            client.config_set("maxmemory", "0")
+            stage.mark_healed()
+
+
+async def frozen(stage: Stage, _: random.Random) -> None:
+    pid = stage.redis.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        client = stage.client(socket_timeout=0.5)
+        try:
+            await asyncio.to_thread(client.ping)
+        except redis.exceptions.TimeoutError:
+            await asyncio.sleep(10)
+        else:
+            raise NoTraceError("no answer")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        stage.mark_healed()

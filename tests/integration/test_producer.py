@@ -1,0 +1,48 @@
+"""What the producer says of each record is true of that record."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
+from streams_app.settings.sections import KafkaSettings
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, read_topic
+
+LIMIT_SECONDS = 60
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("count", [1, 120])
+async def test_any_number_of_large_records_for_one_partition_is_acknowledged(kafka: KafkaServer, names: Names, count: int) -> None:
+    topic = names.topic("out")
+    await create_topics(kafka.bootstrap_servers, [topic], 2)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    records = [Outgoing(topic, b"one key", b"%d " % number + b"x" * 250_000) for number in range(count)]
+    try:
+        outcomes = await producer.send(records)
+    finally:
+        await producer.stop()
+    found = await read_topic(kafka.bootstrap_servers, topic, until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS)
+
+    assert [None] * count == outcomes
+    assert list(range(count)) == [int(record.value.partition(b" ")[0]) for record in found]
+
+
+@pytest.mark.apache
+async def test_one_record_that_is_too_large_keeps_no_other_from_being_acknowledged(kafka: KafkaServer, names: Names) -> None:
+    topic = names.topic("out")
+    await create_topics(kafka.bootstrap_servers, [topic], 2, {"max.message.bytes": "10000"})
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    waiting = [Outgoing(topic, b"k%d" % number, b"x" * (20_000 if number == 7 else 900)) for number in range(40)]
+    refused: set[bytes | None] = set()
+    try:
+        for _ in range(3):
+            outcomes = await producer.send(waiting)
+            refused |= {each.key for each, outcome in zip(waiting, outcomes, strict=True) if isinstance(outcome, TOO_LARGE)}
+            waiting = [each for each, outcome in zip(waiting, outcomes, strict=True) if outcome and each.key not in refused]
+    finally:
+        await producer.stop()
+
+    assert ({b"k7"}, []) == (refused, waiting)
