@@ -195,7 +195,7 @@ class FoldTester:
             arrived_ms = self.now_ms if sessions and not is_behind else 0
             if sessions:
                 self._late_ms = max(0, arrived_ms - self._record_clock_ms)
-            emitted += self._emit(self._shard.fold(event, chunk.scores[0], arrived_ms))
+            emitted += self._emit(self._shard.fold(event, chunk.clock_ms, arrived_ms))
         return emitted
 
     def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:

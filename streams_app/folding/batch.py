@@ -1,24 +1,27 @@
 """Groups the events of a fetched range before Redis sees them (pure).
 
 A *run* is what neighbouring events of one group add to its open fold. Most groups of a batch are one run; with
-``sessions`` a gap longer than the quiet period begins a new one. The script answers ``detail`` for the few groups whose
-bounds fall inside a run; those are sent again with one run an event.
+``sessions`` a gap longer than the quiet period begins a new one. How runs become the arguments of a script is in
+:mod:`streams_app.folding.arguments`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import msgpack
-import orjson
+MAX_COST: Final = 60_000
+"""Of one script call, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms."""
 
-MAX_GROUPS: Final = 2_000
-"""Groups in one script call: a group costs Redis about 8 us, and no script may hold it longer than 20 ms."""
+OPEN_COST: Final = 20
+"""Of a group that stays open."""
 
-MAX_NAMES: Final = 20_000
-"""Changed names in one script call, for the same reason."""
+CLOSED_COST: Final = 8
+"""Of a session that begins and ends within one range: it goes straight to the outbox."""
+
+NAME_COST: Final = 1
+"""Of a changed name."""
 
 
 class FoldEvent(NamedTuple):
@@ -50,54 +53,28 @@ class Run:
     last_score: int
     names: dict[str, Any]
 
-    def packed(self, *, keep_values: bool) -> list[Any]:
-        """In the order in which ``fold.lua`` reads it."""
-        flat: list[Any] = []
-        for name, value in self.names.items():
-            flat.append("n" + name)
-            flat.append(orjson.dumps(value) if keep_values else b"")
-        return [
-            self.first_offset, self.last_offset, self.events, self.low_ms, self.high_ms,
-            self.first_score, self.last_score, flat,
-        ]  # fmt: skip
-
 
 @dataclass(slots=True)
 class Chunk:
     """A sub-range that one script call folds.
 
     Attributes:
+        above: Offsets above this one.
         to: Offset of the fence afterwards.
+        start_ms: Clock before its first event.
+        now_ms: Wall clock when it was made.
         clock_ms: Record clock after it.
+        events: How many it was made of.
         groups: Member → its runs in offset order.
-        events: The events it was made of, in offset order.
-        scores: Score of each of them.
     """
 
+    above: int
     to: int
+    start_ms: int
+    now_ms: int
     clock_ms: int
+    events: int
     groups: dict[bytes, list[Run]]
-    events: Sequence[FoldEvent]
-    scores: list[int]
-
-    def packed(self, *, keep_values: bool, detail: frozenset[int] = frozenset()) -> bytes:
-        """The ``groups`` argument of ``fold.lua``.
-
-        Args:
-            keep_values: Carry the last value of each name.
-            detail: Positions (from 0) of groups to be sent as one run an event.
-        """
-        groups = []
-        for position, (member, runs) in enumerate(self.groups.items()):
-            chosen: Iterable[Run] = self._single_events(member) if position in detail else runs
-            groups.append([member, [run.packed(keep_values=keep_values) for run in chosen]])
-        return msgpack.packb(groups, use_bin_type=False)
-
-    def _single_events(self, member: bytes) -> Iterator[Run]:
-        for event, score in zip(self.events, self.scores, strict=True):
-            if event.group == member:
-                stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
-                yield Run(event.offset, event.offset, 1, stamp, stamp, score, score, event.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,49 +95,85 @@ class Scoring:
     gap_ms: int | None
 
 
-def chunks_of(events: Sequence[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:
+def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:  # a call for each event would be dear
     """Cuts the events of one range into sub-ranges that a script call can fold.
 
     Args:
-        events: In offset order.
+        events: In offset order; left as they are.
         end: Offset of the fence after the whole range.
         scoring: How events get their scores.
 
     Yields:
         Chunks in offset order; the last one ends at ``end``. At least one, as an empty range moves the fence too.
     """
-    clock = max(scoring.clock_ms, scoring.live_ms or 0)
+    clock = start = max(scoring.clock_ms, scoring.live_ms or 0)
     now, gap = scoring.now_ms, scoring.gap_ms
     groups: dict[bytes, list[Run]] = {}
-    scores: list[int] = []
-    names_held, begin = 0, 0
-    for position, event in enumerate(events):
-        offset, stamp, member, names = event
-        if clock < stamp:
-            clock = min(stamp, now) if now > clock else clock
-        if stamp < 0:
-            stamp = clock
-        if names_held >= MAX_NAMES or len(groups) >= MAX_GROUPS:
-            yield Chunk(events[position - 1].offset, scores[-1], groups, events[begin:position], scores)
-            groups, scores, names_held, begin = {}, [], 0, position
+    count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
+    for offset, timestamp_ms, member, names in events:
+        if cost >= most:
+            if gap is not None:
+                cost = _cost(groups, clock, gap)
+            # Looked at again only if it was worth it: each look goes over all groups.
+            if cost > most * 3 // 4:
+                yield Chunk(above, last, start, now, clock, count, groups)
+                groups, count, cost, above, start = {}, 0, 0, last, clock
+        if clock < timestamp_ms:
+            clock = timestamp_ms if timestamp_ms < now else max(now, clock)
+        stamp = timestamp_ms if timestamp_ms >= 0 else clock
+        count += 1
+        last = offset
         runs = groups.get(member)
         if runs is None:
             groups[member] = [Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names))]
-            names_held += len(names) + 1
-        else:
-            run = runs[-1]
-            if gap is not None and clock - run.last_score > gap:
-                runs.append(Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names)))
-                names_held += len(names) + 1
-            else:
-                run.last_offset, run.last_score = offset, clock
-                run.events += 1
-                if stamp < run.low_ms:
-                    run.low_ms = stamp
-                elif stamp > run.high_ms:
-                    run.high_ms = stamp
-                known = len(run.names)
-                run.names.update(names)
-                names_held += len(run.names) - known
-        scores.append(clock)
-    yield Chunk(end, clock, groups, events[begin:], scores)
+            cost += OPEN_COST + len(names)
+            continue
+        run = runs[-1]
+        if gap is not None and clock - run.last_score > gap:
+            runs.append(Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names)))
+            cost += OPEN_COST + len(names)
+            continue
+        run.last_offset, run.last_score = offset, clock
+        run.events += 1
+        if stamp < run.low_ms:
+            run.low_ms = stamp
+        elif stamp > run.high_ms:
+            run.high_ms = stamp
+        held = run.names
+        cost -= len(held)
+        held.update(names)
+        cost += len(held)
+    yield Chunk(above, end, start, now, clock, count, groups)
+
+
+def _cost(groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int) -> int:
+    """What a chunk would cost now: the sessions that have ended are cheap."""
+    cost = 0
+    for runs in groups.values():
+        closed = len(runs) - (clock_ms - runs[-1].last_score <= gap_ms)
+        cost += closed * CLOSED_COST + (len(runs) - closed) * OPEN_COST
+        for run in runs:
+            cost += len(run.names) * NAME_COST
+    return cost
+
+
+def single_events(events: Iterable[FoldEvent], chunk: Chunk, groups: frozenset[bytes]) -> dict[bytes, list[Run]]:
+    """The events of some groups of a chunk, as one run each.
+
+    Args:
+        events: At least those the chunk was made of, in offset order.
+        chunk: Made of them.
+        groups: The members wanted.
+    """
+    clock = chunk.start_ms
+    found: dict[bytes, list[Run]] = {group: [] for group in groups}
+    for offset, stamp, group, names in events:
+        if offset <= chunk.above:
+            continue
+        if offset > chunk.to:
+            break
+        clock = max(clock, min(stamp, chunk.now_ms))
+        if group in groups:
+            at_ms = stamp if stamp >= 0 else clock
+            found[group].append(Run(offset, offset, 1, at_ms, at_ms, clock, clock, dict(names)))
+    return found

@@ -6,7 +6,7 @@ Only the two fields are decoded; the rest of an event is checked to be JSON and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -47,37 +47,35 @@ class FastReader(EventReader):
         self._decode: Any = msgspec.json.Decoder(event).decode
         self._members: dict[str, tuple[bytes, bytes]] = {}
 
-    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
-        """Reads a range; see :meth:`EventReader.read`. ``decoded`` is not used."""
-        reading = Reading()
-        append, new = reading.events.append, tuple.__new__
-        decode, members, known_names = self._decode, self._members, self._known_names
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
+        """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
+        new = tuple.__new__
+        decode, member_of_known, known_names = self._decode, self._members.get, self._known_names
         most_bytes, most_names = self._limits.value_bytes, self._limits.names_per_event
         for record in records:
             value = record.value
             if not value or len(value) > most_bytes:
-                self._read_slowly(record, reading)
+                yield from self._read_slowly(record, reading)
                 continue
             try:
                 event = decode(value)
                 group, names = event.group, event.changed
-                known = members.get(group) if type(group) is str else None
+                known = member_of_known(group) if type(group) is str else None
                 member, key = self._new_member(group) if known is None else known
                 # Skipped fields are checked to be JSON, but not to be UTF-8.
                 if not value.isascii():
                     value.decode()
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
-                self._read_slowly(record, reading)
+                yield from self._read_slowly(record, reading)
                 continue
-            if type(names) is not dict or len(names) > most_names or not names.keys() <= known_names:
-                self._read_slowly(record, reading)
+            if type(names) is not dict or len(names) > most_names or not known_names.issuperset(names):
+                yield from self._read_slowly(record, reading)
                 continue
-            stamp = record.timestamp
-            append(new(FoldEvent, (record.offset, -1 if stamp is None else stamp, member, names)))
+            stamp, offset = record.timestamp, record.offset
             if record.key != key:
                 reading.misrouted += 1
-                reading.misrouted_example = record.offset
-        return reading
+                reading.misrouted_example = offset
+            yield new(FoldEvent, (offset, -1 if stamp is None else stamp, member, names))
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """The name of a group in Redis, and the record key it should have."""
@@ -89,11 +87,6 @@ class FastReader(EventReader):
             self._members[group] = known
         return known
 
-    def _read_slowly(self, record: RawRecord, reading: Reading) -> None:
+    def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[FoldEvent]:
         """One event the exact way; a name seen for the first time comes here, too."""
-        one = super().read([record], decode_all([record], self._limits))
-        reading.events += one.events
-        reading.refused += one.refused
-        if one.misrouted:
-            reading.misrouted += one.misrouted
-            reading.misrouted_example = one.misrouted_example
+        return super().events([record], decode_all([record], self._limits), reading)

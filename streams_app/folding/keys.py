@@ -1,4 +1,4 @@
-"""Every Redis key of the project, in one table.
+r"""Every Redis key of the project, in one table.
 
 ======================================  ======  ==============================================================
 key (after ``{app/fold/topic/part}:v1:``)  type    holds
@@ -6,7 +6,7 @@ key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ``meta``                                hash    token, fence, clock, record_clock, epoch, definition
 ``due``                                 zset    group → score: partition clock of its last event (ms)
 ``first``                               zset    group → first offset of its open fold
-``group:<group>``                       hash    sidecar: ``i`` → packed numbers, ``n<name>`` → last value or ""
+``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers
 ``outbox``                              zset    packed sealed record → its first offset
 ``flush``                               set     groups an operator wants emitted, or ``*``
 ======================================  ======  ==============================================================
@@ -26,8 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 STATE_VERSION = "v1"
-INFO_FIELD = b"i"
-NAME_PREFIX = b"n"
+INFO_FIELD = b"\xff"
+"""Beside the names of a group: no name, as it is not UTF-8."""
+
 EVERYTHING = "*"
 """In ``flush``: every open group. No group is called so, as its type stands before its name."""
 

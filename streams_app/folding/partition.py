@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError
 
-from streams_app.folding.batch import Chunk
+from streams_app.folding.batch import Chunk, FoldEvent
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
@@ -162,11 +164,19 @@ class Partition:
             at = 0
             if batch.begin <= above:
                 at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
-            reading = self._readers[shard.fold.name].read(*self._addressed(shard, batch.records, decoded, at, has_headers))
+            reader = self._readers[shard.fold.name]
+            mine = self._addressed(shard, batch.records, decoded, at, has_headers)
+            reading = Reading()
+            events: Iterable[FoldEvent] = reader.events(*mine, reading)
+            again = partial(reader.events, *mine, Reading())
+            if reader.needs_decoded:
+                # A user's functions need not say the same twice.
+                events = reading.events = list(events)
+                again = partial(iter, reading.events)
+            chunks = shard.chunks(events, end, view, self._clock.now_ms())
             await self._send_dead_letters(shard, reading)
-            chunks = shard.chunks(reading.events, end, view, self._clock.now_ms())
             for chunk in chunks:
-                await self._fold_chunk(shard, chunk)
+                await self._fold_chunk(shard, chunk, again)
             if self._hooks.trusted():
                 shard.look(view, self._clock.now_ms())
             if reading.misrouted:
@@ -183,14 +193,14 @@ class Partition:
         mine = [i for i in range(at, len(records)) if is_addressed_to(shard.fold.name, records[i].headers)]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
-    async def _fold_chunk(self, shard: Shard, chunk: Chunk) -> None:
+    async def _fold_chunk(self, shard: Shard, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]]) -> None:
         """Folds one chunk, for as long as it takes; the same call again is harmless."""
         attempt = 0
         name = shard.fold.name
         while True:
             try:
                 with self._metrics.script_seconds.labels(script="fold").time():
-                    step = await shard.fold_chunk(chunk)
+                    step = await shard.fold_chunk(chunk, events)
             except OutboxFullError:
                 self.tick()
             except OutOfMemoryError as error:

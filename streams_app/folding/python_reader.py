@@ -6,7 +6,7 @@ at all. Whatever such a function raises makes a dead letter with the reason ``us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from streams_app.codec import member_of
@@ -33,12 +33,11 @@ def reader_of(fold: Fold, limits: Limits) -> EventReader:
 class PythonReader(EventReader):
     """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
 
-    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
-        """Reads a range; see :meth:`EventReader.read`.
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
+        """Reads a range; see :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns something false is neither folded nor a dead letter.
         """
-        reading = Reading()
         if decoded is None:
             decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
@@ -49,11 +48,10 @@ class PythonReader(EventReader):
                 continue
             if event is None:
                 continue
-            reading.events.append(event)
             if record.key != event.group[1:]:
                 reading.misrouted += 1
                 reading.misrouted_example = record.offset
-        return reading
+            yield event
 
     def _event(self, record: RawRecord, value: Any) -> FoldEvent | None:
         fold = self._fold

@@ -5,7 +5,7 @@ Limits are enforced before decoding. A refused record keeps its bytes: it goes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -56,7 +56,7 @@ class Reading:
     """What a fold found in a range.
 
     Attributes:
-        events: In offset order.
+        events: In offset order; empty where they were taken one after the other.
         refused: In offset order.
         misrouted: Events whose record key is not their group key.
         misrouted_example: Offset of one of them.
@@ -116,16 +116,21 @@ class EventReader:
         self._known_names: set[str] = set()
 
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
-        """Reads a range.
+        """Reads a range at once; see :meth:`events`."""
+        reading = Reading()
+        reading.events = list(self.events(records, decoded, reading))
+        return reading
+
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
+        """Reads a range, one event after the other.
 
         Args:
             records: In offset order.
             decoded: Of the same records, from :func:`decode_all`; None: to be decoded here.
+            reading: Gets what is refused or misrouted; complete when the last event was taken.
         """
-        reading = Reading()
         if decoded is None:
             decoded = decode_all(records, self._limits)
-        events = reading.events
         for record, value in zip(records, decoded, strict=True):
             try:
                 if type(value) is not dict:
@@ -143,8 +148,7 @@ class EventReader:
                 reading.misrouted += 1
                 reading.misrouted_example = record.offset
             stamp = record.timestamp
-            events.append(FoldEvent(record.offset, -1 if stamp is None else stamp, member, names))
-        return reading
+            yield FoldEvent(record.offset, -1 if stamp is None else stamp, member, names)
 
     def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
         if self._by_key:

@@ -77,9 +77,9 @@ class Sealed(NamedTuple):
     @classmethod
     def unpack(cls, packed: bytes) -> Sealed:
         """From what the scripts put into the outbox."""
-        member, first, last, events, low, high, reason, due, partitions, flat = msgpack.unpackb(packed, raw=True)
-        # An empty Lua table is packed as a map.
-        names = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)} if flat else {}
+        member, first, last, events, low, high, reason, due, partitions, held = msgpack.unpackb(packed, raw=True)
+        # Lua packs an empty table as an array.
+        names = {name.decode(): value for name, value in held.items()} if held else {}
         return cls(
             member, int(first), int(last), int(events), int(low), int(high), reason.decode(), int(due), int(partitions), names
         )

@@ -12,15 +12,15 @@ import os
 import secrets
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
+from streams_app.folding.arguments import Bounds, arguments_of, ranges_of
+from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.definition import Fold
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
 from streams_app.folding.record import RecordShape, Sealed
 from streams_app.folding.store import (
-    Bounds,
     DetailNeededError,
     Folded,
     RefusedError,
@@ -132,8 +132,12 @@ class Shard:
         if not self.is_claimed:
             raise RefusedError("owner", "released")
 
-    async def fold_chunk(self, chunk: Chunk) -> FoldStep:
+    async def fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]]) -> FoldStep:
         """Folds one chunk; may be called again with the same chunk after an error.
+
+        Args:
+            chunk: From :meth:`chunks`.
+            events: Of its range, read again: where bounds fall inside a run it is taken apart.
 
         Raises:
             RefusedError: To be claimed again.
@@ -144,19 +148,27 @@ class Shard:
             self.check_owned()
             if chunk.to <= self.fence:
                 return FoldStep(0, 0)
-            reply = await self._fold(chunk, frozenset())
+            reply = await self._fold(chunk, events, frozenset())
             if reply.repeated:
                 # Before the fence is noted: should this fail, too, the chunk is folded again and the outbox read again.
                 await self._load_outbox()
             else:
-                self.pending.extend(Sealed.unpack(packed) for packed in reply.sealed)
+                self.pending.extend(reply.sealed)
             self.fence = chunk.to
             self.clock_ms = reply.clock_ms
             self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
-            return FoldStep(len(chunk.events), len(reply.sealed))
+            return FoldStep(chunk.events, len(reply.sealed))
 
-    async def _fold(self, chunk: Chunk, detail: frozenset[int]) -> Folded:
+    async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]], detail: frozenset[bytes]) -> Folded:
         sessions = self.fold.backlog == "sessions"
+        arguments = arguments_of(
+            chunk,
+            self.bounds,
+            gaps_close=sessions,
+            keeps_values=self.fold.keep == "last",
+            partitions=self.partitions,
+            singles=single_events(events(), chunk, detail) if detail else None,
+        )
         try:
             return await self.store.fold(
                 self.token,
@@ -167,15 +179,15 @@ class Shard:
                 self.bounds,
                 gaps_close=sessions,
                 partitions=self.partitions,
-                groups=chunk.packed(keep_values=self.fold.keep == "last", detail=detail),
+                arguments=arguments,
                 arrived_ms=self.arrived_ms,
             )
         except DetailNeededError as needed:
-            if needed.positions <= detail:
+            if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
-            return await self._fold(chunk, detail | needed.positions)
+            return await self._fold(chunk, events, detail | needed.groups)
 
-    def chunks(self, events: Sequence[FoldEvent], end: int, view: ReaderView, now_ms: int) -> list[Chunk]:
+    def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> list[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy.
 
         Args:
@@ -197,7 +209,7 @@ class Shard:
             gap_ms=self.bounds.quiet_ms if sessions else None,
         )
         chunks = list(chunks_of(events, end, scoring))
-        if sessions and events:
+        if sessions and any(chunk.events for chunk in chunks):
             self.late_ms = max(0, (self.arrived_ms or 0) - chunks[-1].clock_ms)
         return chunks
 
@@ -261,7 +273,7 @@ class Shard:
         """
         async with self.lock:
             self.check_owned()
-            left = await self.store.finish(self.token, [entry.first_offset for entry in sent])
+            left = await self.store.finish(self.token, ranges_of(sent, self.pending))
             gone = {entry.first_offset for entry in sent}
             self.pending = deque(entry for entry in self.pending if entry.first_offset not in gone)
             await self._compare_outbox(left)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
+from streams_app.folding.arguments import Arguments, Bounds
 from streams_app.folding.keys import ShardKeys
+from streams_app.folding.record import Sealed
 
 SCRIPTS: Final = ("claim", "define", "finish", "fold", "seal", "skip", "watermark")
 
@@ -42,12 +45,12 @@ class DetailNeededError(Exception):
     """Bounds fall inside runs of some groups; nothing was written.
 
     Attributes:
-        positions: Of those groups in the call, from 0.
+        groups: Members of those groups.
     """
 
-    def __init__(self, positions: frozenset[int]) -> None:
-        super().__init__(f"{len(positions)} groups need one run an event")
-        self.positions = positions
+    def __init__(self, groups: frozenset[bytes]) -> None:
+        super().__init__(f"{len(groups)} groups need one run an event")
+        self.groups = groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,12 @@ class Folded:
     Attributes:
         repeated: The range had been folded by this owner before, and the reply was lost.
         clock_ms: Partition clock afterwards.
-        sealed: Packed entries that bounds or gaps put into the outbox.
+        sealed: Entries that bounds or gaps put into the outbox.
     """
 
     repeated: bool
     clock_ms: int
-    sealed: list[bytes]
+    sealed: list[Sealed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,6 @@ class SealedGroups:
     oldest_score_ms: int | None
     oldest_opened_ms: int | None
     sealed: list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The numbers of a fold that scripts decide with."""
-
-    quiet_ms: int
-    hold_ms: int
-    max_events: int
-    max_changed: int
-    outbox_limit: int
 
 
 class ScriptSet:
@@ -162,7 +154,7 @@ class ShardStore:
         *,
         gaps_close: bool,
         partitions: int,
-        groups: bytes,
+        arguments: Arguments,
         arrived_ms: int | None = None,
     ) -> Folded:
         """Folds the range ``fence + 1 … to``; the rest is as in ``fold.lua``.
@@ -177,17 +169,25 @@ class ShardStore:
             keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
             args=[
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
-                bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions, groups,
+                bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
+                arguments.open_groups, arguments.closed,
                 "" if arrived_ms is None else arrived_ms,
             ],
         )  # fmt: skip
         status = reply[0]
         if status == b"ok":
-            return Folded(repeated=False, clock_ms=int(reply[1]), sealed=reply[2])
+            elsewhere = {position - 1 for position in reply[3]}
+            sealed = [entry for position, entry in enumerate(arguments.sealed) if position not in elsewhere]
+            sealed += map(Sealed.unpack, reply[2])
+            return Folded(
+                repeated=False,
+                clock_ms=int(reply[1]),
+                sealed=sorted(sealed, key=attrgetter("first_offset")) if reply[2] else sealed,
+            )
         if status == b"already":
             return Folded(repeated=True, clock_ms=int(reply[1]), sealed=[])
         if status == b"detail":
-            raise DetailNeededError(frozenset(position - 1 for position in reply[1]))
+            raise DetailNeededError(frozenset(reply[1]))
         if status == b"full":
             raise OutboxFullError
         raise RefusedError("fold", reply[1].decode())
@@ -239,14 +239,18 @@ class ShardStore:
             sealed=reply[7],
         )
 
-    async def finish(self, token: str, first_offsets: Sequence[int]) -> int:
+    async def finish(self, token: str, ranges: Sequence[tuple[int, int, int]]) -> int:
         """Removes acknowledged records from the outbox; returns how many are left.
+
+        Args:
+            token: Of the owner.
+            ranges: Lowest first offset, highest one, and how many records there are between them; all of them acknowledged.
 
         Raises:
             RefusedError: Not the owner.
         """
         keys = self.keys
-        packed = msgpack.packb(list(first_offsets))
+        packed = msgpack.packb([number for found in ranges for number in found])
         reply = await self._scripts["finish"](keys=[keys.meta, keys.outbox], args=[token, packed])
         if reply[0] != b"ok":
             raise RefusedError("finish", reply[1].decode())

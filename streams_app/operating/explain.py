@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from streams_app.codec import JSON_MARK, TEXT_MARK
 from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import Fold
-from streams_app.folding.keys import INFO_FIELD, NAME_PREFIX
+from streams_app.folding.keys import INFO_FIELD
 from streams_app.folding.record import Sealed
 from streams_app.kafka.client import client_options
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
@@ -66,7 +66,7 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
             if not rows and member not in waiting:
                 continue
             fields: Any = await redis.hkeys(place.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
-            names = sorted(name[1:].decode() for name in fields if name != INFO_FIELD and name.startswith(NAME_PREFIX))
+            names = sorted(name.decode() for name in fields if name != INFO_FIELD)
             found.append(Found(place, member, rows[0] if rows else None, tuple(names), waiting.get(member, 0)))
     return found
 

@@ -57,7 +57,7 @@ SCRIPTS: Final = (
         "finish removes everything up to an offset",
         "A record below it that the broker has not acknowledged goes, too.",
         ("lossy:3", "lossy:2 crash:2"),
-        (Change(FINISH, "outbox, at, at)", "outbox, '-inf', at)"),),
+        (Change(FINISH, "'ZREMRANGEBYSCORE', outbox, from, to)", "'ZREMRANGEBYSCORE', outbox, '-inf', to)"),),
     ),
     Mutant(
         "first offset moves with the group",

@@ -109,12 +109,13 @@ async def test_what_a_fold_sealed_is_sent_although_its_reply_and_the_next_one_we
     shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "a", "t", 0)))
     await shard.claim(0, 1)
     before = shard.fence
-    (chunk,) = shard.chunks([FoldEvent(0, 1, b"sp", {})], 0, ReaderView(None, None), 1)
-    await shard.fold_chunk(chunk)
+    events = [FoldEvent(0, 1, b"sp", {})]
+    (chunk,) = shard.chunks(events, 0, ReaderView(None, None), 1)
+    await shard.fold_chunk(chunk, lambda: events)
     shard.fence = before  # the reply was lost
     shard.pending.clear()
     with patch.object(shard.store, "outbox", side_effect=ConnectionError), pytest.raises(ConnectionError):
-        await shard.fold_chunk(chunk)
-    await shard.fold_chunk(chunk)
+        await shard.fold_chunk(chunk, lambda: events)
+    await shard.fold_chunk(chunk, lambda: events)
 
     assert [0] == [entry.first_offset for entry in shard.pending]

@@ -21,9 +21,10 @@ from redis.asyncio import Redis
 from streams_app.cli import COMMANDS
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
+from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.keys import shard_keys
-from streams_app.folding.store import Bounds, ScriptSet, ShardStore
+from streams_app.folding.store import ScriptSet, ShardStore
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, write_config
 from tests.servers.cache import ROOT
@@ -446,7 +447,8 @@ async def open_groups(place: Place, redis_client: Redis) -> None:
         for chunk in chunks_of(events, events[-1].offset, Scoring(0, 10**12, None, None)):
             await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=False, partitions=4, groups=chunk.packed(keep_values=False, detail=frozenset()),
+                gaps_close=False, partitions=4,
+                arguments=arguments_of(chunk, bounds, gaps_close=False, keeps_values=False, partitions=4),
             )  # fmt: skip
             fence = chunk.to
 

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
+from streams_app.folding.arguments import Arguments, Bounds, arguments_of
+from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.memory import MemoryShard
 from streams_app.folding.record import Sealed
 from streams_app.folding.store import (
-    Bounds,
     DetailNeededError,
     OutboxFullError,
     RefusedError,
@@ -40,19 +40,29 @@ def new_store(redis: Redis) -> ShardStore:
     return ShardStore(ScriptSet(redis), shard_keys(f"test-{secrets.token_hex(4)}", "f", "t", 0))
 
 
-async def fold(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, *, sessions: bool) -> list[bytes]:
-    detail: frozenset[int] = frozenset()
+async def fold(
+    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, events: list[FoldEvent] | None = None, *, sessions: bool
+) -> list[Sealed]:
+    detail: frozenset[bytes] = frozenset()
     while True:
+        arguments = arguments_of(
+            chunk, bounds, gaps_close=sessions, keeps_values=True, partitions=4,
+            singles=single_events(events or [], chunk, detail) if detail else None,
+        )  # fmt: skip
         try:
             reply = await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=sessions, partitions=4, groups=chunk.packed(keep_values=True, detail=detail),
+                gaps_close=sessions, partitions=4, arguments=arguments,
             )  # fmt: skip
         except DetailNeededError as needed:
-            assert not needed.positions <= detail, "a group of single events is asked for again"
-            detail |= needed.positions
+            assert not needed.groups <= detail, "a group of single events is asked for again"
+            detail |= needed.groups
         else:
             return reply.sealed
+
+
+def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
+    return arguments_of(chunk, BOUNDS, gaps_close=sessions, keeps_values=True, partitions=4)
 
 
 def plain(packed: bytes) -> tuple[Any, ...]:
@@ -99,7 +109,8 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
     model = MemoryShard(bounds.quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions)
     expected: list[tuple[Any, ...]] = []
     await store.claim("me", -1, b"eeee", "")
-    fence, clock, stamp, found = -1, 0, 1_000, []
+    fence, clock, stamp = -1, 0, 1_000
+    found: list[tuple[Any, ...]] = []
     for events, pause in steps:
         batch, at = [], fence
         for gap, later, group, names in events:
@@ -109,18 +120,18 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
             expected += map(told, model.fold(batch[-1], stamp))
         for chunk in chunks_of(batch, at, Scoring(clock, WALL, None, bounds.quiet_ms if sessions else None)):
             if chunk.to > fence:
-                found += await fold(store, fence, chunk, bounds, sessions=sessions)
+                found += map(told, await fold(store, fence, chunk, bounds, batch, sessions=sessions))
                 fence, clock = chunk.to, chunk.clock_ms
         stamp += pause
         expected += map(told, model.seal(stamp))
         clock = stamp
         sealed = await store.seal("me", fence, clock, bounds, quiet=True, everything=False, limit=1_000, partitions=4)
-        found += sealed.sealed
+        found += map(plain, sealed.sealed)
         lows = [held.first_offset for held in model.open.values()] + [entry[1] for entry in expected]
 
         assert min([fence + 1, *lows]) == await store.watermark()
         assert len(model.open) == sealed.open_groups
-    assert sorted(expected, key=lambda entry: entry[1]) == sorted(map(plain, found), key=lambda entry: entry[1])
+    assert sorted(expected, key=lambda entry: entry[1]) == sorted(found, key=lambda entry: entry[1])
     assert [entry[1] for entry in sorted(expected, key=lambda entry: entry[1])] == [
         first for first, _ in await store.outbox(-1, 1_000)
     ]
@@ -157,9 +168,7 @@ async def test_a_fold_whose_reply_was_lost_is_recognised(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     await fold(store, -1, one(3), BOUNDS, sessions=False)
-    reply = await store.fold(
-        "me", -1, 3, 1_000, 1_000, BOUNDS, gaps_close=False, partitions=4, groups=one(3).packed(keep_values=True)
-    )
+    reply = await store.fold("me", -1, 3, 1_000, 1_000, BOUNDS, gaps_close=False, partitions=4, arguments=packed(one(3)))
 
     assert reply.repeated
     assert await store.watermark() == 3
@@ -175,7 +184,7 @@ async def test_claim_keeps_the_state_and_takes_it_from_the_former_owner(redis) -
     assert (claimed.created, claimed.fence, claimed.definition, claimed.open_groups) == (False, 3, "def", 1)
     for attempt in (
         store.seal("me", 3, 2_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4),
-        store.finish("me", [3]),
+        store.finish("me", [(3, 3, 1)]),
         store.skip("me", 3, 9),
         store.define("me", ""),
     ):
@@ -199,7 +208,7 @@ async def test_a_full_outbox_refuses_to_fold_and_changes_nothing(redis) -> None:
 
     with pytest.raises(OutboxFullError):
         await fold(store, 0, one(1), bounds, sessions=False)
-    await store.finish("me", [0])
+    await store.finish("me", [(0, 0, 1)])
     await fold(store, 0, one(1), bounds, sessions=False)
     assert await store.watermark() == 1
 
@@ -220,7 +229,7 @@ async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis
     await store.claim("me", -1, b"eeee", "")
     chunk = one(0)  # its record time is 1 000; it arrives at 5 000
     await store.fold(
-        "me", -1, 0, 1_000, 1_000, BOUNDS, gaps_close=True, partitions=4, groups=chunk.packed(keep_values=True), arrived_ms=5_000
+        "me", -1, 0, 1_000, 1_000, BOUNDS, gaps_close=True, partitions=4, arguments=packed(chunk, sessions=True), arrived_ms=5_000
     )
     bounds = Bounds(10, 40 + 4_000, 0, 100, 1_000)
 
@@ -250,7 +259,7 @@ async def test_a_fold_that_died_before_its_last_write_is_repeated_without_counti
     await redis.hset(store.keys.meta, "fence", -1)
     await redis.delete(store.keys.due)
     (chunk,) = chunks_of(events, 4, scoring)
-    await fold(store, -1, chunk, BOUNDS, sessions=False)
+    await fold(store, -1, chunk, BOUNDS, events, sessions=False)
     sealed = await store.seal("me", 4, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
 
     assert [plain(entry)[:4] for entry in sealed.sealed] == [(b"sa", 0, 4, 5)]

@@ -14,7 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.folding import batch
-from streams_app.folding.batch import MAX_GROUPS, Chunk, FoldEvent, Run, Scoring, chunks_of
+from streams_app.folding.arguments import CLOSED_FIELDS, Bounds, arguments_of, ranges_of
+from streams_app.folding.batch import (
+    CLOSED_COST,
+    MAX_COST,
+    NAME_COST,
+    OPEN_COST,
+    Chunk,
+    FoldEvent,
+    Run,
+    Scoring,
+    chunks_of,
+    single_events,
+)
+from streams_app.folding.record import Sealed
 
 NOW = 10_000
 GROUPS = [b"sa", b"sb", b"sc", b"j1", b"s1"]
@@ -88,36 +101,34 @@ scorings = st.builds(
 )
 
 
-@given(events_of_a_range, scorings, st.integers(1, 4), st.integers(1, 6))
+@given(events_of_a_range, scorings, st.integers(1, 120))
 @settings(max_examples=200)
-def test_chunks_add_up_to_folding_one_event_at_a_time(
-    events: list[FoldEvent], how: Scoring, max_groups: int, max_names: int
-) -> None:
+def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: Scoring, max_cost: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_GROUPS", max_groups)
-        patch.setattr(batch, "MAX_NAMES", max_names)
+        patch.setattr(batch, "MAX_COST", max_cost)
         chunks = list(chunks_of(events, 1_000, how))
     scores = scored(events, how)
 
     assert naive(events, scores, how.gap_ms) == joined(chunks, how.gap_ms)
-    assert scores == [score for chunk in chunks for score in chunk.scores]
-    assert events == [event for chunk in chunks for event in chunk.events]
+    assert len(events) == sum(chunk.events for chunk in chunks)
 
 
-@given(events_of_a_range, scorings, st.integers(1, 4))
+@given(events_of_a_range, scorings, st.integers(1, 120))
 def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_end(
-    events: list[FoldEvent], how: Scoring, max_groups: int
+    events: list[FoldEvent], how: Scoring, max_cost: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_GROUPS", max_groups)
+        patch.setattr(batch, "MAX_COST", max_cost)
         chunks = list(chunks_of(events, 1_000, how))
     ends = [chunk.to for chunk in chunks]
+    parts = [[event for event in events if chunk.above < event.offset <= chunk.to] for chunk in chunks]
 
     assert sorted(set(ends)) == ends
     assert 1_000 == ends[-1]
-    assert [chunk.events[-1].offset for chunk in chunks[:-1]] == ends[:-1]
-    assert [chunk.scores[-1] for chunk in chunks[:-1]] == [chunk.clock_ms for chunk in chunks[:-1]]
-    assert all(len(chunk.groups) <= max_groups for chunk in chunks)
+    assert [part[-1].offset for part in parts[:-1]] == ends[:-1]
+    assert [len(part) for part in parts] == [chunk.events for chunk in chunks]
+    assert [chunk.clock_ms for chunk in chunks[:-1]] == [chunk.start_ms for chunk in chunks[1:]]
+    assert all(len(chunk.groups) <= max_cost // CLOSED_COST + 1 for chunk in chunks)
 
 
 @given(events_of_a_range)
@@ -129,22 +140,30 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
 
 
 def test_groups_beyond_the_limit_begin_another_chunk() -> None:
-    events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(MAX_GROUPS + 1)]
-    chunks = list(chunks_of(events, MAX_GROUPS + 5, scoring()))
+    most = -(-MAX_COST // (OPEN_COST + NAME_COST))
+    events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
+    chunks = list(chunks_of(events, most + 5, scoring()))
 
-    assert [MAX_GROUPS, 1] == [len(chunk.groups) for chunk in chunks]
-    assert [MAX_GROUPS - 1, MAX_GROUPS + 5] == [chunk.to for chunk in chunks]
+    assert [most, 1] == [len(chunk.groups) for chunk in chunks]
+    assert [most - 1, most + 5] == [chunk.to for chunk in chunks]
+
+
+def test_sessions_that_have_ended_leave_room_for_more_in_a_chunk() -> None:
+    events = [FoldEvent(offset, offset, b"s%d" % offset, {}) for offset in range(MAX_COST // CLOSED_COST)]
+    ended, still_open = (list(chunks_of(events, len(events), scoring(now_ms=10**9, gap_ms=gap))) for gap in (1, 10**6))
+
+    assert len(ended) < len(still_open)
 
 
 def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_NAMES", 4)
+    monkeypatch.setattr(batch, "MAX_COST", 2 * OPEN_COST + 4)
     events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
 
     assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
 
 
 def test_empty_range_moves_the_fence_too() -> None:
-    assert [Chunk(41, 70, {}, [], [])] == list(chunks_of([], 41, scoring(clock_ms=70)))
+    assert [Chunk(-1, 41, 70, NOW, 70, 0, {})] == list(chunks_of([], 41, scoring(clock_ms=70)))
 
 
 @pytest.mark.parametrize(
@@ -159,9 +178,10 @@ def test_empty_range_moves_the_fence_too() -> None:
     ],
 )
 def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int], how: Scoring, expected: list[int]) -> None:
-    (chunk,) = chunks_of([FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate(stamps)], 9, how)
+    events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate(stamps)]
+    (chunk,) = chunks_of(events, 9, how)
 
-    assert expected == chunk.scores
+    assert expected == [run.last_score for run in single_events(events, chunk, frozenset([b"sa"]))[b"sa"]]
     assert expected[-1] == chunk.clock_ms
 
 
@@ -193,16 +213,16 @@ def sessions_of(events: Sequence[FoldEvent], gap_ms: int) -> set[tuple[Any, ...]
     return {(group, *(offset for offset, _ in session)) for group, held in sessions.items() for session in held}
 
 
-@given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 4), st.integers(1, 60))
+@given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 120), st.integers(1, 60))
 @settings(max_examples=200)
 def test_sessions_are_the_same_for_any_cut_into_batches(
-    events: list[FoldEvent], cuts: list[int], max_groups: int, gap_ms: int
+    events: list[FoldEvent], cuts: list[int], max_cost: int, gap_ms: int
 ) -> None:
     edges = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
     chunks: list[Chunk] = []
     clock_ms = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_GROUPS", max_groups)
+        patch.setattr(batch, "MAX_COST", max_cost)
         for begin, end in pairwise(edges):
             part = events[begin:end]
             chunks += chunks_of(part, part[-1].offset, scoring(clock_ms, gap_ms=gap_ms))
@@ -216,21 +236,60 @@ def test_sessions_are_the_same_for_any_cut_into_batches(
     assert sessions_of(events, gap_ms) == found
 
 
-@given(events_of_a_range, scorings, st.booleans(), st.frozensets(st.integers(0, 4)))
-def test_packed_chunk_holds_the_runs_or_single_events_of_each_group(
-    events: list[FoldEvent], how: Scoring, keep: bool, detail: frozenset[int]
+BOUNDS = st.builds(
+    Bounds,
+    quiet_ms=st.integers(1, 30),
+    hold_ms=st.sampled_from([20, 10_000]),
+    max_events=st.sampled_from([0, 2]),
+    max_changed=st.sampled_from([2, 100]),
+    outbox_limit=st.just(1),
+)
+
+
+@given(events_of_a_range, scorings, BOUNDS, st.booleans(), st.frozensets(st.sampled_from(GROUPS)))
+def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sessions(
+    events: list[FoldEvent], how: Scoring, bounds: Bounds, keep: bool, detail: frozenset[bytes]
 ) -> None:
     (chunk,) = chunks_of(events, 1_000, how)
-    packed = msgpack.unpackb(chunk.packed(keep_values=keep, detail=detail), raw=True)
-    singles = naive(events, scored(events, how), -1)
-    expected = [
-        [group, [as_packed(run, keep) for run in (singles[group] if position in detail else runs)]]
-        for position, (group, runs) in enumerate(chunk.groups.items())
-    ]
+    singles = {group: runs for group, runs in single_events(events, chunk, detail).items() if group in chunk.groups}
+    found = arguments_of(
+        chunk, bounds, gaps_close=how.gap_ms is not None, keeps_values=keep, partitions=4, singles=singles
+    )  # fmt: skip
+    packed = msgpack.unpackb(found.open_groups, raw=True)
+    closed = msgpack.unpackb(found.closed, raw=True)
+    entries = [Sealed.unpack(entry) for entry in closed[4::CLOSED_FIELDS]]
+    parts = {group: [as_packed(run, keep) for run in singles.get(group, runs)] for group, runs in chunk.groups.items()}
+    expected = []
+    for group, runs in parts.items():
+        gone = sum(entry.member == group for entry in entries)
+        if gone < len(runs):
+            expected.append([group, runs[gone:]])
 
     assert expected == packed
+    assert entries == found.sealed
+    first_runs = {(group, run[0]): run for group, runs in parts.items() for run in runs}
+    for entry in entries:
+        run = first_runs[entry.member, entry.first_offset]
+        assert run[:5] == [entry.first_offset, entry.last_offset, entry.events, entry.first_event_ms, entry.last_event_ms]
+        assert chunk.clock_ms - run[6] > bounds.quiet_ms or entry.last_offset < chunk.groups[entry.member][-1].first_offset
+        assert run[6] - run[5] < bounds.hold_ms
+        assert not bounds.max_events or entry.events < bounds.max_events
+        assert len(entry.names) <= bounds.max_changed
+        assert entry.due_ms == (run[5] + bounds.hold_ms if entry.reason == "max_hold" else run[6] + bounds.quiet_ms)
 
 
 def as_packed(run: Run, keep: bool) -> list[Any]:
-    flat = [part for name, value in run.names.items() for part in (b"n" + name.encode(), orjson.dumps(value) if keep else b"")]
-    return [run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, flat]
+    names = {name.encode(): orjson.dumps(value) if keep else b"" for name, value in run.names.items()}
+    return [
+        run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, len(names), names
+    ]  # fmt: skip
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_ranges_hold_what_was_sent_and_nothing_that_is_pending(sent: set[int], others: set[int]) -> None:
+    entries = {at: Sealed(b"s", at, at, 1, 0, 0, "quiet", 0, 1, {}) for at in sent | others}
+    ranges = ranges_of([entries[at] for at in sent], [entries[at] for at in sorted(entries)])
+    held = [at for low, high, count in ranges for at in entries if low <= at <= high]
+
+    assert sorted(sent) == sorted(held)
+    assert [count for *_, count in ranges] == [sum(low <= at <= high for at in entries) for low, high, _ in ranges]

@@ -195,7 +195,7 @@ def test_rendering_twice_gives_the_same_bytes() -> None:
 
 
 def test_sealed_group_is_unpacked_from_what_the_scripts_pack() -> None:
-    names = [part for name in SEALED.names for part in (name.encode(), b"")]
+    names = {name.encode(): b"" for name in SEALED.names}
     packed = msgpack.packb([
         SEALED.member, 1041, 1077, 4, 1_700_000_000_000, 1_700_000_009_000, b"quiet", 1_700_000_900_000, 4, names,
     ], use_bin_type=False)  # fmt: skip

@@ -4,19 +4,23 @@
 -- KEYS[1] meta      hash
 -- KEYS[2] outbox    zset
 -- ARGV[1] token     text
--- ARGV[2] offsets   msgpack array: first offset of each acknowledged record (unique within a shard)
+-- ARGV[2] ranges    msgpack array: lowest first offset, highest one, and the number of acknowledged records between them
+--
+-- A range that holds another number of records stays as it is: something there was not acknowledged.
 --
 -- Returns {"ok", records removed, records left} or {"refused", "no-state" | "token"}.
--- Cost    O(n log outbox). Repeating it changes nothing.
+-- Cost    O(ranges log outbox + n). Repeating it changes nothing.
 local meta, outbox = KEYS[1], KEYS[2]
-local token, offsets = ARGV[1], cmsgpack.unpack(ARGV[2])
+local token, ranges = ARGV[1], cmsgpack.unpack(ARGV[2])
 
 local owner = redis.call('HGET', meta, 'token')
 if not owner then return {'refused', 'no-state'} end
 if owner ~= token then return {'refused', 'token'} end
 local removed = 0
-for i = 1, #offsets do
-  local at = string.format('%.0f', offsets[i])
-  removed = removed + redis.call('ZREMRANGEBYSCORE', outbox, at, at)
+for i = 1, #ranges, 3 do
+  local from, to = string.format('%.0f', ranges[i]), string.format('%.0f', ranges[i + 1])
+  if redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then
+    removed = removed + redis.call('ZREMRANGEBYSCORE', outbox, from, to)
+  end
 end
 return {'ok', removed, redis.call('ZCARD', outbox)}

@@ -23,6 +23,7 @@ local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local quiet_ms, hold_ms, all = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
+local INFO = '\255'
 
 local state = redis.call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
 if not state[2] then return {'refused', 'no-state'} end
@@ -55,7 +56,7 @@ else
     local groups = redis.call('ZRANGE', first, at, at + page - 1)
     local held = {}
     for i = 1, #groups do
-      local packed = redis.call('HGET', prefix .. groups[i], 'i')
+      local packed = redis.call('HGET', prefix .. groups[i], INFO)
       local info = packed and cmsgpack.unpack(packed)
       if info and info[4] + hold_ms > clock then break end
       held[#held + 1] = groups[i]
@@ -77,11 +78,10 @@ for i = 1, math.min(#found, limit) do
   local content = redis.call('HGETALL', key)
   local info, names = nil, {}
   for j = 1, #content, 2 do
-    if content[j] == 'i' then
+    if content[j] == INFO then
       info = cmsgpack.unpack(content[j + 1])
     else
-      names[#names + 1] = string.sub(content[j], 2)
-      names[#names + 1] = content[j + 1]
+      names[content[j]] = content[j + 1]
     end
   end
   if not info or info[1] ~= epoch then
@@ -109,7 +109,11 @@ local function in_chunks(command, key, values)
   end
 end
 in_chunks('ZADD', outbox, sent)
-for i = 1, #gone do redis.call('UNLINK', prefix .. gone[i]) end
+for from = 1, #gone, 4000 do
+  local keys = {}
+  for i = from, math.min(from + 3999, #gone) do keys[#keys + 1] = prefix .. gone[i] end
+  redis.call('UNLINK', unpack(keys))
+end
 in_chunks('ZREM', due, gone)
 in_chunks('ZREM', first, gone)
 if all and #found <= limit then
@@ -123,7 +127,7 @@ local oldest = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
 local head = redis.call('ZRANGE', first, 0, 0)
 local opened = ''
 if head[1] then
-  local packed = redis.call('HGET', prefix .. head[1], 'i')
+  local packed = redis.call('HGET', prefix .. head[1], INFO)
   opened = packed and string.format('%.0f', cmsgpack.unpack(packed)[4]) or ''
 end
 return {'ok', string.format('%.0f', clock), #found > limit and '1' or '0', redis.call('ZCARD', first),
