@@ -40,7 +40,7 @@ from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-MAX_POLL_RECORDS = 5_000
+MAX_POLL_RECORDS = 10_000
 BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streams_app.clock import Clock
 from streams_app.folding.partition_clock import ReaderView
-from streams_app.folding.record import FoldedRecord, Sealed, render
+from streams_app.folding.record import Renderer, Sealed
 from streams_app.folding.shard import Shard
 from streams_app.kafka.dead_letters import too_large_letter
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
@@ -54,6 +54,7 @@ class Emitter:
     is_starved: bool = False
     """Redis is full: nothing can be folded until groups have left. They leave by the wall clock, although events wait, or none
     would ever be due."""
+    renderer: Renderer | None = None
 
     async def emit_due_once(self) -> Emitted:
         """One pass: send what is in the outbox, then seal what is due, then send that.
@@ -139,15 +140,20 @@ class Emitter:
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
         """Produces entries; an entry counts as acknowledged when all its parts are."""
         shard = self.shard
+        if self.renderer is None or self.renderer.shape != shard.stored_shape:
+            self.renderer = Renderer(shard.stored_shape, shard.topic, shard.partition)
+        render, output = self.renderer.records, shard.fold.output
         records: list[Outgoing] = []
         owner: list[int] = []
         for position, entry in enumerate(entries):
-            for part in render(entry, shard.stored_shape, shard.topic, shard.partition):
-                records.append(self._outgoing(part))
+            for fold_id, key, value in render(entry):
+                records.append(Outgoing(output, key, value, (("fold-id", fold_id.encode()),)))
                 owner.append(position)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)
         self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)
+        if not any(outcomes):
+            return list(entries), None
         failed: BaseException | None = None
         unsent: set[int] = set()
         for record, position, outcome in zip(records, owner, outcomes, strict=True):
@@ -168,9 +174,6 @@ class Emitter:
             self.metrics.dead_letters.labels(fold=shard.fold.name, reason="record-too-large").inc()
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", shard.fold.name, record.headers)
         return outcome
-
-    def _outgoing(self, record: FoldedRecord) -> Outgoing:
-        return Outgoing(self.shard.fold.output, record.key, record.value, record.headers)
 
     def _count(self, entries: Sequence[Sealed]) -> None:
         metrics, name = self.metrics, self.shard.fold.name

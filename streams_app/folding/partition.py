@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from faust.types import TP
@@ -35,6 +36,8 @@ WAITING_BATCHES = 2
 
 RESET = "reset"
 """Cause of a resync: the client has reset its position by itself."""
+
+_HEADERS = attrgetter("headers")
 
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
@@ -158,7 +161,7 @@ class Partition:
                 raise RefusedError("fold", "hole")
         is_shared = any(self._readers[shard.fold.name].needs_decoded for shard in behind)
         decoded = decode_all(batch.records, self._limits) if is_shared else None
-        has_headers = any(record.headers for record in batch.records)
+        has_headers = any(map(_HEADERS, batch.records))
         for shard in behind:
             above = shard.fence
             at = 0

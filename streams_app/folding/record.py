@@ -11,13 +11,18 @@ from typing import Any, Final, NamedTuple
 import msgpack
 import orjson
 
-from streams_app.codec import canonical_bytes, scalars_of
+from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
 
 VERSION_SHIFT: Final = 2**40
 """Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
 
 MAX_RECORD_BYTES: Final = 900_000
 """A value larger than this is split: brokers refuse records over about 1 MB by default, for ever."""
+
+
+CACHED_NAMES: Final = 32
+CACHED_SETS: Final = 500
+"""Sets of at most so many names of which the JSON is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,50 @@ class FoldedRecord(NamedTuple):
 def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int) -> str:
     """Name of a folded record, derived from the source alone."""
     return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}"
+
+
+class Renderer:
+    """Renders the records of one shard: what they have in common is written once.
+
+    Most groups have one text field and keep names only, and there are few different sets of names. Everything else goes by way of
+    :func:`render`; the bytes are the same.
+
+    Attributes:
+        shape: The definition the groups were folded under.
+    """
+
+    def __init__(self, shape: RecordShape, topic: str, partition: int) -> None:
+        self.shape = shape
+        self._of = shape, topic, partition
+        self._is_usual = len(shape.group_fields) == 1 and shape.keep == "names"
+        self._id = fold_id(shape.fold, topic, partition, 0, 0).removesuffix("0-0").encode()
+        group_field, changed, name = (orjson.dumps(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
+        template = (
+            b'{%b:%%b,%b:%%b,"fold":{"id":%%b,"name":%b,"reason":"%%b","events":%%d,"first_event_ms":%%d,"last_event_ms":%%d,'
+        )
+        self._template = template % tuple(part.replace(b"%", b"%%") for part in (group_field, changed, name)) + b'"version":%d}}'
+        self._quoted_id = orjson.dumps(self._id.decode())[:-1]
+        self._names: dict[tuple[str, ...], bytes] = {}
+
+    def records(self, sealed: Sealed) -> list[FoldedRecord]:
+        """The record of a sealed group; several where one would be too large, see :func:`render`."""
+        member, first, last, events, low, high, reason, _, partitions, held = sealed
+        if not self._is_usual or member[:1] != TEXT_MARK or len(held) > CACHED_NAMES:
+            return render(sealed, *self._of)
+        key, names = member[1:], tuple(held)
+        listed = self._names.get(names)
+        if listed is None:
+            if len(self._names) >= CACHED_SETS:
+                self._names.clear()
+            listed = self._names[names] = orjson.dumps(sorted(names))
+        span = b"%d-%d" % (first, last)
+        value = self._template % (
+            orjson.dumps(key.decode()), listed, self._quoted_id + span + b'"', reason.encode(), events, low, high,
+            partitions * VERSION_SHIFT + last,
+        )  # fmt: skip
+        if len(value) > MAX_RECORD_BYTES:
+            return render(sealed, *self._of)
+        return [FoldedRecord((self._id + span).decode(), key, value)]
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> list[FoldedRecord]:

@@ -25,6 +25,7 @@ from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.client import client_options
 from streams_app.kafka.commits import Committed, NotOwnerError
+from streams_app.kafka.records import taken
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class FoldingThread(AIOKafkaConsumerThread):
                 continue
             state = fetcher._subscriptions.subscription.assignment.state_value(fetched)
             begin = state.position if state.has_valid_position else None
-            records = result.getall(max_records)
+            records = taken(result, fetched, max_records)
             if not result.has_more():
                 del fetcher._records[fetched]
                 fetcher._notify(fetcher._wait_consume_future)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.codec import member_of
-from streams_app.folding.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Sealed, fold_id, render
+from streams_app.folding.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, Sealed, fold_id, render
 
 SHAPE = RecordShape("account-metrics", ("account_id",), "metrics", "names")
 LAST = replace(SHAPE, keep="last")
@@ -212,3 +212,28 @@ def test_sealed_group_without_names_is_unpacked_from_an_empty_lua_table() -> Non
 @pytest.mark.parametrize("shape", [SHAPE, LAST, RecordShape("f", ("a", "b.c"), "ä", "last")])
 def test_shape_survives_the_way_through_redis(shape: RecordShape) -> None:
     assert shape == RecordShape.from_text(shape.to_text())
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%", "%b", '"', "\\", "{", "a", "b"])
+
+
+@given(
+    texts,
+    st.lists(st.one_of(texts, st.integers(-5, 5), st.booleans()), min_size=1, max_size=2),
+    st.lists(st.dictionaries(texts, st.just(b"1"), max_size=40), min_size=1, max_size=3),
+    st.sampled_from(["names", "last"]),
+)
+@settings(max_examples=300)
+def test_renderer_writes_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
+    shape = RecordShape(f"f-{text}", tuple(f"{text}{number}" for number in range(len(fields))), f"m{text}", keep)
+    renderer = Renderer(shape, "t", 3)
+    for names in sets:
+        sealed = SEALED._replace(member=member_of(tuple(fields)), names=names)
+
+        assert render(sealed, shape, "t", 3) == renderer.records(sealed)
+
+
+def test_renderer_splits_what_is_too_large() -> None:
+    sealed = SEALED._replace(names={f"{number}{'n' * 40_000}": b"" for number in range(30)})
+
+    assert render(sealed, SHAPE, "t", 3) == Renderer(SHAPE, "t", 3).records(sealed)
