@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
@@ -41,16 +41,16 @@ class FetchedRecords:
         while len(taken) < most:
             if self._batch is None and not self._open():
                 break
-            found = list(islice(self._records, most - len(taken)))
+            wanted = most - len(taken)
+            found = list(islice(self._records, wanted))
+            is_exhausted = len(found) < wanted
             if found and found[0].offset < self.next_fetch_offset:
                 # A batch is fetched whole, although the position may lie within it.
                 found = [record for record in found if record.offset >= self.next_fetch_offset]
-                if not found:
-                    continue
             if found:
                 self.next_fetch_offset = found[-1].offset + 1
                 taken = taken + found if taken else found
-            else:
+            if is_exhausted:
                 # What was removed behind the last record by compaction is passed, too.
                 self.next_fetch_offset = self._batch.next_offset
                 self._batch = None
@@ -71,7 +71,8 @@ class FetchedRecords:
             if self._is_skipped(batch):
                 self.next_fetch_offset = batch.next_offset
                 continue
-            self._batch, self._records = batch, iter(batch)
+            # The parser's own iterator can be begun only once.
+            self._batch, self._records = batch, chain(batch)
             return True
         return False
 
