@@ -190,7 +190,7 @@ def test_every_exception_to_a_check_carries_its_reason(path: Path) -> None:
 _SLOT = re.compile(r"^-- (KEYS|ARGV)\[(\d+)\]\s+(\w+)\s+(\S.*)$")
 _BOUND = re.compile(r"(KEYS|ARGV)\[(\d+)\]")
 _TYPES = ("hash", "zset", "set", "list", "string", "stream", "prefix of ")
-_OTHER_WORDS = {("seal", "all"): "everything", ("finish", "offsets"): "packed"}
+_OTHER_WORDS = {("seal", "all"): "everything", ("finish", "ranges"): "packed"}
 """Where an argument of the method has, for a reason, another word than the slot of the script."""
 
 Slots = dict[tuple[str, int], str]

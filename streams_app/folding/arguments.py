@@ -84,10 +84,8 @@ def arguments_of(
         whole = single.get(member, runs)
         ended = 0
         if gaps_close and whole is runs:
-            ended = len(runs) - (chunk.clock_ms - runs[-1].last_score <= bounds.quiet_ms)
-            if not all(_is_within(run, bounds) for run in runs[:ended]):
-                ended = 0
-        for run in whole[:ended]:
+            ended = _ended(runs, chunk.clock_ms, bounds)
+        for run in whole[:ended] if ended else ():
             names = _names(run.names, keeps_values=keeps_values)
             entry = _sealed(member, run, names, bounds, partitions)
             sealed.append(entry)
@@ -110,13 +108,18 @@ def _packable(run: Run, *, keeps_values: bool) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _is_within(run: Run, bounds: Bounds) -> bool:
-    """Whether no bound but silence closes a run."""
-    return (
-        run.last_score - run.first_score < bounds.hold_ms
-        and (not bounds.max_events or run.events < bounds.max_events)
-        and len(run.names) <= bounds.max_changed
-    )
+def _ended(runs: list[Run], clock_ms: int, bounds: Bounds) -> int:
+    """How many of the runs have ended; none, where another bound than silence may close one of them."""
+    ended = len(runs) - (clock_ms - runs[-1].last_score <= bounds.quiet_ms)
+    for number in range(ended):
+        run = runs[number]
+        if (
+            run.last_score - run.first_score >= bounds.hold_ms
+            or (bounds.max_events and run.events >= bounds.max_events)
+            or len(run.names) > bounds.max_changed
+        ):
+            return 0
+    return ended
 
 
 def _sealed(member: bytes, run: Run, names: dict[str, bytes], bounds: Bounds, partitions: int) -> Sealed:

@@ -15,13 +15,10 @@ MAX_COST: Final = 60_000
 """Of one script call, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms."""
 
 OPEN_COST: Final = 20
-"""Of a group that stays open."""
+"""Of a group that stays open; and 1 for each changed name."""
 
-CLOSED_COST: Final = 8
-"""Of a session that begins and ends within one range: it goes straight to the outbox."""
-
-NAME_COST: Final = 1
-"""Of a changed name."""
+CLOSED_COST: Final = 6
+"""Of a session that begins and ends within one range, its names included: it goes straight to the outbox."""
 
 
 class FoldEvent(NamedTuple):
@@ -115,7 +112,7 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
             if gap is not None:
                 cost = _cost(groups, clock, gap)
             # Looked at again only if it was worth it: each look goes over all groups.
-            if cost > most * 3 // 4:
+            if cost > most * 4 // 5:
                 yield Chunk(above, last, start, now, clock, count, groups)
                 groups, count, cost, above, start = {}, 0, 0, last, clock
         if clock < timestamp_ms:
@@ -150,10 +147,10 @@ def _cost(groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int) -> int:
     """What a chunk would cost now: the sessions that have ended are cheap."""
     cost = 0
     for runs in groups.values():
-        closed = len(runs) - (clock_ms - runs[-1].last_score <= gap_ms)
-        cost += closed * CLOSED_COST + (len(runs) - closed) * OPEN_COST
         for run in runs:
-            cost += len(run.names) * NAME_COST
+            cost += CLOSED_COST + len(run.names) // 4
+        if clock_ms - run.last_score <= gap_ms:
+            cost += OPEN_COST - CLOSED_COST + len(run.names)
     return cost
 
 

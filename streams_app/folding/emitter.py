@@ -16,11 +16,11 @@ from streams_app.folding.record import Renderer, Sealed
 from streams_app.folding.shard import Shard
 from streams_app.kafka.dead_letters import too_large_letter
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
-from streams_app.metrics import Metrics
+from streams_app.metrics import Metrics, observe_all
 
 logger = logging.getLogger(__name__)
 
-SEND_LIMIT = 1_000
+SEND_LIMIT = 2_000
 """Records produced before they are finished."""
 
 
@@ -73,10 +73,13 @@ class Emitter:
             self._audit()
             done.sealed = len(sealed.sealed)
             done.more = sealed.more
+        else:
+            done.more = True
         if self.shard.pending:
             sent = await self._send_pending()
             done.records += sent.records
             done.failed = sent.failed
+        done.more = done.more or bool(self.shard.pending)
         return done
 
     def _known_ms(self, now_ms: int) -> int | None:
@@ -122,11 +125,14 @@ class Emitter:
         await shard.adopt_definition()
 
     async def _send_pending(self) -> Emitted:
+        """Sends what is in the outbox now; what folding adds meanwhile has its turn after the next seal."""
         done = Emitted()
         shard = self.shard
-        while shard.pending:
+        left = len(shard.pending)
+        while left > 0 and shard.pending:
             shard.check_owned()
-            entries = [shard.pending[i] for i in range(min(SEND_LIMIT, len(shard.pending)))]
+            entries = shard.pending.first(min(SEND_LIMIT, left))
+            left -= len(entries)
             acknowledged, failed = await self._produce(entries)
             if acknowledged:
                 await shard.finish(acknowledged)
@@ -178,11 +184,10 @@ class Emitter:
     def _count(self, entries: Sequence[Sealed]) -> None:
         metrics, name = self.metrics, self.shard.fold.name
         now_ms = self.clock.now_ms()
-        delay = metrics.emit_delay_seconds.labels(fold=name)
         by_reason: dict[str, tuple[int, int]] = {}
         for entry in entries:
             records, events = by_reason.get(entry.reason, (0, 0))
             by_reason[entry.reason] = records + 1, events + entry.events
-            delay.observe(max(0, now_ms - entry.due_ms) / 1000)
+        observe_all(metrics.emit_delay_seconds.labels(fold=name), [max(0, now_ms - entry.due_ms) / 1000 for entry in entries])
         for reason, (records, events) in by_reason.items():
             metrics.emitted(name, reason, records, events)

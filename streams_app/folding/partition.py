@@ -180,8 +180,8 @@ class Partition:
             await self._send_dead_letters(shard, reading)
             for chunk in chunks:
                 await self._fold_chunk(shard, chunk, again)
-            if self._hooks.trusted():
-                shard.look(view, self._clock.now_ms())
+            if self._hooks.trusted() and shard.look(view, self._clock.now_ms()) and shard.arrived_ms is None:
+                self.tick()  # a backlog ends: what is due need not wait for the clock
             if reading.misrouted:
                 self._count_misrouted(shard, reading)
         self.progress_ms = self._clock.monotonic_ms()
@@ -206,6 +206,8 @@ class Partition:
                     step = await shard.fold_chunk(chunk, events)
             except OutboxFullError:
                 self.tick()
+                await shard.pending.room(RETRY_SECONDS[-1])
+                continue
             except OutOfMemoryError as error:
                 self._starve(shard, is_starved=True)
                 self._status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")

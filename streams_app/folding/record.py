@@ -82,7 +82,18 @@ class Sealed(NamedTuple):
     @classmethod
     def unpack(cls, packed: bytes) -> Sealed:
         """From what the scripts put into the outbox."""
-        member, first, last, events, low, high, reason, due, partitions, held = msgpack.unpackb(packed, raw=True)
+        return cls._of(msgpack.unpackb(packed, raw=True))
+
+    @classmethod
+    def unpack_all(cls, packed: bytes) -> list[Sealed]:
+        """Several, one behind the other."""
+        unpacker = msgpack.Unpacker(raw=True, max_buffer_size=len(packed))
+        unpacker.feed(packed)
+        return [cls._of(fields) for fields in unpacker]
+
+    @classmethod
+    def _of(cls, fields: list[Any]) -> Sealed:
+        member, first, last, events, low, high, reason, due, partitions, held = fields
         # Lua packs an empty table as an array.
         names = {name.decode(): value for name, value in held.items()} if held else {}
         return cls(

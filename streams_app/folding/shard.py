@@ -11,18 +11,19 @@ import logging
 import os
 import secrets
 import socket
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from streams_app.folding.arguments import Bounds, arguments_of, ranges_of
+from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.definition import Fold
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
+from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
 from streams_app.folding.store import (
     DetailNeededError,
     Folded,
+    OutboxFullError,
     RefusedError,
     SealedGroups,
     ShardStore,
@@ -30,7 +31,7 @@ from streams_app.folding.store import (
 
 logger = logging.getLogger(__name__)
 
-OUTBOX_LIMIT = 10_000
+OUTBOX_LIMIT = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
 SEAL_LIMIT = 1_000
@@ -85,7 +86,7 @@ class Shard:
         self.caught_up_at_ms: int | None = None
         self.arrived_ms: int | None = None
         self.late_ms = 0
-        self.pending: deque[Sealed] = deque()
+        self.pending = Pending()
         self.lock = asyncio.Lock()
         self.is_claimed = False
         self.seen: SealedGroups | None = None
@@ -148,6 +149,8 @@ class Shard:
             self.check_owned()
             if chunk.to <= self.fence:
                 return FoldStep(0, 0)
+            if len(self.pending) >= OUTBOX_LIMIT:
+                raise OutboxFullError
             reply = await self._fold(chunk, events, frozenset())
             if reply.repeated:
                 # Before the fence is noted: should this fail, too, the chunk is folded again and the outbox read again.
@@ -260,7 +263,7 @@ class Shard:
                 raise
             self.clock_ms = done.clock_ms
             self.seen = done
-            self.pending.extend(Sealed.unpack(packed) for packed in done.sealed)
+            self.pending.extend(done.sealed)
             await self._compare_outbox(done.outbox_records)
             return done
 
@@ -273,9 +276,8 @@ class Shard:
         """
         async with self.lock:
             self.check_owned()
-            left = await self.store.finish(self.token, ranges_of(sent, self.pending))
-            gone = {entry.first_offset for entry in sent}
-            self.pending = deque(entry for entry in self.pending if entry.first_offset not in gone)
+            left = await self.store.finish(self.token, self.pending.ranges(sent))
+            self.pending.remove(sent)
             await self._compare_outbox(left)
 
     async def adopt_definition(self) -> None:
@@ -298,9 +300,10 @@ class Shard:
             await self._load_outbox()
 
     async def _load_outbox(self) -> None:
-        found: deque[Sealed] = deque()
+        found: list[Sealed] = []
         above = -1
         while page := await self.store.outbox(above, SEAL_LIMIT):
             found.extend(Sealed.unpack(packed) for _, packed in page)
             above = page[-1][0]
-        self.pending = found
+        self.pending.clear()
+        self.pending.extend(found)

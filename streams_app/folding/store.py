@@ -91,7 +91,7 @@ class SealedGroups:
     outbox_records: int
     oldest_score_ms: int | None
     oldest_opened_ms: int | None
-    sealed: list[bytes]
+    sealed: list[Sealed]
 
 
 class ScriptSet:
@@ -176,9 +176,9 @@ class ShardStore:
         )  # fmt: skip
         status = reply[0]
         if status == b"ok":
-            elsewhere = {position - 1 for position in reply[3]}
+            elsewhere = {position - 1 for position in msgpack.unpackb(reply[3])}
             sealed = [entry for position, entry in enumerate(arguments.sealed) if position not in elsewhere]
-            sealed += map(Sealed.unpack, reply[2])
+            sealed += Sealed.unpack_all(reply[2])
             return Folded(
                 repeated=False,
                 clock_ms=int(reply[1]),
@@ -236,7 +236,7 @@ class ShardStore:
             outbox_records=reply[4],
             oldest_score_ms=_number(reply[5]),
             oldest_opened_ms=_number(reply[6]),
-            sealed=reply[7],
+            sealed=Sealed.unpack_all(reply[7]),
         )
 
     async def finish(self, token: str, ranges: Sequence[tuple[int, int, int]]) -> int:

@@ -93,6 +93,8 @@ class AckedProducer:
         try:
             batches = await self._batches(producer, records, range(len(records)))
             await self._send_all(producer, batches, outcomes)
+            if not any(outcomes):
+                return outcomes
             # A topic may take less than a batch of ours: whether a record is too large by itself is only known alone.
             for position in [at for batch in batches if len(batch.positions) > 1 for at in batch.positions]:
                 if isinstance(outcomes[position], TOO_LARGE):

@@ -65,10 +65,6 @@ def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
     return arguments_of(chunk, BOUNDS, gaps_close=sessions, keeps_values=True, partitions=4)
 
 
-def plain(packed: bytes) -> tuple[Any, ...]:
-    return told(Sealed.unpack(packed))
-
-
 def told(sealed: Sealed) -> tuple[Any, ...]:
     names = {name: json.loads(value) for name, value in sealed.names.items()}
     return (
@@ -126,7 +122,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         expected += map(told, model.seal(stamp))
         clock = stamp
         sealed = await store.seal("me", fence, clock, bounds, quiet=True, everything=False, limit=1_000, partitions=4)
-        found += map(plain, sealed.sealed)
+        found += map(told, sealed.sealed)
         lows = [held.first_offset for held in model.open.values()] + [entry[1] for entry in expected]
 
         assert min([fence + 1, *lows]) == await store.watermark()
@@ -236,7 +232,7 @@ async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis
     early = await store.seal("me", 0, 5_010, bounds, quiet=True, everything=False, limit=9, partitions=4)
     assert early.sealed == []
     due = await store.seal("me", 0, 5_011, bounds, quiet=True, everything=False, limit=9, partitions=4)
-    assert ["quiet"] == [plain(entry)[6] for entry in due.sealed]
+    assert ["quiet"] == [told(entry)[6] for entry in due.sealed]
 
 
 async def test_seal_leaves_a_group_alone_that_holds_something_above_the_fence(redis) -> None:
@@ -262,7 +258,7 @@ async def test_a_fold_that_died_before_its_last_write_is_repeated_without_counti
     await fold(store, -1, chunk, BOUNDS, events, sessions=False)
     sealed = await store.seal("me", 4, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
 
-    assert [plain(entry)[:4] for entry in sealed.sealed] == [(b"sa", 0, 4, 5)]
+    assert [told(entry)[:4] for entry in sealed.sealed] == [(b"sa", 0, 4, 5)]
 
 
 async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis) -> None:
@@ -274,7 +270,7 @@ async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis) 
     await fold(store, 4, one(5), BOUNDS, sessions=False)
     sealed = await store.seal("me", 5, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
 
-    assert [plain(entry)[1:4] for entry in sealed.sealed] == [(5, 5, 1)]
+    assert [told(entry)[1:4] for entry in sealed.sealed] == [(5, 5, 1)]
 
 
 async def test_skip_needs_every_group_sealed(redis) -> None:
@@ -286,5 +282,5 @@ async def test_skip_needs_every_group_sealed(redis) -> None:
     flushed = await store.seal("me", 0, 0, BOUNDS, quiet=False, everything=True, limit=9, partitions=4)
     await store.skip("me", 0, 9)
 
-    assert plain(flushed.sealed[0])[6] == "flush"
+    assert told(flushed.sealed[0])[6] == "flush"
     assert await store.watermark() == 0

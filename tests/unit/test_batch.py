@@ -18,7 +18,6 @@ from streams_app.folding.arguments import CLOSED_FIELDS, Bounds, arguments_of, r
 from streams_app.folding.batch import (
     CLOSED_COST,
     MAX_COST,
-    NAME_COST,
     OPEN_COST,
     Chunk,
     FoldEvent,
@@ -140,7 +139,7 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
 
 
 def test_groups_beyond_the_limit_begin_another_chunk() -> None:
-    most = -(-MAX_COST // (OPEN_COST + NAME_COST))
+    most = -(-MAX_COST // (OPEN_COST + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
     chunks = list(chunks_of(events, most + 5, scoring()))
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams_app.metrics import METRICS, Metrics
+from streams_app.metrics import DELAY_BUCKETS, METRICS, Metrics, observe_all
 from streams_app.settings import Settings
 
 
@@ -77,3 +80,19 @@ def test_the_first_misrouted_event_is_told_once_for_each_fold(metrics: Metrics) 
     told = [metrics.is_first_misrouted(fold) for fold in ("one", "one", "two", "one", "two")]
 
     assert [True, False, True, False, False] == told
+
+
+@given(st.lists(st.integers(0, 30_000)))
+def test_many_values_observed_at_once_are_the_same_series(values: list[int]) -> None:
+    pages = []
+    for is_one_by_one in (True, False):
+        registry = CollectorRegistry()
+        histogram = Histogram("h", "h", ["fold"], buckets=DELAY_BUCKETS, registry=registry).labels(fold="f")
+        if is_one_by_one:
+            for value in values:
+                histogram.observe(value)
+        else:
+            observe_all(histogram, values)
+        pages.append([line for line in generate_latest(registry).decode().splitlines() if "_created" not in line])
+
+    assert pages[0] == pages[1]

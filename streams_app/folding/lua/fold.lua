@@ -26,7 +26,8 @@
 -- ARGV[14] arrived       ms; when the range arrived, "" = it had been waiting. Where gaps close groups, scores are record time:
 --                        silence is counted from the arrival, or a producer whose clock is behind would see every group closed at once
 --
--- Returns {"ok", clock, {sealed, …}, {position in "closed" of a session that is not in the outbox as it was sent, …}}
+-- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
+--         not in the outbox as they were sent}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
 --         {"detail", {group whose runs must be single events, …}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
@@ -185,7 +186,8 @@ end
 local to_outbox, elsewhere = {}, {}
 for i = 1, #closed / 5 do
   local at = (i - 1) * 5
-  if was_open[i] then
+  local known = plan_of[closed[at + 1]]
+  if was_open[i] and (known == nil or known.open) then
     local plan, entry = plan_for(closed[at + 1]), cmsgpack.unpack(closed[at + 5])
     local count = 0
     for _ in pairs(entry[10]) do count = count + 1 end
@@ -283,4 +285,4 @@ in_chunks('ZREM', due, gone)
 in_chunks('ZREM', first, gone)
 clock = string.format('%.0f', math.max(tonumber(clock), tonumber(state[3] or '0')))
 call('HSET', meta, 'clock', clock, 'record_clock', record_clock, 'fence', to)
-return {'ok', clock, sealed, elsewhere}
+return {'ok', clock, table.concat(sealed), pack(elsewhere)}

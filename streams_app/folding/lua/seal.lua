@@ -16,7 +16,8 @@
 -- ARGV[7] limit         groups sealed at most
 -- ARGV[8] partitions    partition count of the source, for the version of the record
 --
--- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, {sealed, …}}
+-- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
+--         other}
 --         or {"refused", "no-state" | "token" | "fence"}.
 -- Cost    O(limit log n + names sealed).
 local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -131,4 +132,4 @@ if head[1] then
   opened = packed and string.format('%.0f', cmsgpack.unpack(packed)[4]) or ''
 end
 return {'ok', string.format('%.0f', clock), #found > limit and '1' or '0', redis.call('ZCARD', first),
-        redis.call('ZCARD', outbox), oldest[2] or '', opened, sealed}
+        redis.call('ZCARD', outbox), oldest[2] or '', opened, table.concat(sealed)}
