@@ -123,7 +123,7 @@ DELIVERY: Final = (
         "version from the first offset",
         "Records of one group come in no order.",
         ("",),
-        (Change("folding.emitter:Emitter._outgoing", "record.value,", "record.value.replace(b'\"version\":', b'\"version\":1'),"),),
+        (Change("folding.record:Renderer.records", "VERSION_SHIFT + last", "VERSION_SHIFT + first"),),
     ),
 )
 

@@ -112,12 +112,12 @@ class Ledger:
             "version": PARTITIONS * 2**40 + (covered[-1] if covered else 0),
         }
 
-    def on_sealed(self, fold_name: str, sealed: list[bytes], fence: int, clock_ms: int) -> None:
+    def on_sealed(self, fold_name: str, sealed: bytes, fence: int, clock_ms: int) -> None:
         """Groups were sealed: none by the wall clock whose next event had long been in the log.
 
         Args:
             fold_name: Which fold.
-            sealed: Packed entries.
+            sealed: Packed entries, one behind the other.
             fence: Highest offset folded.
             clock_ms: The partition clock that was asked for; by the wall clock if beyond every timestamp folded.
         """
@@ -126,7 +126,7 @@ class Ledger:
         fold = self._folds[fold_name]
         waiting = self._log.entries[fence + 1 : self._log.stable]
         late = {self.group(fold, entry) for entry in waiting if entry and entry.born_ms < clock_ms - FRESH_MS - SLACK_MS}
-        for entry in map(Sealed.unpack, sealed):
+        for entry in Sealed.unpack_all(sealed):
             if entry.reason == "quiet" and entry.member[1:].decode() in late:
                 self._tell("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
 
