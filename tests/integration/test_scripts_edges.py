@@ -93,6 +93,15 @@ async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: Shard
     assert await store.watermark() == 7
 
 
+async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, one(0), BOUNDS, sessions=False)
+    await redis_client.hset(store.keys.meta, mapping={"epoch": b"ffff", "fence": 5})
+    done = await seal(store, 5, 9_000)
+
+    assert ([], 0, 0) == (done.sealed, done.open_groups, done.outbox_records)
+    assert await store.watermark() == 6
+
+
 # Bounds
 
 
