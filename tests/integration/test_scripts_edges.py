@@ -11,6 +11,7 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
+from streams_app.folding import shard as sharding
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
@@ -163,6 +164,17 @@ async def test_a_flush_of_everything_goes_on_until_everything_has_left(store: Sh
 
     assert [2, 2, 1, 0] == counts
     assert 0 == await redis_client.exists(store.keys.flush)
+
+
+async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 3)
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
+    first, second = [await shard.seal(50_000, caught_up=True) for _ in range(2)]
+    await shard.finish([shard.pending[0]])
+    third = await shard.seal(50_000, caught_up=True)
+
+    assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
 
 # Sending
