@@ -177,6 +177,16 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
 
+async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
+    await shard.seal(50_000, caught_up=True)
+    monkeypatch.setattr(sharding, "SEAL_LIMIT", 2)
+    heir = await claimed_shard(redis_client, names)
+
+    assert [0, 1, 2, 3, 4] == [entry.first_offset for entry in heir.pending]
+
+
 # Sending
 
 
