@@ -54,7 +54,7 @@ class Run:
             self.judge.start()
             self.load = Load(self.stage.bootstrap, seed=self.report.seed, rate=rate, is_idempotent=self.stage.is_apache)
             producing = asyncio.create_task(self.load.run(seconds, least))
-            await self._break(self.load, schedule(self._chance, chosen, seconds), seconds)
+            await self._break(self.load, schedule(self._chance, chosen, seconds, self.report.seed // 2), seconds)
             await producing
             await self._drain(self.load)
             codes = await self.stage.stop_workers()
