@@ -44,6 +44,7 @@ class Run:
         self.load: Load | None = None
         self._chance = random.Random(seed)
         self._folder = folder
+        self._is_drained = False
 
     async def perform(self, names: list[str], *, seconds: float, rate: float, least: int) -> Report:
         """Breaks things for a while, heals, drains and judges."""
@@ -116,10 +117,12 @@ class Run:
         ):
             await asyncio.sleep(0.5)
         self.report.drain_seconds = round(loop.time() - healed, 1)
+        self._is_drained = True
 
     def _judge(self) -> None:
         report, outcome = self.report, self.judge.outcome
-        if self.load is not None:
+        # A run that was broken off has not come to the point at which everything must be there.
+        if self.load is not None and self._is_drained:
             ledger = self.load.ledger
             report.wrong += self.judge.faults(ledger)
             report.events, report.dead_letters = len(ledger.sent), len(ledger.bad)
