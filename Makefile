@@ -31,6 +31,7 @@ lint: install
 bench: install
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+# make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
 chaos: install
 	@$(BIN)/python -m tests.chaos $(ARGS)
 

@@ -44,6 +44,7 @@ class Run:
         self.load: Load | None = None
         self._chance = random.Random(seed)
         self._folder = folder
+        self._is_drained = False
 
     async def perform(self, names: list[str], *, seconds: float, rate: float, least: int) -> Report:
         """Breaks things for a while, heals, drains and judges."""
@@ -54,7 +55,7 @@ class Run:
             self.judge.start()
             self.load = Load(self.stage.bootstrap, seed=self.report.seed, rate=rate, is_idempotent=self.stage.is_apache)
             producing = asyncio.create_task(self.load.run(seconds, least))
-            await self._break(self.load, schedule(self._chance, chosen, seconds), seconds)
+            await self._break(self.load, schedule(self._chance, chosen, seconds, self.report.seed // 2), seconds)
             await producing
             await self._drain(self.load)
             codes = await self.stage.stop_workers()
@@ -116,10 +117,12 @@ class Run:
         ):
             await asyncio.sleep(0.5)
         self.report.drain_seconds = round(loop.time() - healed, 1)
+        self._is_drained = True
 
     def _judge(self) -> None:
         report, outcome = self.report, self.judge.outcome
-        if self.load is not None:
+        # A run that was broken off has not come to the point at which everything must be there.
+        if self.load is not None and self._is_drained:
             ledger = self.load.ledger
             report.wrong += self.judge.faults(ledger)
             report.events, report.dead_letters = len(ledger.sent), len(ledger.bad)

@@ -100,12 +100,12 @@ ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off"})
 """The embedded broker keeps nothing across a restart, and names its own address to clients behind a proxy."""
 
 
-def schedule(chance: random.Random, names: Sequence[str], seconds: float) -> list[tuple[float, str]]:
-    """Random times, random faults, one after the other."""
+def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: int) -> list[tuple[float, str]]:
+    """Random times, random faults, one after the other; the first is each in its turn, so that none is left out for long."""
     plan: list[tuple[float, str]] = []
     at = chance.uniform(2, 5)
     while at < seconds - 2:
-        plan.append((at, chance.choice(names)))
+        plan.append((at, chance.choice(names) if plan else names[turn % len(names)]))
         at += chance.uniform(3, 8)
     return plan
 

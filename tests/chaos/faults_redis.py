@@ -76,7 +76,10 @@ async def script_flush(stage: Stage, _: random.Random) -> None:
 
 async def client_kill(stage: Stage, _: random.Random) -> None:
     with stage.client() as client:
-        must(client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") > 0, "connections killed")
+        # After a restart nobody may have come back yet.
+        kill = ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await wait_until(lambda: client.execute_command(*kill) > 0, TRACE_SECONDS, "connections are killed")
+    stage.mark_healed()
 
 
 async def full(stage: Stage, _: random.Random) -> None:

@@ -31,6 +31,19 @@ async def test_any_number_of_large_records_for_one_partition_is_acknowledged(kaf
 
 
 @pytest.mark.apache
+async def test_every_replica_must_have_a_record_and_none_is_appended_twice(kafka: KafkaServer) -> None:
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    await producer.start()
+    try:
+        sender = producer._producer._sender if producer._producer else None
+
+        assert sender is not None
+        assert (-1, True) == (sender._acks, sender._txn_manager is not None)
+    finally:
+        await producer.stop()
+
+
+@pytest.mark.apache
 async def test_one_record_that_is_too_large_keeps_no_other_from_being_acknowledged(kafka: KafkaServer, names: Names) -> None:
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 2, {"max.message.bytes": "10000"})

@@ -1,0 +1,254 @@
+"""What the scripts refuse, keep and carry in the cases that ordinary folding seldom meets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaError
+from redis.asyncio import Redis
+
+from streams_app.folding import shard as sharding
+from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
+from streams_app.folding.definition import Fold
+from streams_app.folding.emitter import Emitter
+from streams_app.folding.keys import EVERYTHING, shard_keys
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.record import Sealed
+from streams_app.folding.shard import Shard
+from streams_app.folding.store import Bounds, RefusedError, ScriptSet, SealedGroups, ShardStore
+from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from tests.conftest import Names
+from tests.integration.test_scripts import BOUNDS, WALL, fold, one
+
+MANY = 4_500
+"""More than one call of Redis takes from a script."""
+
+
+@pytest.fixture
+async def store(redis_client: Redis, names: Names) -> ShardStore:
+    made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
+    await made.claim("me", -1, b"eeee", "")
+    return made
+
+
+async def seal(
+    store: ShardStore, fence: int, clock_ms: int, *, everything: bool = False, limit: int = MANY, bounds: Bounds = BOUNDS
+) -> SealedGroups:
+    return await store.seal("me", fence, clock_ms, bounds, quiet=True, everything=everything, limit=limit, partitions=4)
+
+
+# Clock and marks
+
+
+async def test_no_script_turns_the_clock_back(store: ShardStore) -> None:
+    await fold(store, -1, one(0, stamp=5_000), BOUNDS, sessions=False)
+    sealed = await seal(store, 0, 3_000)
+    folded = await store.fold(
+        "me", 0, 1, 2_000, 2_000, BOUNDS, gaps_close=False, partitions=4, groups=one(1).packed(keep_values=True)
+    )
+    claimed = await store.claim("me", None, b"", "")
+
+    assert [5_000] * 3 == [sealed.clock_ms, folded.clock_ms, claimed.clock_ms if claimed else None]
+
+
+async def test_skip_and_seal_and_fold_ask_for_the_same_fence(store: ShardStore) -> None:
+    await store.skip("me", -1, 9)
+    await store.skip("me", -1, 9)  # a reply was lost
+
+    for attempt in (store.skip("me", 3, 20), seal(store, 3, 1_000), fold(store, 3, one(4), BOUNDS, sessions=False)):
+        with pytest.raises(RefusedError, match="fence"):
+            await attempt
+    assert await store.watermark() == 10
+
+
+async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
+    await fold(store, -1, one(0), BOUNDS, sessions=False)
+    with pytest.raises(RefusedError, match="not-drained"):
+        await store.define("me", "new")
+    await seal(store, 0, 0, everything=True)
+    with pytest.raises(RefusedError, match="not-drained"):
+        await store.define("me", "new")
+    await store.finish("me", [0])
+    await store.define("me", "new")
+    claimed = await store.claim("me", None, b"", "")
+
+    assert claimed is not None
+    assert claimed.definition == "new"
+
+
+async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, one(0, b"sa"), BOUNDS, sessions=False)
+    await seal(store, 0, 0, everything=True)
+    await fold(store, 0, one(1, b"sb"), BOUNDS, sessions=False)
+    await redis_client.delete(store.keys.meta)
+    claimed = await store.claim("other", 6, b"ffff", "")
+
+    assert claimed is not None
+    assert (claimed.created, claimed.open_groups, claimed.outbox_records) == (True, 0, 0)
+    assert await store.watermark() == 7
+
+
+async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, one(0), BOUNDS, sessions=False)
+    await redis_client.hset(store.keys.meta, mapping={"epoch": b"ffff", "fence": 5})
+    done = await seal(store, 5, 9_000)
+
+    assert ([], 0, 0) == (done.sealed, done.open_groups, done.outbox_records)
+    assert await store.watermark() == 6
+
+
+# Bounds
+
+
+async def test_an_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
+    bounds = Bounds(quiet_ms=10, hold_ms=25, max_events=0, max_changed=100, outbox_limit=100)
+    sealed = []
+    for number, stamp in enumerate([1_000, 1_010, 1_020, 1_025, 1_035, 1_046]):
+        sealed += await fold(store, number - 1, one(number, stamp=stamp), bounds, sessions=True)
+
+    assert [(0, 2, "max_hold"), (3, 4, "quiet")] == [
+        (entry.first_offset, entry.last_offset, entry.reason) for entry in map(Sealed.unpack, sealed)
+    ]
+
+
+async def test_max_hold_is_reached_at_its_very_millisecond(store: ShardStore) -> None:
+    bounds = Bounds(quiet_ms=1_000, hold_ms=40, max_events=0, max_changed=100, outbox_limit=100)
+    await fold(store, -1, one(0, stamp=1_000), bounds, sessions=False)
+
+    assert [] == (await seal(store, 0, 1_039, bounds=bounds)).sealed
+    assert len((await seal(store, 0, 1_040, bounds=bounds)).sealed) == 1
+
+
+# Many at once
+
+
+def chunk_of(events: list[FoldEvent]) -> Any:
+    (chunk,) = chunks_of(events, events[-1].offset, Scoring(0, WALL, None, None))
+    return chunk
+
+
+async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore) -> None:
+    bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1, max_changed=100, outbox_limit=100_000)
+    events = [FoldEvent(n, 1_000, b"s%d" % (n % 1_900), {"u": n}) for n in range(MANY)]
+    sealed = await fold(store, -1, chunk_of(events), bounds, sessions=False)
+    found = await store.outbox(-1, MANY + 1)
+
+    assert list(range(MANY)) == [first for first, _ in found]
+    assert sorted(sealed) == sorted(packed for _, packed in found)
+
+
+async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: ShardStore) -> None:
+    for begin in range(0, MANY, 1_500):
+        events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 1_500)]
+        await fold(store, begin - 1, chunk_of(events), BOUNDS, sessions=False)
+    wide = FoldEvent(MANY, 1_000, b"swide", {f"n{number}": number for number in range(MANY)})
+    await fold(store, MANY - 1, chunk_of([wide]), BOUNDS, sessions=False)
+    done = await seal(store, MANY, 9_000, limit=MANY + 1)
+    found = [Sealed.unpack(packed) for _, packed in await store.outbox(-1, MANY + 2)]
+
+    assert (0, MANY + 1, MANY + 1) == (done.open_groups, done.outbox_records, len(found))
+    assert set(wide.names) == set(found[-1].names)
+
+
+async def test_a_flush_of_everything_goes_on_until_everything_has_left(store: ShardStore, redis_client: Redis) -> None:
+    for number in range(5):
+        await fold(store, number - 1, one(number, b"s%d" % number), BOUNDS, sessions=False)
+    await redis_client.sadd(store.keys.flush, EVERYTHING)
+    counts = [len((await seal(store, 4, 0, limit=2)).sealed) for _ in range(4)]
+
+    assert [2, 2, 1, 0] == counts
+    assert 0 == await redis_client.exists(store.keys.flush)
+
+
+async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 3)
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
+    first, second = [await shard.seal(50_000, caught_up=True) for _ in range(2)]
+    await shard.finish([shard.pending[0]])
+    third = await shard.seal(50_000, caught_up=True)
+
+    assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
+
+
+async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
+    await shard.seal(50_000, caught_up=True)
+    monkeypatch.setattr(sharding, "SEAL_LIMIT", 2)
+    heir = await claimed_shard(redis_client, names)
+
+    assert [0, 1, 2, 3, 4] == [entry.first_offset for entry in heir.pending]
+
+
+# Sending
+
+
+class Answering:
+    """A producer that answers as it was told: one outcome for each record."""
+
+    def __init__(self, *answers: list[BaseException | None]) -> None:
+        self.answers = list(answers)
+        self.sent: list[list[Outgoing]] = []
+
+    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+        self.sent.append(list(records))
+        return self.answers.pop(0) if self.answers else [None] * len(records)
+
+
+async def claimed_shard(redis: Redis, names: Names) -> Shard:
+    definition = Fold(name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1))
+    shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
+    await shard.claim(0, 1)
+    return shard
+
+
+async def fold_some(shard: Shard, events: list[FoldEvent]) -> None:
+    for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
+        await shard.fold_chunk(chunk)
+
+
+def emitter_of(shard: Shard, producer: Answering) -> Emitter:
+    metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
+    clock: Any = SimpleNamespace(now_ms=lambda: 50_000, monotonic_ms=lambda: 50_000)
+    view = ReaderView(0, 50_000)
+    return Emitter(shard, cast("AckedProducer", producer), clock, metrics, view=lambda: view, trusted=lambda: True)
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+async def test_a_split_record_is_finished_only_when_every_part_is_acknowledged(
+    redis_client: Redis, names: Names, refused: int
+) -> None:
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {f"n{number}": "x" * 500_000 for number in range(3)})])
+    answer: list[BaseException | None] = [None] * 3
+    answer[refused] = KafkaError()
+    producer = Answering(answer)
+    emitter = emitter_of(shard, producer)
+    failed = await emitter.emit_due_once()
+    waiting = await shard.store.outbox(-1, 9)
+    done = await emitter.emit_due_once()
+
+    assert (0, 1, [0]) == (failed.records, done.records, [first for first, _ in waiting])
+    assert producer.sent[0] == producer.sent[1]
+    assert [] == await shard.store.outbox(-1, 9)
+
+
+async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: Redis, names: Names) -> None:
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
+    emitter = emitter_of(shard, Answering([None, KafkaError(), None, KafkaError(), None]))
+    done = await emitter.emit_due_once()
+
+    assert (3, [1, 3], [1, 3]) == (
+        done.records,
+        [first for first, _ in await shard.store.outbox(-1, 9)],
+        [entry.first_offset for entry in shard.pending],
+    )
+    assert await shard.store.watermark() == 1

@@ -1,0 +1,151 @@
+"""What a partition takes from its reader, when it is claimed again, and what it lets be committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from faust.types import TP
+
+from streams_app.folding.definition import Fold
+from streams_app.folding.ownership import IDLE_MS, Ownership
+from streams_app.folding.partition import RESET, Partition
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.parts import Hooks, Parts
+from streams_app.folding.shard import Shard
+from streams_app.kafka.batches import Batch
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.status import Status
+
+TP0 = TP("t", 0)
+FOLDS = tuple(Fold(name=name, source="t", group_key="g", changed="m", quiet_period=timedelta(seconds=1)) for name in "ab")
+
+
+def parts_at(monotonic_ms: int) -> Parts:
+    settings = Settings(app_id="a", folds=FOLDS)
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: monotonic_ms, now_ms=lambda: monotonic_ms)
+    return Parts(settings, cast("Any", None), cast("Any", None), clock, Metrics(settings), Status())
+
+
+def partition_of(parts: Parts, refused: list[str], watermarks: Sequence[int | None] = (5, 5), fence: int = 9) -> Partition:
+    shards = []
+    for fold, low in zip(FOLDS, watermarks, strict=True):
+        shard = Shard(fold, "t", 0, cast("Any", SimpleNamespace(watermark=_returning(low))))
+        shard.fence = fence
+        shards.append(shard)
+    hooks = Hooks(lambda _, script, cause: refused.append(f"{script} {cause}"), lambda _: None, refused_crash, lambda: True)
+    partition = Partition(TP0, shards, {}, [], parts, hooks)
+    partition.is_claimed, partition.seek_number, partition.position = True, 3, 10
+    return partition
+
+
+def _returning(low: int | None) -> Any:
+    async def watermark() -> int | None:
+        return low
+
+    return watermark
+
+
+def refused_crash(error: BaseException) -> None:
+    raise error
+
+
+def batch(begin: int, end: int, seek_number: int = 3) -> Batch:
+    return Batch(TP0, [], begin, end, stable_offset=end, fetched_at_ms=0, seek_number=seek_number)
+
+
+# What is delivered
+
+
+@pytest.mark.parametrize(
+    ("delivered", "waiting", "refusals"),
+    [
+        pytest.param(batch(10, 12), 1, [], id="the next range"),
+        pytest.param(batch(14, 15), 1, [], id="a later one: the chain rule will see the hole"),
+        pytest.param(batch(0, 2), 0, [f"fold {RESET}"], id="the client was thrown back"),
+        pytest.param(batch(0, 2, seek_number=2), 0, [], id="fetched before the seek"),
+    ],
+)
+def test_a_range_below_the_position_is_a_reset_unless_it_was_fetched_before_the_seek(
+    delivered: Batch, waiting: int, refusals: list[str]
+) -> None:
+    found: list[str] = []
+    partition = partition_of(parts_at(0), found)
+    partition.deliver(delivered)
+
+    assert (waiting, refusals) == (partition.waiting, found)
+
+
+# What every tick looks at
+
+
+class Consumer:
+    """Where a reader stands."""
+
+    def __init__(self, position: int | None) -> None:
+        self.position = position
+        self.paused: set[TP] = set()
+
+    def assignment(self) -> set[TP]:
+        return set()
+
+    def pause_partitions(self, tps: set[TP]) -> None:
+        self.paused |= tps
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        return ReaderView(None, None), self.position
+
+
+@pytest.mark.parametrize(
+    ("position", "idle_ms", "causes"),
+    [
+        pytest.param(10, IDLE_MS + 1, set(), id="nothing to read"),
+        pytest.param(12, IDLE_MS, set(), id="ahead, not for long"),
+        pytest.param(12, IDLE_MS + 1, {"idle"}, id="ahead, and nothing comes"),
+        pytest.param(4, 0, {RESET}, id="thrown back, and nothing comes"),
+        pytest.param(None, IDLE_MS + 1, set(), id="no position yet"),
+    ],
+)
+async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
+    position: int | None, idle_ms: int, causes: set[str]
+) -> None:
+    parts, consumer = parts_at(idle_ms), Consumer(position)
+    ownership = Ownership(parts, cast("Any", lambda: consumer), lambda: 1, refused_crash)
+    partition = partition_of(parts, [])
+    partition.progress_ms = 0
+    ownership.partitions[TP0] = partition
+    ownership.tick_once()
+    await asyncio.sleep(0)
+    (family,) = parts.metrics.resyncs.collect()
+
+    assert causes == {sample.labels["cause"] for sample in family.samples if sample.value and sample.name.endswith("_total")}
+    assert ({TP0} if causes else set()) == consumer.paused
+    ownership.partitions.clear()
+    await ownership.stop()
+
+
+# What may be committed
+
+
+@pytest.mark.parametrize(
+    ("watermarks", "offset", "metadata"),
+    [
+        pytest.param([7, 30], 7, '{"a":7,"b":30,"c":90}', id="the lowest of all"),
+        pytest.param([2, 30], 4, '{"a":4,"b":30,"c":90}', id="no mark goes back"),
+        pytest.param([7, None], None, "", id="one fold has no state"),
+        pytest.param([None, 30], None, "", id="the other has none"),
+    ],
+)
+async def test_nothing_is_committed_while_any_fold_has_no_state(
+    watermarks: list[int | None], offset: int | None, metadata: str
+) -> None:
+    partition = partition_of(parts_at(0), [], watermarks)
+    partition.marks = {"a": 4, "b": 4, "c": 90}
+    found = await partition.low_marks()
+
+    assert (offset, metadata) == ((found.offset, found.metadata) if found else (None, ""))
