@@ -3,7 +3,7 @@
 ======================================  ======  ==============================================================
 key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ======================================  ======  ==============================================================
-``meta``                                hash    token, fence, clock, record_clock, epoch, definition
+``meta``                                hash    token, owner, fence, clock, record_clock, epoch, definition, topics
 ``due``                                 zset    group → score: partition clock of its last event (ms)
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: ``i`` → packed numbers, ``n<name>`` → last value or ""

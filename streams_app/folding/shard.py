@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
@@ -105,7 +107,10 @@ class Shard:
         async with self.lock:
             self.is_claimed = False
             self.token = secrets.token_hex(8)
-            claimed = await self.store.claim(self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text())
+            topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
+            claimed = await self.store.claim(
+                self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text(), topics
+            )
             assert claimed is not None  # a mark was given, so the state exists now
             self.partitions = partitions
             self.fence = claimed.fence

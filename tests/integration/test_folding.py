@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.checker import event
-from tests.helpers import read_topic, wait_until
+from tests.helpers import WorkerProcess, read_topic, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
 
 HOUR_MS = 3_600_000
@@ -132,7 +132,7 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     with site.worker(before) as worker:
         await worker.wait_ready()
         await site.send("events", [event("a", "x")])
-        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")
+        await folded(worker, "folded", 1)
         await worker.terminate()
     await site.send("events", [(b'["a",1]', b'{"account_id": "a", "post": 1, "names": ["y"]}')])
     with site.worker(after) as worker:
@@ -145,6 +145,30 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     assert ("a", ["x"], "flush") == (old["account_id"], old["metrics"], old["fold"]["reason"])
     assert ("a", 1, ["y"], "quiet") == (new["account_id"], new["post"], new["names"], new["fold"]["reason"])
     assert "definition of the fold changed" in log
+
+
+@pytest.mark.apache
+async def test_a_renamed_fold_begins_anew_and_what_was_open_under_its_old_name_is_emitted(site: Site) -> None:
+    await site.topics("events", "old", "new", "events.dead")
+    configs = {name: site.config(site.fold(name, "events", quiet_period="1h"), f"{name}.toml") for name in ("old", "new")}
+    sent = {f"n{number}": f"a{number % 7}".encode() for number in range(60)}
+    for name, begin, end in (("old", 0, 30), ("new", 30, 50), ("old", 50, 60)):
+        with site.worker(configs[name]) as worker:
+            await worker.wait_ready()
+            await site.send("events", [event(sent[change].decode(), change) for change in list(sent)[begin:end]])
+            await folded(worker, name, 50 if name == "new" else 30)
+            if name == "new":
+                # It has the partitions of the old name, and lets its groups go.
+                first = await site.outcome("old", 30)
+                log = worker.log()
+            await worker.terminate()
+    with site.worker(configs["new"]):
+        old = await site.outcome("old", 60)
+
+    assert {"flush"} == {value["fold"]["reason"] for value in first.values.values()}
+    assert "fold is no longer declared, its open groups are emitted as they are fold=old" in log
+    # Back under its old name it went on where it had been: every event once.
+    assert [] == old.faults(sent)
 
 
 @pytest.mark.apache
@@ -188,3 +212,9 @@ async def test_log_append_time_is_as_good_as_create_time(site: Site) -> None:
 
     (value,) = outcome.values.values()
     assert value["fold"]["first_event_ms"] > 1_600_000_000_000
+
+
+async def folded(worker: WorkerProcess, fold: str, events: int) -> None:
+    """Waits until a worker has folded so many events since it was started."""
+    wanted = f'folded_total{{fold="{fold}"}} {events}.0'
+    await wait_until(lambda: wanted in metrics_of(worker), LIMIT_SECONDS, f"fold {fold} has folded {events} events")
