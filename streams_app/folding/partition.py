@@ -236,8 +236,8 @@ class Partition:
         if self._metrics.is_first_misrouted(shard.fold.name):
             logger.warning(
                 "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
-                "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
-                shard.fold.name, self.tp, reading.misrouted_example, reading.misrouted,
+                "in no order; produce them with the group key as record key fold=%s source=%s-%d offset=%s count=%d",
+                shard.fold.name, self.tp.topic, self.tp.partition, reading.misrouted_example, reading.misrouted,
             )  # fmt: skip
         counter.inc(reading.misrouted)
 
