@@ -54,9 +54,8 @@ def list_letters(config: Path | None, fold: str | None, reason: str | None, limi
             click.echo(orjson.dumps(row).decode())
             continue
         where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
-        click.echo(
-            f"{time_text(letter.timestamp_ms)}  {letter.reason:<16} {where}  key={row['key']}  {row.get('detail', '')}\n    {row['value']}"
-        )
+        click.echo(f"{time_text(letter.timestamp_ms)}  {letter.reason:<16} {where}  key={row['key']}  {row.get('detail', '')}")
+        click.echo(f"    {row['value']}")
     if not letters and not as_json:
         click.echo("no dead letters")
 
