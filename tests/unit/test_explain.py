@@ -30,9 +30,9 @@ def test_the_usual_paragraph_names_every_fact() -> None:
         "a of fold f is open in s-2: 3 events at offsets 20 to 41, 2 changed names (likes, shares); the last event is of "
         "2023-11-14 22:12:20Z. It is due once it has been quiet for 15 min: in 14 min if no event comes (2023-11-14 22:27:20Z); "
         "and at the latest when it has been open for 6 h: in 5 h 33 min (2023-11-15 03:46:40Z); as it stands, silence comes "
-        "first. 7 more events would close it at once. Nothing of it waits in the outbox. The partition is folded to its end (offset "
-        "41, lag 0). The partition clock, by which all this is reckoned, stands at 2023-11-14 22:13:20Z, with the wall clock. Last "
-        "claimed by host pid 7."
+        "first. 7 more events would close it at once. Nothing of it waits in the outbox. The partition is folded to its end "
+        "(offset 41, lag 0). The partition clock, by which all this is reckoned, stands at 2023-11-14 22:13:20Z, with the wall "
+        "clock. Last claimed by host pid 7."
     )
 
     assert expected == said(max_events=10)
