@@ -230,6 +230,22 @@ async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis
     assert ["quiet"] == [plain(entry)[6] for entry in due.sealed]
 
 
+async def test_large_values_leave_in_portions_also_when_they_are_flushed(redis) -> None:
+    store = new_store(redis)
+    await store.claim("me", -1, b"eeee", "")
+    for number in range(9):
+        values = [FoldEvent(number, 1_000, f"sg{number}".encode(), {"u": "x" * 900_000})]
+        (chunk,) = chunks_of(values, number, Scoring(0, WALL, None, None))
+        await fold(store, number - 1, chunk, BOUNDS, sessions=False)
+    await redis.sadd(store.keys.flush, "*")
+    portions = []
+    for _ in range(2):
+        done = await store.seal("me", 8, 1_000, BOUNDS, quiet=True, everything=False, limit=1_000, partitions=4)
+        portions.append((len(done.sealed), done.more, await redis.exists(store.keys.flush)))
+
+    assert [(5, True, 1), (4, False, 0)] == portions
+
+
 async def test_seal_leaves_a_group_alone_that_holds_something_above_the_fence(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
