@@ -96,6 +96,26 @@ async def test_the_last_value_of_each_name_is_carried(site: Site) -> None:
     assert {"likes": {"a": [1, "x"]}, "shares": 2.5} == json.loads(record.value)["metrics"]
 
 
+async def test_large_and_nested_values_come_out_in_parts_that_make_the_whole(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    deep: Any = "end"
+    for _ in range(100):
+        deep = [deep]
+    values = {f"n{number}": {"number": number, "text": "é" * 240_000, "deep": deep} for number in range(6)}
+    with site.worker(site.config(site.fold("folded", "events", keep="last"))) as worker:
+        await worker.wait_ready()
+        for name, value in values.items():
+            await site.send("events", [(b"a", json.dumps({"account_id": "a", "metrics": {name: value}}, ensure_ascii=False).encode())])
+        records = await read_topic(
+            site.bootstrap, site.names.topic("folded"), until=lambda found: len(found) >= 6, timeout_seconds=LIMIT_SECONDS
+        )
+
+    parts = [json.loads(record.value) for record in records]
+    assert [f"#{number}" for number in range(1, 7)] == [part["fold"]["id"][-2:] for part in parts]
+    assert {(6, 0)} == {(part["fold"]["events"], part["fold"]["version"] % 2**40 - 5) for part in parts}
+    assert values == {name: value for part in parts for name, value in part["metrics"].items()}
+
+
 async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(site: Site) -> None:
     await site.topics("events", "one", "two", "events.dead")
     one, two = site.fold("one", "events", quiet_period="2s"), site.fold("two", "events", quiet_period="3s")
