@@ -105,7 +105,9 @@ async def test_large_and_nested_values_come_out_in_parts_that_make_the_whole(sit
     with site.worker(site.config(site.fold("folded", "events", keep="last"))) as worker:
         await worker.wait_ready()
         for name, value in values.items():
-            await site.send("events", [(b"a", json.dumps({"account_id": "a", "metrics": {name: value}}, ensure_ascii=False).encode())])
+            await site.send(
+                "events", [(b"a", json.dumps({"account_id": "a", "metrics": {name: value}}, ensure_ascii=False).encode())]
+            )
         records = await read_topic(
             site.bootstrap, site.names.topic("folded"), until=lambda found: len(found) >= 6, timeout_seconds=LIMIT_SECONDS
         )

@@ -230,6 +230,20 @@ async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis
     assert ["quiet"] == [plain(entry)[6] for entry in due.sealed]
 
 
+async def test_a_hold_that_ends_before_the_silence_since_the_arrival_is_the_reason(redis) -> None:
+    store = new_store(redis)
+    await store.claim("me", -1, b"eeee", "")
+    chunk = one(0)
+    await store.fold(
+        "me", -1, 0, 1_000, 1_000, BOUNDS, gaps_close=True, partitions=4, groups=chunk.packed(keep_values=True), arrived_ms=5_000
+    )
+    done = await store.seal(
+        "me", 0, 5_010, Bounds(10, 10 + 4_000, 0, 100, 1_000), quiet=True, everything=False, limit=9, partitions=4
+    )
+
+    assert ["max_hold"] == [plain(entry)[6] for entry in done.sealed]
+
+
 async def test_large_values_leave_in_portions_also_when_they_are_flushed(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")

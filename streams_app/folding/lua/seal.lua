@@ -96,6 +96,10 @@ for i = 1, math.min(#found, limit) do
   elseif info[2] + info[3] <= fence_offset then
     local opened, score = info[4], info[4] + info[5]
     local hold_due, quiet_due = opened + hold_ms, score + (quiet_ms or math.huge)
+    if quiet_due < hold_due and hold_due <= clock then
+      -- Silence may have been counted from the arrival, not from the score: see fold.lua.
+      quiet_due = math.max(quiet_due, tonumber(redis.call('ZSCORE', due, group) or score) + quiet_ms)
+    end
     local reason, due_ms = 'quiet', quiet_due
     if hold_due <= quiet_due then reason, due_ms = 'max_hold', hold_due end
     if why == 'flush' then reason, due_ms = 'flush', clock end
