@@ -71,6 +71,36 @@ async def test_every_kind_of_group_key_in_one_worker_with_several_sources(site: 
     assert "events are keyed otherwise than they are grouped" not in log
 
 
+async def test_three_folds_of_one_source_each_have_their_own_groups_and_times(site: Site) -> None:
+    folds: dict[str, dict[str, Any]] = {
+        "post": {"group_key": ["account_id", "post"], "quiet_period": "1s"},
+        "account": {"quiet_period": "2s"},
+        "account-long": {"quiet_period": "1h", "max_hold": "1h"},
+    }
+    await site.topics("events", *folds, "events.dead")
+    with site.worker(site.config("".join(site.fold(name, "events", **options) for name, options in folds.items()))) as worker:
+        await worker.wait_ready()
+        items = [event(f"a{number % 3}", f"n{number}", post=number % 6) for number in range(60)]
+        await site.send("events", items)
+        outcomes = {name: await site.outcome(name, 60) for name in ("post", "account")}
+        await folded(worker, "account-long", 60)
+        page = json.loads((await worker.get("/groups?fold=account-long"))[1])
+
+    assert {"post": 6, "account": 3} == {name: len(set(outcome.groups.values())) for name, outcome in outcomes.items()}
+    assert [[], []] == [outcome.faults({name: key for name, key in _names(items, fold)}) for fold, outcome in outcomes.items()]
+    assert 60 == sum(row["events"] for row in page["groups"])
+
+
+def _names(items: list[tuple[bytes, bytes]], fold: str) -> list[tuple[str, bytes]]:
+    """Changed name and group of each event."""
+    found = []
+    for key, value in items:
+        decoded = json.loads(value)
+        group = key if fold == "account" else json.dumps([decoded["account_id"], decoded["post"]], separators=(",", ":")).encode()
+        found += [(name, group) for name in decoded["metrics"]]
+    return found
+
+
 async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events"))) as worker:
