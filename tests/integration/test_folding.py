@@ -199,6 +199,24 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     assert "definition of the fold changed" in log
 
 
+async def test_another_quiet_period_and_hold_are_taken_for_open_groups_too(site: Site) -> None:
+    await site.topics("events", "quieter", "shorter", "events.dead", partitions=1)
+    long = {"quiet_period": "1h", "max_hold": "6h"}
+    changed = {"quieter": {"quiet_period": "1s"}, "shorter": {"quiet_period": "2s", "max_hold": "2s"}}
+    before = site.config("".join(site.fold(name, "events", **long) for name in changed), "before.toml")
+    after = site.config("".join(site.fold(name, "events", **long | options) for name, options in changed.items()), "after.toml")
+    with site.worker(before) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event("a", "x")])
+        for name in changed:
+            await folded(worker, name, 1)
+        await worker.terminate()
+    with site.worker(after):
+        reasons = {name: [value["fold"]["reason"] for value in (await site.outcome(name, 1)).values.values()] for name in changed}
+
+    assert {"quieter": ["quiet"], "shorter": ["max_hold"]} == reasons
+
+
 @pytest.mark.apache
 async def test_a_renamed_fold_begins_anew_and_what_was_open_under_its_old_name_is_emitted(site: Site) -> None:
     await site.topics("events", "old", "new", "events.dead")
