@@ -11,6 +11,7 @@ import orjson
 
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import config_option
+from streams_app.clock import SystemClock
 from streams_app.settings import Settings
 
 REASONS = (
@@ -43,6 +44,7 @@ def command() -> None:
 def list_letters(config: Path | None, fold: str | None, reason: str | None, limit: int, as_json: bool) -> None:
     """List what was refused, and why."""
     from streams_app.operating.dead_letters import letters_of
+    from streams_app.operating.explain import time_text
 
     settings = Settings.load(config, os.environ)
     letters = asyncio.run(letters_of(settings, one_fold(settings, fold), reason, limit))
@@ -52,7 +54,8 @@ def list_letters(config: Path | None, fold: str | None, reason: str | None, limi
             click.echo(orjson.dumps(row).decode())
             continue
         where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
-        click.echo(f"{letter.reason:<16} {where}  key={row['key']}  {row.get('detail', '')}\n    {row['value']}")
+        click.echo(f"{time_text(letter.timestamp_ms)}  {letter.reason:<16} {where}  key={row['key']}  {row.get('detail', '')}")
+        click.echo(f"    {row['value']}")
     if not letters and not as_json:
         click.echo("no dead letters")
 
@@ -69,12 +72,16 @@ def replay_letters(config: Path | None, fold: str | None, reason: str | None, ag
     After the fix: of the settings, of the producer's schema, of a function in Python. Each letter is put back once; with
     --reason the others count as seen, too. What is refused again becomes a dead letter again.
     """
+    from streams_app.operating.audit import audit
     from streams_app.operating.dead_letters import replay
+    from streams_app.operating.explain import counted
 
     settings = Settings.load(config, os.environ)
     chosen = one_fold(settings, fold)
     done = asyncio.run(replay(settings, chosen, reason, again=again, dry_run=dry_run))
     verb = "would put back" if dry_run else "put back"
-    click.echo(f"{verb} {done.put_back} events into {chosen.source} for fold {chosen.name}")
+    click.echo(f"{verb} {counted(done.put_back, 'event')} into {chosen.source} for fold {chosen.name}")
+    if not dry_run:
+        audit(SystemClock(), "replay", fold=chosen.name, reason=reason or "any", again=again, events=done.put_back)
     if done.skipped:
         click.echo(f"left out {done.skipped} folded records that were too large for the broker: they are no events")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streams_app.cli.options import config_option
+from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import Fold
 from streams_app.settings import Settings
@@ -45,8 +45,8 @@ def list_open(config: Path | None, fold: str | None, sort: str, limit: int, as_j
     Reads Redis, not a worker: it works while no worker runs. Times are by the clock of each partition, which follows the wall
     clock once the partition has been read to its end. Each worker shows the groups of its own partitions at /groups.
     """
-    from streams_app.operating.explain import span
-    from streams_app.operating.groups import groups_in_redis
+    from streams_app.operating.explain import span, time_text
+    from streams_app.operating.groups import groups_in_redis, open_in_redis
 
     settings = Settings.load(config, os.environ)
     if fold is not None:
@@ -65,9 +65,11 @@ def list_open(config: Path | None, fold: str | None, sort: str, limit: int, as_j
     for row in rows:
         table.add_row(
             row["group"], row["fold"], f"{row['source']}-{row['partition']}", str(row["events"]), str(row["names"]),
-            _time(row["last_event_ms"]), span(row["quiet_in_ms"]), span(row["hold_in_ms"]),
+            time_text(row["last_event_ms"]), span(row["quiet_in_ms"]), span(row["hold_in_ms"]),
         )  # fmt: skip
     Console(width=None if Console().is_terminal else PLAIN_WIDTH).print(table)
+    if len(rows) == limit and (total := asyncio.run(open_in_redis(settings, fold))) > limit:
+        click.echo(f"{limit} of {total} open groups; --limit shows more", err=True)
 
 
 @command.command(name="explain")
@@ -82,7 +84,7 @@ def explain_one(config: Path | None, fold: str | None, group: str) -> None:
     from streams_app.operating.explain import explain
 
     settings = Settings.load(config, os.environ)
-    click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group)))
+    click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock())))
 
 
 @command.command(name="flush")
@@ -96,13 +98,17 @@ def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: 
 
     The worker that holds the partition does it with its next pass and logs it. With no worker running the request stays.
     """
+    from streams_app.operating.audit import audit
+    from streams_app.operating.explain import counted
     from streams_app.operating.flush import flush
 
     if everything == (group is not None):
         raise click.UsageError("name a GROUP, or --all")
     settings = Settings.load(config, os.environ)
-    flushed = asyncio.run(flush(settings, one_fold(settings, fold), group, timeout))
-    click.echo(f"flushed {flushed.groups} groups in {flushed.places} partitions")
+    chosen = one_fold(settings, fold)
+    flushed = asyncio.run(flush(settings, chosen, group, timeout))
+    click.echo(f"flushed {counted(flushed.groups, 'group')} in {counted(flushed.places, 'partition')}")
+    audit(SystemClock(), "flush", fold=chosen.name, group="--all" if group is None else repr(group), groups=flushed.groups)
 
 
 def one_fold(settings: Settings, name: str | None) -> Fold:
@@ -112,7 +118,3 @@ def one_fold(settings: Settings, name: str | None) -> Fold:
     if len(settings.folds) > 1:
         raise ConfigurationError([f"name a fold with --fold: {', '.join(fold.name for fold in settings.folds)}"])
     return settings.folds[0]
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"

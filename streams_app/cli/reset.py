@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from streams_app.cli.options import config_option
+from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
 
@@ -23,10 +24,15 @@ def command(config: Path | None, fold: str, yes: bool) -> None:
     Without --yes it only says what would be removed. Groups that are still open would never be emitted: flush them first. The
     workers of the application must be stopped. The fold then begins by its `start`, as a new one.
     """
+    from streams_app.operating.audit import audit
+    from streams_app.operating.explain import counted
     from streams_app.operating.reset import carry_out, members, plan
 
     settings = Settings.load(config, os.environ)
     planned = asyncio.run(plan(settings, fold))
+    if not planned.keys and not planned.offsets:
+        declared = ", ".join(known.name for known in settings.folds)
+        raise ConfigurationError([f"there is nothing of a fold {fold!r}, neither in Redis nor in Kafka; declared are: {declared}"])
     running = asyncio.run(members(settings))
     click.echo(
         f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
@@ -34,10 +40,16 @@ def command(config: Path | None, fold: str, yes: bool) -> None:
     )
     for tp, mark in planned.offsets.items():
         click.echo(f"  {tp.topic}-{tp.partition} would be committed at {mark.offset}")
+    if planned.open_groups:
+        click.echo(
+            f"  {counted(planned.open_groups, 'open group')} would never be emitted: "
+            f"`streams-app groups flush --all --fold {fold}` emits them first"
+        )
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return
     if running:
-        raise ConfigurationError([f"{running} workers of {settings.app_id!r} are running: stop them first"])
+        raise ConfigurationError([f"{counted(running, 'worker')} of {settings.app_id!r} running: stop them first"])
     asyncio.run(carry_out(settings, planned))
     click.echo("removed")
+    audit(SystemClock(), "reset", fold=fold, keys=len(planned.keys), open_groups=planned.open_groups, outbox=planned.outbox)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from faust.types import TP
 
+from streams_app.folding import retired
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import shard_keys
@@ -84,6 +85,7 @@ class Claimer:
         count = consumer.partition_count(tp.topic)
         for shard in partition.shards:
             await shard.claim(marks[shard.fold.name], count)
+        partition.retired = await retired.claimed(tp, marks, (shard.fold.name for shard in partition.shards), count, self._parts)
         asked_ms = self._parts.clock.now_ms()
         begin, end = await consumer.log_range(tp)
         for shard, emitter in zip(partition.shards, partition.emitters, strict=True):

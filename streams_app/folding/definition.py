@@ -60,7 +60,9 @@ class Fold(BaseModel):
         max_hold: A group open for this long is due even if never quiet.
         max_events: Events in one group; 0 = no bound.
         max_changed: Names in one group; an event that would bring more begins another fold of the group.
-        backlog: ``merge``: quiet groups stay open while the worker catches up; ``sessions``: groups close exactly at gaps.
+        backlog: ``merge``: quiet groups stay open while the worker catches up; ``sessions``: groups close exactly at gaps of record
+            time, the newest timestamp of the partition so far: the session windows of Kafka Streams and Flink for timestamps in
+            order. An event that is older than one before it counts as if it were not: it is neither dropped nor does it bridge two.
         start: Where to begin when nothing was ever committed.
         tombstones: What becomes of an event with an empty value.
         decode: In Python: bytes of the value → the event, usually a dict; None: JSON.

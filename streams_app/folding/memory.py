@@ -100,7 +100,7 @@ class MemoryShard:
             if everything:
                 sealed.append(self._close(group, "flush"))
             elif held_too_long or (quiet and self.clock_ms > held.silent_from_ms + self.quiet_ms):
-                reason = "max_hold" if not quiet or held.opened_ms + hold_ms <= held.score_ms + self.quiet_ms else "quiet"
+                reason = "max_hold" if not quiet or held.opened_ms + hold_ms <= held.silent_from_ms + self.quiet_ms else "quiet"
                 sealed.append(self._close(group, reason))
         return sealed
 

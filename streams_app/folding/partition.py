@@ -16,6 +16,7 @@ from typing import Any
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError
 
+from streams_app.folding import retired
 from streams_app.folding.batch import Chunk, FoldEvent
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
@@ -66,6 +67,7 @@ class Partition:
         self.progress_ms = parts.clock.monotonic_ms()
         self._readers = readers
         self.emitters = emitters
+        self.retired: list[Emitter] = []
         self._parts = parts
         self._limits = parts.settings.limits
         self._clock = parts.clock
@@ -91,6 +93,10 @@ class Partition:
             asyncio.create_task(self._emit_forever(emitter), name=f"emit {emitter.shard.fold.name} {self.tp}")
             for emitter in self.emitters
         ]
+        self._tasks += [
+            asyncio.create_task(retired.drain(emitter, lambda: self.is_claimed), name=f"drain {emitter.shard.fold.name} {self.tp}")
+            for emitter in self.retired
+        ]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -101,7 +107,7 @@ class Partition:
     def release(self) -> None:
         """Stops at once; what is in Redis stays for the next owner."""
         self.is_claimed = False
-        for shard in self.shards:
+        for shard in (*self.shards, *(emitter.shard for emitter in self.retired)):
             shard.release()
         self._waiting.clear()
         for task in self._tasks:
@@ -245,8 +251,8 @@ class Partition:
         if self._metrics.is_first_misrouted(shard.fold.name):
             logger.warning(
                 "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
-                "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
-                shard.fold.name, self.tp, reading.misrouted_example, reading.misrouted,
+                "in no order; produce them with the group key as record key fold=%s source=%s-%d offset=%s count=%d",
+                shard.fold.name, self.tp.topic, self.tp.partition, reading.misrouted_example, reading.misrouted,
             )  # fmt: skip
         counter.inc(reading.misrouted)
 
@@ -295,5 +301,9 @@ class Partition:
             if low is None:
                 return None
             lows[shard.fold.name] = low
+        for emitter in self.retired:
+            drained = await emitter.shard.store.watermark()
+            if drained is not None:
+                lows[emitter.shard.fold.name] = drained
         self.marks = raised(self.marks, lows)
         return commit_of(self.marks)

@@ -2,7 +2,7 @@
 
 A consumer that lags by the quiet period sees every event already "quiet" when it is folded, if the wall clock is asked:
 folding then collapses exactly when it is needed. So a shard lives by the newest record time it has folded while it is
-behind the end of its partition, and by the wall clock once it has caught up. It never goes back.
+behind the end of its partition, and by the wall clock of its last fetch once it has caught up. It never goes back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 
 
 def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
-    """The partition clock after a look at the wall clock."""
+    """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
     return max(clock_ms, now_ms) if caught_up else clock_ms
 
 

@@ -14,6 +14,8 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.definition import Fold
@@ -106,7 +108,10 @@ class Shard:
         async with self.lock:
             self.is_claimed = False
             self.token = secrets.token_hex(8)
-            claimed = await self.store.claim(self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text())
+            topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
+            claimed = await self.store.claim(
+                self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text(), topics
+            )
             assert claimed is not None  # a mark was given, so the state exists now
             self.partitions = partitions
             self.fence = claimed.fence

@@ -113,7 +113,9 @@ class ShardStore:
         self._scripts = scripts.by_name
         self.keys = keys
 
-    async def claim(self, token: str, fence: int | None, epoch: bytes, definition: str, owner: str = "") -> Claimed | None:
+    async def claim(
+        self, token: str, fence: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = ""
+    ) -> Claimed | None:
         """Makes ``token`` the owner.
 
         Args:
@@ -122,6 +124,7 @@ class ShardStore:
             epoch: Four random bytes for a state that is created.
             definition: For a state that is created.
             owner: The claimant, for people.
+            topics: Of records and dead letters, see :mod:`streams_app.folding.retired`.
 
         Returns:
             The state, or None where there is none and ``fence`` is None.
@@ -129,7 +132,7 @@ class ShardStore:
         keys = self.keys
         reply = await self._scripts["claim"](
             keys=[keys.meta, keys.due, keys.first, keys.outbox],
-            args=[token, "" if fence is None else fence, epoch, definition, owner],
+            args=[token, "" if fence is None else fence, epoch, definition, owner, topics],
         )
         if reply[0] == b"none":
             return None
@@ -261,6 +264,14 @@ class ShardStore:
         keys = self.keys
         reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])
         return None if reply is None else int(reply)
+
+    async def left_behind(self) -> tuple[str, str] | None:
+        """Definition and topics of a fold that has groups or records here; None where nothing of it waits to be emitted."""
+        keys = self.keys
+        told: Any = await self.redis.hmget(keys.meta, ["definition", "topics"])
+        if not all(told) or not (await self.redis.zcard(keys.first) or await self.redis.zcard(keys.outbox)):
+            return None
+        return told[0].decode(), told[1].decode()
 
     async def skip(self, token: str, fence: int, to: int) -> None:
         """Moves the fence over offsets the log no longer has.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -11,8 +13,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
-from streams_app.codec import JSON_MARK, TEXT_MARK
-from streams_app.errors import ConfigurationError
+from streams_app.clock import Clock
+from streams_app.codec import TEXT_MARK, member_of
+from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import INFO_FIELD
 from streams_app.folding.record import Sealed
@@ -21,6 +24,10 @@ from streams_app.operating.groups import Place, places_of, redis_of, rows_of
 from streams_app.settings import Settings
 
 SHOWN_NAMES = 8
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+STANDS_STILL_MS = 10_000
+"""A partition clock further behind the wall clock than this is worth a word."""
+
 SCAN_OUTBOX = 10_000
 
 
@@ -50,8 +57,9 @@ def members_of(group: str) -> list[bytes]:
         value = orjson.loads(group)
     except orjson.JSONDecodeError:
         return members
-    if type(value) in (int, float, bool, list):
-        members.append(JSON_MARK + orjson.dumps(value))
+    if type(value) in (int, float, bool) or (type(value) is list and len(value) > 1):
+        with suppress(BadEventError):  # no group is called so
+            members.append(member_of(tuple(value) if type(value) is list else (value,)))
     return members
 
 
@@ -80,7 +88,7 @@ async def _waiting(redis: Redis, place: Place) -> dict[bytes, int]:
     return counts
 
 
-async def explain(settings: Settings, fold: Fold, group: str) -> str:
+async def explain(settings: Settings, fold: Fold, group: str, clock: Clock) -> str:
     """One paragraph about one group of one fold.
 
     Raises:
@@ -102,7 +110,7 @@ async def explain(settings: Settings, fold: Fold, group: str) -> str:
     paragraphs = []
     for each, meta in zip(found, metas, strict=True):
         end = await _end(settings, each.place)
-        paragraphs.append(describe(each, fold, meta, end))
+        paragraphs.append(describe(each, fold, meta, end, clock.now_ms()))
     return "\n\n".join(paragraphs)
 
 
@@ -119,7 +127,7 @@ async def _end(settings: Settings, place: Place) -> int | None:
         await consumer.stop()
 
 
-def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | None) -> str:
+def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | None, now_ms: int) -> str:
     """What a tired person should read (pure).
 
     Args:
@@ -127,25 +135,41 @@ def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | N
         fold: Its declaration.
         meta: Hash ``meta`` of the shard.
         end: End of the partition; None = unknown.
+        now_ms: Wall clock.
     """
     fence = int(meta.get(b"fence", b"-1"))
     owner = meta.get(b"owner", b"").decode() or "an unknown worker"
     sentences = _open_sentences(found, fold) if found.row is not None else []
     if found.waiting:
-        records = "one record" if found.waiting == 1 else f"{found.waiting} records"
-        sentences.append(f"{records} of it left the open state and waits for the broker to acknowledge it on {fold.output}.")
-    if end is None:
-        sentences.append(f"The partition is folded up to offset {fence}; the broker does not say where it ends.")
-    elif end - fence - 1 > 0:
-        merging = ", and quiet groups stay open" if fold.backlog == "merge" else ""
-        sentences.append(
-            f"The partition is folded up to offset {fence}, {end - fence - 1} events behind its end: "
-            f"while a worker catches up, time is that of the events{merging}."
-        )
+        waits = f"{counted(found.waiting, 'record')} of it left the open state, waiting in the outbox"
+        sentences.append(f"{waits} for the broker to acknowledge on {fold.output}.")
     else:
-        sentences.append(f"The partition is folded to its end (offset {fence}).")
+        sentences.append("Nothing of it waits in the outbox.")
+    lag = None if end is None else max(0, end - fence - 1)
+    if lag is None:
+        sentences.append(f"The partition is folded up to offset {fence}; the broker does not say where it ends.")
+    elif lag:
+        sentences.append(f"The partition is folded up to offset {fence}, {counted(lag, 'event')} behind its end.")
+    else:
+        sentences.append(f"The partition is folded to its end (offset {fence}, lag 0).")
+    sentences.append(_clock_sentence(found.place, fold, lag, now_ms))
     sentences.append(f"Last claimed by {owner}.")
     return " ".join(sentences)
+
+
+def _clock_sentence(place: Place, fold: Fold, lag: int | None, now_ms: int) -> str:
+    """Where the partition clock stands, and why it may stand still."""
+    behind_ms = now_ms - place.clock_ms
+    text = f"The partition clock, by which all this is reckoned, stands at {time_text(place.clock_ms)}"
+    if behind_ms < STANDS_STILL_MS:
+        return f"{text}, with the wall clock."
+    text += f", {span(behind_ms)} behind the wall clock: "
+    if lag:
+        text += "while a worker catches up, time is that of the events"
+        if fold.backlog == "merge" and behind_ms >= fold.quiet_period_ms:
+            text += ", and silence closes nothing (backlog = merge)"
+        return text + "; if it does not move, no worker runs."
+    return text + "no worker moves it. Is one running, and ready (/health/ready)?"
 
 
 def _open_sentences(found: Found, fold: Fold) -> list[str]:
@@ -154,30 +178,52 @@ def _open_sentences(found: Found, fold: Fold) -> list[str]:
     quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
     names = ", ".join(found.names[:SHOWN_NAMES]) + (", ..." if len(found.names) > SHOWN_NAMES else "")
     text = (
-        f"{row['group']} of fold {fold.name} is open in {found.place}: {row['events']} events at offsets {row['first_offset']} to "
-        f"{row['last_offset']}, {row['names']} changed names ({names})."
+        f"{row['group']} of fold {fold.name} is open in {found.place}: {counted(row['events'], 'event')} at offsets "
+        f"{row['first_offset']} to {row['last_offset']}, {counted(row['names'], 'changed name')} ({names}); "
+        f"the last event is of {time_text(row['last_event_ms'])}."
     )
     if min(quiet, hold) <= 0:
         return [text, "It is due and leaves with the next pass of its worker; if it does not, see /health/ready of the worker."]
     first = "silence comes first" if quiet < hold else "the hold comes first"
+    clock_ms = found.place.clock_ms
     bounds = [
-        f"It is due once it has been quiet for {span(fold.quiet_period_ms)}: in {span(quiet)} if no event comes; "
-        f"and at the latest when it has been open for {span(fold.max_hold_ms)}: in {span(hold)}; as it stands, {first}."
+        f"It is due once it has been quiet for {span(fold.quiet_period_ms)}: in {span(quiet)} if no event comes "
+        f"({time_text(clock_ms + quiet)}); and at the latest when it has been open for {span(fold.max_hold_ms)}: in {span(hold)} "
+        f"({time_text(clock_ms + hold)}); as it stands, {first}."
     ]
     if fold.max_events:
-        bounds.append(f"{fold.max_events - row['events']} more events would close it at once.")
+        bounds.append(f"{counted(fold.max_events - row['events'], 'more event')} would close it at once.")
     if row["names"] >= fold.max_changed // 2:
-        bounds.append(f"{fold.max_changed - row['names']} more names are taken, then it is closed.")
+        bounds.append(f"{counted(fold.max_changed - row['names'], 'more name')} can be taken, then it is closed.")
     return [text, *bounds]
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 group``, ``2 groups``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def time_text(at_ms: int) -> str:
+    """``2026-11-21 14:31:44Z``; ``-`` where it is not known."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"  # beyond the year 9999: a producer wrote so
+
+
 def span(span_ms: int) -> str:
-    """``1.5 s``, ``2 min 30 s``, ``5 h 40 min``; ``due`` where nothing is left."""
+    """``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` where nothing is left."""
     if span_ms <= 0:
         return "due"
-    seconds, minute, hour = span_ms / 1000, 60, 3_600
-    if seconds < minute:
-        return f"{seconds:.1f} s"
-    if seconds < hour:
-        return f"{int(seconds) // minute} min {int(seconds) % minute} s"
-    return f"{int(seconds) // hour} h {int(seconds) % hour // minute} min"
+    seconds = span_ms // 1_000
+    if seconds < MINUTE:
+        return f"{span_ms / 1_000:.1f} s"
+    if seconds < HOUR:
+        return _two(seconds // MINUTE, "min", seconds % MINUTE, "s")
+    if seconds < 2 * DAY:
+        return _two(seconds // HOUR, "h", seconds % HOUR // MINUTE, "min")
+    return _two(seconds // DAY, "d", seconds % DAY // HOUR, "h")
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large} {large_unit} {small} {small_unit}" if small else f"{large} {large_unit}"

@@ -146,6 +146,12 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
         return await _collect(redis, await places_of(redis, settings, fold), limit, sort)
 
 
+async def open_in_redis(settings: Settings, fold: str | None) -> int:
+    """How many groups are open, of one fold or of all declared ones."""
+    async with redis_of(settings) as redis:
+        return sum([await redis.zcard(place.keys.first) for place in await places_of(redis, settings, fold)])
+
+
 async def places_of(redis: Redis, settings: Settings, fold: str | None) -> list[Place]:
     """The shards that have state, of one fold or of all declared ones."""
     places: list[Place] = []

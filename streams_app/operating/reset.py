@@ -7,7 +7,6 @@ needs the workers of the application to be stopped: Kafka refuses to move the of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,7 +55,8 @@ async def plan(settings: Settings, fold: str) -> Plan:
         TryAgainError: Redis or Kafka does not answer.
     """
     found = Plan()
-    sources: set[str] = {declared.source for declared in settings.folds if declared.name == fold}
+    # All of them: a fold that is not declared any more, and has lost its state, still has its marks in the commits.
+    sources: set[str] = {declared.source for declared in settings.folds}
     async with redis_of(settings) as redis:
         pattern = APP_PATTERN.format(app_id=settings.app_id).replace("/*", f"/{fold}/*")
         async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT):
@@ -126,9 +126,27 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
         held = committed.get(tp)
         if held is None or held.offset < 0:
             continue
+        if not _concerns(
+            held.metadata, fold, any(fold == declared.name and source == declared.source for declared in settings.folds)
+        ):
+            continue
         start = next((declared.start for declared in settings.folds if declared.name == fold), "earliest")
         offset = begins[tp] if start == "earliest" else ends[tp]
         found.offsets[tp] = without_mark(held.offset, held.metadata, fold, offset)
+
+
+def _concerns(metadata: str, fold: str, is_declared: bool) -> bool:
+    """Whether a commit says something of a fold: by its mark; without marks it is every declared fold's."""
+    marks = _marks(metadata)
+    return fold in marks if marks else is_declared
+
+
+def _marks(metadata: str) -> dict[str, int]:
+    try:
+        marks: Any = orjson.loads(metadata) if metadata else {}
+    except orjson.JSONDecodeError:
+        return {}
+    return marks if isinstance(marks, dict) else {}
 
 
 def without_mark(committed: int, metadata: str, fold: str, start: int) -> OffsetAndMetadata:
@@ -143,11 +161,7 @@ def without_mark(committed: int, metadata: str, fold: str, start: int) -> Offset
     Returns:
         The marks of the other folds; where there is none, the offset at which the fold begins, as its mark.
     """
-    try:
-        marks: Any = orjson.loads(metadata) if metadata else {}
-    except orjson.JSONDecodeError:
-        marks = {}
-    others: Mapping[str, int] = {name: mark for name, mark in marks.items() if name != fold} if isinstance(marks, dict) else {}
+    others = {name: mark for name, mark in _marks(metadata).items() if name != fold}
     if not others:
         return OffsetAndMetadata(start, orjson.dumps({fold: start}).decode())
     return OffsetAndMetadata(min(others.values()), orjson.dumps(dict(sorted(others.items()))).decode())

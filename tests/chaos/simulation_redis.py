@@ -198,6 +198,14 @@ class Link:
         client = self.server.client
         return await self.call(lambda: client.zrangebyscore(name, low, high, start=start, num=num, withscores=withscores), "outbox")
 
+    async def hmget(self, name: str, fields: Sequence[str]) -> Any:
+        """As redis-py."""
+        return await self.call(lambda: self.server.client.hmget(name, list(fields)))
+
+    async def zcard(self, name: str) -> Any:
+        """As redis-py."""
+        return await self.call(lambda: self.server.client.zcard(name))
+
     async def hget(self, name: str, key: str) -> Any:
         """As redis-py; only a broken variant of the product asks so."""
         return await self.call(lambda: self.server.client.hget(name, key))

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.checker import event
-from tests.helpers import read_topic, wait_until
+from tests.helpers import WorkerProcess, read_topic, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
 
 HOUR_MS = 3_600_000
@@ -71,6 +71,36 @@ async def test_every_kind_of_group_key_in_one_worker_with_several_sources(site: 
     assert "events are keyed otherwise than they are grouped" not in log
 
 
+async def test_three_folds_of_one_source_each_have_their_own_groups_and_times(site: Site) -> None:
+    folds: dict[str, dict[str, Any]] = {
+        "post": {"group_key": ["account_id", "post"], "quiet_period": "1s"},
+        "account": {"quiet_period": "2s"},
+        "account-long": {"quiet_period": "1h", "max_hold": "1h"},
+    }
+    await site.topics("events", *folds, "events.dead")
+    with site.worker(site.config("".join(site.fold(name, "events", **options) for name, options in folds.items()))) as worker:
+        await worker.wait_ready()
+        items = [event(f"a{number % 3}", f"n{number}", post=number % 6) for number in range(60)]
+        await site.send("events", items)
+        outcomes = {name: await site.outcome(name, 60) for name in ("post", "account")}
+        await folded(worker, "account-long", 60)
+        page = json.loads((await worker.get("/groups?fold=account-long"))[1])
+
+    assert {"post": 6, "account": 3} == {name: len(set(outcome.groups.values())) for name, outcome in outcomes.items()}
+    assert [[], []] == [outcome.faults({name: key for name, key in _names(items, fold)}) for fold, outcome in outcomes.items()]
+    assert 60 == sum(row["events"] for row in page["groups"])
+
+
+def _names(items: list[tuple[bytes, bytes]], fold: str) -> list[tuple[str, bytes]]:
+    """Changed name and group of each event."""
+    found = []
+    for key, value in items:
+        decoded = json.loads(value)
+        group = key if fold == "account" else json.dumps([decoded["account_id"], decoded["post"]], separators=(",", ":")).encode()
+        found += [(name, group) for name in decoded["metrics"]]
+    return found
+
+
 async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events"))) as worker:
@@ -94,6 +124,28 @@ async def test_the_last_value_of_each_name_is_carried(site: Site) -> None:
         (record,) = await site.records("folded", 3)
 
     assert {"likes": {"a": [1, "x"]}, "shares": 2.5} == json.loads(record.value)["metrics"]
+
+
+async def test_large_and_nested_values_come_out_in_parts_that_make_the_whole(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=1)
+    deep: Any = "end"
+    for _ in range(100):
+        deep = [deep]
+    values = {f"n{number}": {"number": number, "text": "é" * 240_000, "deep": deep} for number in range(6)}
+    with site.worker(site.config(site.fold("folded", "events", keep="last"))) as worker:
+        await worker.wait_ready()
+        for name, value in values.items():
+            await site.send(
+                "events", [(b"a", json.dumps({"account_id": "a", "metrics": {name: value}}, ensure_ascii=False).encode())]
+            )
+        records = await read_topic(
+            site.bootstrap, site.names.topic("folded"), until=lambda found: len(found) >= 6, timeout_seconds=LIMIT_SECONDS
+        )
+
+    parts = [json.loads(record.value) for record in records]
+    assert [f"#{number}" for number in range(1, 7)] == [part["fold"]["id"][-2:] for part in parts]
+    assert {(6, 0)} == {(part["fold"]["events"], part["fold"]["version"] % 2**40 - 5) for part in parts}
+    assert values == {name: value for part in parts for name, value in part["metrics"].items()}
 
 
 async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(site: Site) -> None:
@@ -132,7 +184,7 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     with site.worker(before) as worker:
         await worker.wait_ready()
         await site.send("events", [event("a", "x")])
-        await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")
+        await folded(worker, "folded", 1)
         await worker.terminate()
     await site.send("events", [(b'["a",1]', b'{"account_id": "a", "post": 1, "names": ["y"]}')])
     with site.worker(after) as worker:
@@ -145,6 +197,48 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     assert ("a", ["x"], "flush") == (old["account_id"], old["metrics"], old["fold"]["reason"])
     assert ("a", 1, ["y"], "quiet") == (new["account_id"], new["post"], new["names"], new["fold"]["reason"])
     assert "definition of the fold changed" in log
+
+
+async def test_another_quiet_period_and_hold_are_taken_for_open_groups_too(site: Site) -> None:
+    await site.topics("events", "quieter", "shorter", "events.dead", partitions=1)
+    long = {"quiet_period": "1h", "max_hold": "6h"}
+    changed = {"quieter": {"quiet_period": "1s"}, "shorter": {"quiet_period": "2s", "max_hold": "2s"}}
+    before = site.config("".join(site.fold(name, "events", **long) for name in changed), "before.toml")
+    after = site.config("".join(site.fold(name, "events", **long | options) for name, options in changed.items()), "after.toml")
+    with site.worker(before) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event("a", "x")])
+        for name in changed:
+            await folded(worker, name, 1)
+        await worker.terminate()
+    with site.worker(after):
+        reasons = {name: [value["fold"]["reason"] for value in (await site.outcome(name, 1)).values.values()] for name in changed}
+
+    assert {"quieter": ["quiet"], "shorter": ["max_hold"]} == reasons
+
+
+@pytest.mark.apache
+async def test_a_renamed_fold_begins_anew_and_what_was_open_under_its_old_name_is_emitted(site: Site) -> None:
+    await site.topics("events", "old", "new", "events.dead")
+    configs = {name: site.config(site.fold(name, "events", quiet_period="1h"), f"{name}.toml") for name in ("old", "new")}
+    sent = {f"n{number}": f"a{number % 7}".encode() for number in range(60)}
+    for name, begin, end in (("old", 0, 30), ("new", 30, 50), ("old", 50, 60)):
+        with site.worker(configs[name]) as worker:
+            await worker.wait_ready()
+            await site.send("events", [event(sent[change].decode(), change) for change in list(sent)[begin:end]])
+            await folded(worker, name, 50 if name == "new" else 30)
+            if name == "new":
+                # It has the partitions of the old name, and lets its groups go.
+                first = await site.outcome("old", 30)
+                log = worker.log()
+            await worker.terminate()
+    with site.worker(configs["new"]):
+        old = await site.outcome("old", 60)
+
+    assert {"flush"} == {value["fold"]["reason"] for value in first.values.values()}
+    assert "fold is no longer declared, its open groups are emitted as they are fold=old" in log
+    # Back under its old name it went on where it had been: every event once.
+    assert [] == old.faults(sent)
 
 
 @pytest.mark.apache
@@ -188,3 +282,9 @@ async def test_log_append_time_is_as_good_as_create_time(site: Site) -> None:
 
     (value,) = outcome.values.values()
     assert value["fold"]["first_event_ms"] > 1_600_000_000_000
+
+
+async def folded(worker: WorkerProcess, fold: str, events: int) -> None:
+    """Waits until a worker has folded so many events since it was started."""
+    wanted = f'folded_total{{fold="{fold}"}} {events}.0'
+    await wait_until(lambda: wanted in metrics_of(worker), LIMIT_SECONDS, f"fold {fold} has folded {events} events")

@@ -123,7 +123,9 @@ async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
         code, text, _ = await site.run("groups", "explain", "1", "--fold", "account-metrics")
         assert (0, True) == (code, "1 of fold account-metrics is open" in text)
 
-        assert (0, "flushed 1 groups in 1 partitions\n", "") == await site.run("groups", "flush", "a", "--fold", "account-metrics")
+        code, out, err = await site.run("groups", "flush", "a", "--fold", "account-metrics")
+        assert (0, "flushed 1 group in 1 partition\n") == (code, out)
+        assert "audit flush fold=account-metrics group='a' groups=1 by=" in err
         one = await site.outcome(site.output, 2)
         code, _, err = await site.run("groups", "flush", "a", "--fold", "account-metrics")
         assert (1, True) == (code, "a is not open" in err)

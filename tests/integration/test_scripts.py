@@ -235,6 +235,36 @@ async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis
     assert ["quiet"] == [told(entry)[6] for entry in due.sealed]
 
 
+async def test_a_hold_that_ends_before_the_silence_since_the_arrival_is_the_reason(redis) -> None:
+    store = new_store(redis)
+    await store.claim("me", -1, b"eeee", "")
+    chunk = one(0)
+    await store.fold(
+        "me", -1, 0, 1_000, 1_000, BOUNDS, gaps_close=True, partitions=4, arguments=packed(chunk, sessions=True), arrived_ms=5_000
+    )
+    done = await store.seal(
+        "me", 0, 5_010, Bounds(10, 10 + 4_000, 0, 100, 1_000), quiet=True, everything=False, limit=9, partitions=4
+    )
+
+    assert ["max_hold"] == [told(entry)[6] for entry in done.sealed]
+
+
+async def test_large_values_leave_in_portions_also_when_they_are_flushed(redis) -> None:
+    store = new_store(redis)
+    await store.claim("me", -1, b"eeee", "")
+    for number in range(9):
+        values = [FoldEvent(number, 1_000, f"sg{number}".encode(), {"u": "x" * 900_000})]
+        (chunk,) = chunks_of(values, number, Scoring(0, WALL, None, None))
+        await fold(store, number - 1, chunk, BOUNDS, sessions=False)
+    await redis.sadd(store.keys.flush, "*")
+    portions = []
+    for _ in range(2):
+        done = await store.seal("me", 8, 1_000, BOUNDS, quiet=True, everything=False, limit=1_000, partitions=4)
+        portions.append((len(done.sealed), done.more, await redis.exists(store.keys.flush)))
+
+    assert [(5, True, 1), (4, False, 0)] == portions
+
+
 async def test_seal_leaves_a_group_alone_that_holds_something_above_the_fence(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
 from streams_app.folding import shard as sharding
+from streams_app.folding.arguments import Bounds
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
@@ -19,12 +20,12 @@ from streams_app.folding.keys import EVERYTHING, shard_keys
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.record import Sealed
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import Bounds, RefusedError, ScriptSet, SealedGroups, ShardStore
+from streams_app.folding.store import RefusedError, ScriptSet, SealedGroups, ShardStore
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.integration.test_scripts import BOUNDS, WALL, fold, one
+from tests.integration.test_scripts import BOUNDS, WALL, fold, one, packed
 
 MANY = 4_500
 """More than one call of Redis takes from a script."""
@@ -49,9 +50,7 @@ async def seal(
 async def test_no_script_turns_the_clock_back(store: ShardStore) -> None:
     await fold(store, -1, one(0, stamp=5_000), BOUNDS, sessions=False)
     sealed = await seal(store, 0, 3_000)
-    folded = await store.fold(
-        "me", 0, 1, 2_000, 2_000, BOUNDS, gaps_close=False, partitions=4, groups=one(1).packed(keep_values=True)
-    )
+    folded = await store.fold("me", 0, 1, 2_000, 2_000, BOUNDS, gaps_close=False, partitions=4, arguments=packed(one(1)))
     claimed = await store.claim("me", None, b"", "")
 
     assert [5_000] * 3 == [sealed.clock_ms, folded.clock_ms, claimed.clock_ms if claimed else None]
@@ -74,7 +73,7 @@ async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store
     await seal(store, 0, 0, everything=True)
     with pytest.raises(RefusedError, match="not-drained"):
         await store.define("me", "new")
-    await store.finish("me", [0])
+    await store.finish("me", [(0, 0, 1)])
     await store.define("me", "new")
     claimed = await store.claim("me", None, b"", "")
 
@@ -108,13 +107,11 @@ async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore,
 
 async def test_an_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=10, hold_ms=25, max_events=0, max_changed=100, outbox_limit=100)
-    sealed = []
+    sealed: list[Sealed] = []
     for number, stamp in enumerate([1_000, 1_010, 1_020, 1_025, 1_035, 1_046]):
         sealed += await fold(store, number - 1, one(number, stamp=stamp), bounds, sessions=True)
 
-    assert [(0, 2, "max_hold"), (3, 4, "quiet")] == [
-        (entry.first_offset, entry.last_offset, entry.reason) for entry in map(Sealed.unpack, sealed)
-    ]
+    assert [(0, 2, "max_hold"), (3, 4, "quiet")] == [(entry.first_offset, entry.last_offset, entry.reason) for entry in sealed]
 
 
 async def test_max_hold_is_reached_at_its_very_millisecond(store: ShardStore) -> None:
@@ -136,11 +133,11 @@ def chunk_of(events: list[FoldEvent]) -> Any:
 async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1, max_changed=100, outbox_limit=100_000)
     events = [FoldEvent(n, 1_000, b"s%d" % (n % 1_900), {"u": n}) for n in range(MANY)]
-    sealed = await fold(store, -1, chunk_of(events), bounds, sessions=False)
+    sealed = await fold(store, -1, chunk_of(events), bounds, events, sessions=False)
     found = await store.outbox(-1, MANY + 1)
 
     assert list(range(MANY)) == [first for first, _ in found]
-    assert sorted(sealed) == sorted(packed for _, packed in found)
+    assert [entry.first_offset for entry in sealed] == [Sealed.unpack(entry).first_offset for _, entry in found]
 
 
 async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: ShardStore) -> None:
@@ -170,9 +167,9 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 3)
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
-    first, second = [await shard.seal(50_000, caught_up=True) for _ in range(2)]
-    await shard.finish([shard.pending[0]])
-    third = await shard.seal(50_000, caught_up=True)
+    first, second = [await shard.seal(50_000, known_ms=50_000) for _ in range(2)]
+    await shard.finish(shard.pending.first(1))
+    third = await shard.seal(50_000, known_ms=50_000)
 
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
@@ -180,7 +177,7 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
-    await shard.seal(50_000, caught_up=True)
+    await shard.seal(50_000, known_ms=50_000)
     monkeypatch.setattr(sharding, "SEAL_LIMIT", 2)
     heir = await claimed_shard(redis_client, names)
 
@@ -211,7 +208,7 @@ async def claimed_shard(redis: Redis, names: Names) -> Shard:
 
 async def fold_some(shard: Shard, events: list[FoldEvent]) -> None:
     for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
-        await shard.fold_chunk(chunk)
+        await shard.fold_chunk(chunk, lambda: events)
 
 
 def emitter_of(shard: Shard, producer: Answering) -> Emitter:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,15 @@ def test_the_example_of_the_kit_is_true() -> None:
     assert [] == kit.advance("14m")
     (record,) = kit.advance("2m")
     assert (b"a", ["likes", "shares"], "f:s:0:0-1") == (record.key, record.value["m"], record.fold_id)
+
+
+def test_the_example_of_the_readme_is_true() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+
+    names["test_a_quarter_of_an_hour_of_silence_makes_a_record"]()
 
 
 def test_an_event_exactly_at_the_quiet_period_still_belongs_to_the_group() -> None:
@@ -80,6 +91,51 @@ def test_no_record_is_too_early_or_too_late(steps: list[tuple[int, str, str]], q
         assert meta["reason"] in ("max_hold", "quiet")
         assert (hold_due if meta["reason"] == "max_hold" else quiet_due) <= record.emitted_ms
         assert due <= record.emitted_ms <= due + tick * 1000
+
+
+OFF = st.sampled_from([-600, -7, 0, 7, 600])
+"""Seconds by which the clock of a producer is wrong."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), OFF), min_size=1, max_size=40),
+    sessions=st.booleans(),
+    bounds=st.fixed_dictionaries({"max_events": st.sampled_from([0, 3]), "max_changed": st.sampled_from([2, 10_000])}),
+    quiet=st.integers(2, 20),
+    hold=st.integers(20, 60),
+)
+def test_every_record_keeps_its_time_and_says_why_it_was_closed(
+    steps: list[tuple[int, str, int]], sessions: bool, bounds: dict[str, int], quiet: int, hold: int
+) -> None:
+    second = timedelta(seconds=1)
+    backlog = "sessions" if sessions else "merge"
+    kit = FoldTester(fold(quiet_period=quiet * second, max_hold=hold * second, backlog=backlog, **bounds))
+    arrived, groups = {}, {}
+    for number, (pause, group, off) in enumerate(steps):
+        kit.advance(pause * second)
+        arrived[f"n{number}"], groups[f"n{number}"] = kit.now_ms, group
+        # With sessions all producers of a partition are off by the same: time is what their records say.
+        kit.send(event(group, f"n{number}"), at_ms=kit.now_ms + 1_000 * (steps[0][2] if sessions else off))
+    kit.advance((hold + 2) * second)
+
+    assert sorted(arrived) == sorted(name for record in kit.records for name in record.value["m"])
+    for record in kit.records:
+        names, reason, emitted_ms = record.value["m"], record.value["fold"]["reason"], record.emitted_ms
+        times = [arrived[name] for name in names]
+        quiet_ms, hold_ms = max(times) + quiet * 1000, min(times) + hold * 1000
+        assert {record.key.decode()} == {groups[name] for name in names}
+        assert len(names) <= min(bounds["max_events"] or 100, bounds["max_changed"])
+        if reason == "max_events":
+            assert (len(names), max(times)) == (3, emitted_ms)
+        elif reason == "max_changed":
+            assert (len(names), True) == (2, emitted_ms in arrived.values())
+        elif reason == "max_hold":
+            assert hold_ms <= quiet_ms
+            assert hold_ms <= emitted_ms <= hold_ms + 1_000
+        else:
+            assert reason == "quiet"
+            assert quiet_ms < emitted_ms <= quiet_ms + 1_000
 
 
 def test_a_backlog_is_merged_and_not_split() -> None:

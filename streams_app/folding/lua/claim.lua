@@ -10,15 +10,16 @@
 -- ARGV[3] epoch       four random bytes: tells this state's groups from leftovers of an older one
 -- ARGV[4] definition  text: what the fold's stored state means
 -- ARGV[5] owner       text: the claimant, for people
+-- ARGV[6] topics      text: where records and dead letters go, for whoever drains the fold once it is no longer declared
 --
 -- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records} or {"none"}.
 -- Cost    O(1); O(outbox) where leftovers of a half-lost state are dropped.
 local meta, due, first, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, fence, epoch, definition, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local token, fence, epoch, definition, owner, topics = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch')
 if state[1] and state[5] then
-  redis.call('HSET', meta, 'token', token, 'owner', owner)
+  redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics)
   return {'ok', state[1], state[2] or '0', state[3] or '0', state[4] or '',
           redis.call('ZCARD', first), redis.call('ZCARD', outbox)}
 end
@@ -27,6 +28,6 @@ if fence == '' then
 end
 -- Without a fence whatever else is left says nothing that Kafka's low mark does not say better: begin clean.
 redis.call('DEL', due, first, outbox)
-redis.call('HSET', meta, 'token', token, 'owner', owner, 'clock', '0', 'record_clock', '0', 'epoch', epoch, 'definition', definition,
+redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics, 'clock', '0', 'record_clock', '0', 'epoch', epoch, 'definition', definition,
            'fence', fence)
 return {'new', fence, '0', '0', definition, 0, 0}

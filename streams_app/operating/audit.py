@@ -1,0 +1,21 @@
+"""One line on stderr for each command that changed something: who, when, what. Whoever keeps the output keeps the audit."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from typing import Any
+
+from streams_app.clock import Clock
+from streams_app.operating.explain import time_text
+
+
+def audit(clock: Clock, action: str, **facts: Any) -> None:
+    """Says what was done."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"  # a container may run as a number without a name
+    told = " ".join(f"{name}={value}" for name, value in facts.items())
+    print(f"{time_text(clock.now_ms())} audit {action} {told} by={user}@{socket.gethostname()}", file=sys.stderr)

@@ -1,0 +1,92 @@
+"""What is told about a group that has not been emitted, and how times are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app import Fold
+from streams_app.operating.explain import Found, counted, describe, members_of, span, time_text
+from streams_app.operating.groups import Place
+
+NOW = 1_700_000_000_000
+META = {b"fence": b"41", b"owner": b"host pid 7"}
+ROW = {
+    "group": "a", "events": 3, "names": 2, "first_offset": 20, "last_offset": 41, "last_event_ms": NOW - 60_000,
+    "quiet_in_ms": 840_000, "hold_in_ms": 20_000_000,
+}  # fmt: skip
+
+
+def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
+    row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
+    fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
+    found = Found(Place("app", fold, 2, clock_ms), b"sa", row, ("likes", "shares"), waiting)
+    return describe(found, fold, META, end, now_ms)
+
+
+def test_the_usual_paragraph_names_every_fact() -> None:
+    expected = (
+        "a of fold f is open in s-2: 3 events at offsets 20 to 41, 2 changed names (likes, shares); the last event is of "
+        "2023-11-14 22:12:20Z. It is due once it has been quiet for 15 min: in 14 min if no event comes (2023-11-14 22:27:20Z); "
+        "and at the latest when it has been open for 6 h: in 5 h 33 min (2023-11-15 03:46:40Z); as it stands, silence comes "
+        "first. 7 more events would close it at once. Nothing of it waits in the outbox. The partition is folded to its end "
+        "(offset 41, lag 0). The partition clock, by which all this is reckoned, stands at 2023-11-14 22:13:20Z, with the wall "
+        "clock. Last claimed by host pid 7."
+    )
+
+    assert expected == said(max_events=10)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"end": 50}, "folded up to offset 41, 8 events behind its end", id="lag"),
+        pytest.param({"end": 43}, "1 event behind its end", id="lag of one"),
+        pytest.param({"end": None}, "the broker does not say where it ends", id="no broker"),
+        pytest.param({"now_ms": NOW + 3_600_000}, "1 h behind the wall clock: no worker moves it", id="no worker"),
+        pytest.param({"now_ms": NOW + 3_600_000, "end": 50}, "silence closes nothing (backlog = merge)", id="merging"),
+        pytest.param({"waiting": 1}, "1 record of it left the open state, waiting in the outbox", id="outbox"),
+        pytest.param({"hold_in_ms": 1_000}, "the hold comes first", id="hold"),
+        pytest.param({"quiet_in_ms": -1}, "It is due and leaves with the next pass", id="due"),
+        pytest.param({"max_changed": 3}, "1 more name can be taken", id="names"),
+        pytest.param({"last_event_ms": 10**17}, "is of 100000000000000000 ms", id="a stamp beyond all years"),
+    ],
+)
+def test_what_is_unusual_is_said(options: dict[str, Any], words: str) -> None:
+    assert words in said(**options)
+
+
+def test_while_sessions_catch_up_silence_is_not_said_to_close_nothing() -> None:
+    assert "silence closes nothing" not in said(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [(-1, "due"), (0, "due"), (1_500, "1.5 s"), (59_999, "60.0 s"), (60_000, "1 min"), (90_000, "1 min 30 s"), (3_600_000, "1 h"),
+     (20_400_000, "5 h 40 min"), (172_800_000, "2 d"), (273_600_000, "3 d 4 h")],
+)  # fmt: skip
+def test_spans_are_written_for_people(span_ms: int, text: str) -> None:
+    assert text == span(span_ms)
+
+
+def test_numbers_and_times_are_written_for_people() -> None:
+    assert ("1 group", "2 groups", "0 groups") == tuple(counted(number, "group") for number in (1, 2, 0))
+    assert ("2023-11-14 22:13:20Z", "-") == (time_text(NOW), time_text(-1))
+
+
+@pytest.mark.parametrize(
+    ("typed", "members"),
+    [
+        ("account_1", [b"saccount_1"]),
+        ("17", [b"s17", b"j17"]),
+        ("17.0", [b"s17.0", b"j17"]),
+        ("null", [b"snull"]),
+        ('["a", null]', [b's["a", null]']),
+        ("true", [b"strue", b"jtrue"]),
+        ('["a", 1]', [b's["a", 1]', b'j["a",1]']),
+        ("{x}", [b"s{x}"]),
+    ],
+)
+def test_a_group_is_looked_for_as_text_and_as_the_json_it_may_be(typed: str, members: list[bytes]) -> None:
+    assert members == members_of(typed)
