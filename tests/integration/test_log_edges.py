@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 
 from tests.checker import event, outcome_of
@@ -125,6 +125,35 @@ async def test_retention_below_the_fence_is_no_loss(stage: Stage) -> None:
     assert [] == outcome.faults(stage.sent)
     assert 0 == counted
     assert "known loss" not in two.log()
+
+
+# Holes
+
+
+@pytest.mark.parametrize("outcomes", ["abort commit", "commit abort", "abort abort commit abort"])
+async def test_what_the_log_skips_is_no_hole(stage: Stage, outcomes: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=stage.bootstrap, transactional_id=stage.names.app_id)
+    await producer.start()
+    for number, outcome in enumerate(outcomes.split()):
+        await producer.begin_transaction()
+        key, value = event("a", f"t{number}")
+        await producer.send_and_wait(stage.source, value, key, partition=1)
+        if outcome == "commit":
+            stage.sent[f"t{number}"] = key
+        await (producer.commit_transaction() if outcome == "commit" else producer.abort_transaction())
+    await producer.stop()
+    # Everything is there before the first fetch: markers and aborted records lie before, between and behind events.
+    with stage.worker() as worker:
+        found = await stage.outcome()
+        await stage.send(20, partition=1)
+        later = await stage.outcome()
+        lag = await wait_until(lambda: _metric(worker, "streams_app_lag_events") == 0, LIMIT_SECONDS, "nothing is left to fold")
+        log = worker.log()
+
+    assert lag
+    assert [] == later.faults(stage.sent)
+    assert [] == found.faults({name: group for name, group in stage.sent.items() if name in found.ids_of})
+    assert "resync" not in log
 
 
 # Growth
