@@ -142,7 +142,8 @@ class Partition:
                 while self._waiting:
                     await self.fold_once(self._waiting[0])
                     if self._waiting:
-                        self._waiting.popleft()
+                        # Emptied by hand: Faust's wrappings of it are cycles, and would keep every event until they are looked for.
+                        self._waiting.popleft().records = []
                     self._hooks.on_backlog(self)
                     await asyncio.sleep(0)
                 self._arrived.clear()

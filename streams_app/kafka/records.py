@@ -28,6 +28,7 @@ class FetchedRecords:
     def __init__(self, fetched: PartitionRecords) -> None:
         self.next_fetch_offset: int = fetched.next_fetch_offset
         self._fetched = fetched
+        fetched._records_iterator = None  # a cycle, which would keep the reply until it is looked for
         self._batch: Any = None
         self._records: Iterator[Any] = iter(())
 
