@@ -33,7 +33,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FETCH_MAX_WAIT_MS = 50
-"""One fetch is in flight for each broker: while it waits for an idle partition, a busy one gets nothing."""
+BUSY_FETCH_MAX_WAIT_MS = 5
+"""One fetch is in flight for each broker: while it waits for an idle partition, a busy one gets nothing. So it waits less while
+some partition is behind its end."""
 
 METADATA_MAX_AGE_MS = 30_000
 """Added partitions are noticed within it."""
@@ -99,6 +101,9 @@ class FoldingThread(AIOKafkaConsumerThread):
                 if fetcher._subscriptions.reassignment_in_progress:
                     await fetcher._subscriptions.wait_for_assignment()
                 batches = self._drain(fetcher, active_partitions, max_records)
+                if batches:
+                    is_behind = any(batch.end < (batch.stable_offset or 0) for batch in batches.values())
+                    fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind else FETCH_MAX_WAIT_MS
                 if batches or remaining <= 0:
                     return batches
                 started = loop.time()
