@@ -71,18 +71,18 @@ async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
 
 async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
-    with site.worker(site.config(site.fold("folded", "events", quiet_period="1500ms"))) as worker:
+    with site.worker(site.config(site.fold("folded", "events", quiet_period="4s"))) as worker:
         await worker.wait_ready()
         await site.send("events", [event("a", "n0")])
         await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")
         worker.stop_signal()
-        for number in range(1, 8):
+        for number in range(1, 14):
             await asyncio.sleep(0.4)
             await site.send("events", [event("a", f"n{number}")])
         worker.continue_signal()
-        (record,) = await site.records("folded", 8)
+        (record,) = await site.records("folded", 14)
 
-    assert 8 == json.loads(record.value)["fold"]["events"]
+    assert 14 == json.loads(record.value)["fold"]["events"]
 
 
 async def test_producers_with_wrong_clocks_get_whole_groups_in_time(site: Site) -> None:
