@@ -25,6 +25,7 @@ from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.client import client_options
 from streams_app.kafka.commits import Committed, NotOwnerError
+from streams_app.kafka.fetch_times import asked_ms, watch
 from streams_app.kafka.records import taken
 from streams_app.settings import Settings
 
@@ -94,6 +95,7 @@ class FoldingThread(AIOKafkaConsumerThread):
         fetcher = consumer._fetcher
         if consumer._closed or fetcher._closed:
             raise ConsumerStoppedError
+        watch(fetcher)
         remaining = timeout or 0.0
         loop = asyncio.get_running_loop()
         with fetcher._subscriptions.fetch_context():
@@ -145,7 +147,7 @@ class FoldingThread(AIOKafkaConsumerThread):
                 begin,
                 state.position,
                 stable_offset=_stable_offset(state),
-                fetched_at_ms=state.timestamp,
+                fetched_at_ms=asked_ms(state),
                 seek_number=self.seek_numbers[tp],
             )
         return batches
@@ -159,7 +161,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             return ReaderView(None, None), None
         state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
         position = state.position if state.has_valid_position else None
-        return ReaderView(_stable_offset(state), state.timestamp), position
+        return ReaderView(_stable_offset(state), asked_ms(state)), position
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine in this thread and waits for it, at most :data:`CALL_SECONDS`.

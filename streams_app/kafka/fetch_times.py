@@ -1,0 +1,49 @@
+"""Since when a fetch reply has been true: since it was asked for.
+
+aiokafka notes when it *looked* at a reply. In a process that was stopped meanwhile (SIGSTOP, a frozen machine) a reply may have
+waited for minutes: what it says of the end of a partition was true when the broker wrote it, not when somebody read it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiokafka.structs import TopicPartition
+
+from streams_app.clock import SystemClock
+
+_ASKED: Final = "streams_app_asked_ms"
+
+
+_clock: Final = SystemClock()
+
+
+def watch(fetcher: Any) -> None:
+    """From now on each reply of a fetcher is noted with the time of its request; may be called again."""
+    if _ASKED in vars(fetcher):
+        return
+    setattr(fetcher, _ASKED, True)
+    process = fetcher._proc_fetch_request
+
+    async def timed(assignment: Any, node_id: int, request: Any) -> Any:
+        asked_ms = _clock.now_ms()
+        states = (
+            [assignment.state_value(TopicPartition(topic, part[0])) for topic, parts in request.topics for part in parts]
+            if assignment.active
+            else []
+        )
+        before = [state.timestamp for state in states]
+        try:
+            return await process(assignment, node_id, request)
+        finally:
+            for state, looked_ms in zip(states, before, strict=True):
+                if state.timestamp != looked_ms:
+                    setattr(state, _ASKED, asked_ms)
+
+    fetcher._proc_fetch_request = timed
+
+
+def asked_ms(state: Any) -> int | None:
+    """When the last answered fetch of a partition was sent, by the wall clock; None before the first one."""
+    found: int | None = getattr(state, _ASKED, None)
+    return found
