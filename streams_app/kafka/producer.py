@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ class AckedProducer:
         self._client_id = client_id
         self._producer: AIOKafkaProducer | None = None
         self._opening = asyncio.Lock()
+        self._places: dict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._turn = 0
         self.is_idempotent = True
 
@@ -129,13 +131,14 @@ class AckedProducer:
             return self._turn % partitions
         return partition_of(key, partitions)
 
-    @staticmethod
-    async def _send_all(producer: AIOKafkaProducer, batches: Sequence[_Batch], outcomes: list[BaseException | None]) -> None:
+    async def _send_all(self, producer: AIOKafkaProducer, batches: Sequence[_Batch], outcomes: list[BaseException | None]) -> None:
         """Sends batches, those of one partition in order, and notes what became of each record."""
         by_partition: dict[tuple[str, int], list[_Batch]] = {}
         for batch in batches:
             by_partition.setdefault((batch.topic, batch.partition), []).append(batch)
-        for sent in await asyncio.gather(*(_send_in_order(producer, queue) for queue in by_partition.values())):
+        for sent in await asyncio.gather(
+            *(_send_in_order(producer, queue, self._places[place]) for place, queue in by_partition.items())
+        ):
             for batch, outcome in sent:
                 for position in batch.positions:
                     outcomes[position] = outcome
@@ -192,17 +195,21 @@ class AckedProducer:
         await _close(producer)
 
 
-async def _send_in_order(producer: AIOKafkaProducer, queue: Sequence[_Batch]) -> list[tuple[_Batch, BaseException | None]]:
+async def _send_in_order(
+    producer: AIOKafkaProducer, queue: Sequence[_Batch], place: asyncio.Lock
+) -> list[tuple[_Batch, BaseException | None]]:
     """Sends the batches of one partition; each with its outcome.
 
-    One waits for its place at a time. Of many, aiokafka counts the time of each turn again in every later one, and gives up after
-    a few megabytes for one partition, each time it is tried (``add_batch`` in its ``message_accumulator.py``).
+    In the whole process one batch waits for its place in a partition at a time. Of many, aiokafka counts the time of each turn
+    again in every later one, and gives up after a few megabytes, each time it is tried (``add_batch`` in its
+    ``message_accumulator.py``).
     """
     acks: list[Any] = []
     failed: BaseException | None = None
     for batch in queue:
         try:
-            acks.append(await producer.send_batch(batch.builder, batch.topic, partition=batch.partition))
+            async with place:
+                acks.append(await producer.send_batch(batch.builder, batch.topic, partition=batch.partition))
         except (KafkaError, TimeoutError) as error:
             failed = error
             break

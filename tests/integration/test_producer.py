@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
@@ -14,20 +16,24 @@ LIMIT_SECONDS = 60
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize("count", [1, 120])
-async def test_any_number_of_large_records_for_one_partition_is_acknowledged(kafka: KafkaServer, names: Names, count: int) -> None:
+@pytest.mark.parametrize(("count", "senders"), [(1, 1), (120, 1), (40, 6)])
+async def test_any_number_of_large_records_for_one_partition_is_acknowledged(
+    kafka: KafkaServer, names: Names, count: int, senders: int
+) -> None:
     topic = names.topic("out")
     await create_topics(kafka.bootstrap_servers, [topic], 2)
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
     records = [Outgoing(topic, b"one key", b"%d " % number + b"x" * 250_000) for number in range(count)]
     try:
-        outcomes = await producer.send(records)
+        outcomes = await asyncio.gather(*(producer.send(records) for _ in range(senders)))
     finally:
         await producer.stop()
-    found = await read_topic(kafka.bootstrap_servers, topic, until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS)
+    found = await read_topic(
+        kafka.bootstrap_servers, topic, until=lambda found: len(found) >= count * senders, timeout_seconds=LIMIT_SECONDS
+    )
 
-    assert [None] * count == outcomes
-    assert list(range(count)) == [int(record.value.partition(b" ")[0]) for record in found]
+    assert [[None] * count] * senders == outcomes
+    assert sorted(list(range(count)) * senders) == sorted(int(record.value.partition(b" ")[0]) for record in found)
 
 
 @pytest.mark.apache

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 
 from streams_app.kafka.consumer import _stable_offset
 from streams_app.kafka.producer import AckedProducer, _Batch
+from streams_app.settings.sections import KafkaSettings
 
 LATE, LARGE, GONE = KafkaTimeoutError(), MessageSizeTooLargeError(), KafkaError()
 
@@ -38,6 +39,10 @@ class Broker:
         return ack
 
 
+def producer() -> AckedProducer:
+    return AckedProducer(KafkaSettings(), client_id="test")
+
+
 @pytest.mark.parametrize(
     ("takes", "answers", "outcomes"),
     [
@@ -58,7 +63,7 @@ async def test_each_record_has_the_outcome_of_its_batch(
         batches.append(batch)
     broker = Broker(takes, answers)
     found: list[BaseException | None] = [GONE] * 6
-    await AckedProducer._send_all(cast("AIOKafkaProducer", broker), batches, found)
+    await producer()._send_all(cast("AIOKafkaProducer", broker), batches, found)
 
     assert outcomes == found
     assert len(takes) == len(broker.tried)
@@ -68,7 +73,7 @@ async def test_a_partition_that_fails_says_nothing_about_another() -> None:
     one, other = _Batch("t", 0, "one"), _Batch("t", 1, "other")
     one.positions, other.positions = [0], [1]
     found: list[BaseException | None] = [GONE, GONE]
-    await AckedProducer._send_all(cast("AIOKafkaProducer", Broker([LATE, None], [None, None])), [one, other], found)
+    await producer()._send_all(cast("AIOKafkaProducer", Broker([LATE, None], [None, None])), [one, other], found)
 
     assert [LATE, None] == found
 
