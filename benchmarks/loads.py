@@ -107,8 +107,8 @@ def small_value(key: bytes, post: int, metrics: bytes) -> bytes:
     return b'{"account_id":"%b","post_id":"post_%d","metrics":%b}' % (key, post, metrics)
 
 
-def _small(times: Iterator[tuple[int, int]], random: Random, partitions: int, names: int | None = None) -> Iterator[Event]:
-    metrics = metric_values(random, names)
+def _small(times: Iterator[tuple[int, int]], random: Random, partitions: int) -> Iterator[Event]:
+    metrics = metric_values(random)
     for number, (at_ms, group) in enumerate(times):
         key = b"account_%d" % group
         yield Event(at_ms, partition_of(key, partitions), key, small_value(key, number % 100_003, metrics[number % len(metrics)]))
@@ -165,18 +165,25 @@ def single_events(groups: range, *, at_once: bool = False) -> Iterator[Event]:
         at_once: Every event has the same time.
     """
     step = 0 if at_once else SPAN_MS
-    times = ((number * step // len(groups), group) for number, group in enumerate(groups))
-    return _small(times, Random(SEED + 4), PARTITIONS, names=3)
+    return _same_names((number * step // len(groups), group) for number, group in enumerate(groups))
 
 
 def spread_events(total: int, groups: int) -> Iterator[Event]:
-    """So many events with three names, each of the next group round after round.
+    """So many events at the end of the span, each of the next of these groups, round after round, with the names it has.
 
     Not at random: a group that comes twice within a batch is written once, which would make few groups look cheap.
     """
     order = list(range(groups))
     Random(SEED + 5).shuffle(order)
-    return _small(((SPAN_MS, order[number % groups]) for number in range(total)), Random(SEED + 6), PARTITIONS, names=3)
+    return _same_names((SPAN_MS, order[number % groups]) for number in range(total))
+
+
+def _same_names(times: Iterator[tuple[int, int]]) -> Iterator[Event]:
+    """Three names that are the same in every event of a group: it does not grow with its events."""
+    metrics = metric_values(Random(SEED + 4), 3)
+    for at_ms, group in times:
+        key = b"account_%d" % group
+        yield Event(at_ms, partition_of(key), key, small_value(key, group % 100_003, metrics[group % len(metrics)]))
 
 
 LOADS: Final = {

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from benchmarks import topics
 from benchmarks.finding import LIMIT_SECONDS, TICK_MS, Finding, scripts, since, source_topic, until_folded
-from benchmarks.loads import LOADS, QUIET_MS, SEED, SPAN_MS, metric_values, partition_of, single_events, small_value
+from benchmarks.loads import LOADS, QUIET_MS, SEED, SPAN_MS, Event, metric_values, partition_of, single_events, small_value
 from benchmarks.processes import cpu_seconds, memory_mb
 from benchmarks.servers import Servers
 from benchmarks.worker import Worker, cpu_watch, running
@@ -19,7 +20,6 @@ from benchmarks.worker import Worker, cpu_watch, running
 LIVE_SECONDS: Final = 60
 LIVE_GROUPS: Final = 50_000
 LIVE_QUIET_MS: Final = 5_000
-LIVE_STEP_SECONDS: Final = 0.025
 IDLE_SECONDS: Final = 60
 OPEN_GROUPS: Final = 100_000
 MEMORY: Final = ((4, (1, 5, 10)), (1, (1, 5)), (8, (1, 5)))
@@ -44,7 +44,8 @@ async def live(servers: Servers, folder: Path, scale: float, rate: int) -> Findi
         await until_folded(worker, 0)
         servers.slow_commands()
         calls, cpu = servers.command_calls(), cpu_watch(servers, [worker])
-        events, took, lag_ms = await _steady(servers.bootstrap, source, seconds, rate)
+        events = seconds * rate
+        took, lag_ms = await topics.steady(servers.bootstrap, source, _any_groups(), events, rate)
         used, after = cpu.used(), servers.command_calls()
         await until_folded(worker, events)
         await _all_out(worker, outputs)
@@ -89,28 +90,15 @@ async def _all_out(worker: Worker, outputs: topics.Outputs) -> None:
             await asyncio.sleep(2.5)
 
 
-async def _steady(bootstrap: str, topic: str, seconds: int, rate: int) -> tuple[int, float, int]:
-    """Produces so many events/s in steps of 25 ms; how many, in which time, and by how many ms it was late at worst."""
+def _any_groups() -> Iterator[Event]:
+    """Without end; the time is the producer's."""
     random = Random(SEED)
     metrics = metric_values(random)
     keys = [b"account_%d" % group for group in range(LIVE_GROUPS)]
     places = [partition_of(key) for key in keys]
-    produced, late_ms = 0, 0
-    async with topics.filling(bootstrap, topic) as filler:
-        started = time.monotonic()
-        while produced < rate * seconds:
-            wanted = min(rate * seconds, int((time.monotonic() - started) * rate))
-            late_ms = max(late_ms, (wanted - produced) * 1000 // rate - int(LIVE_STEP_SECONDS * 1000))
-            now_ms = time.time_ns() // 1_000_000
-            for number in range(produced, wanted):
-                group = int(random.random() * LIVE_GROUPS)
-                value = small_value(keys[group], number % 100_003, metrics[number % len(metrics)])
-                await filler.add(places[group], now_ms, keys[group], value)
-            produced = wanted
-            await filler.flush(wait=False)
-            await asyncio.sleep(LIVE_STEP_SECONDS)
-        took = time.monotonic() - started
-    return produced, took, late_ms
+    for number in count():
+        group = int(random.random() * LIVE_GROUPS)
+        yield Event(0, places[group], keys[group], small_value(keys[group], number % 100_003, metrics[number % len(metrics)]))
 
 
 async def waiting_groups(servers: Servers, folder: Path, scale: float, *, idle: bool) -> list[Finding]:
@@ -155,8 +143,8 @@ async def memory(servers: Servers, folder: Path, scale: float, millions: Sequenc
         finding = Finding(f"memory: {partitions} partition{'s' * (partitions > 1)}", {"events": total})
         options: dict[str, Any] = {"quiet_period": f"{QUIET_MS}ms", "backlog": "sessions", "partitions": partitions}
         async with running(servers, folder, source, **options) as worker:
-            for count in millions:
-                events = total * count // millions[-1]
+            for million in millions:
+                events = total * million // millions[-1]
                 await until_folded(worker, events)
                 finding.figures[f"rss_mb_after_{events}_events"] = _rounded(memory_mb(worker.pid, "VmRSS"))
                 finding.figures[f"peak_rss_mb_after_{events}_events"] = _rounded(memory_mb(worker.pid, "VmHWM"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -19,6 +21,7 @@ from benchmarks.loads import PARTITIONS, Event
 BATCH_BYTES: Final = 65_536
 """Of a produced batch, as a busy producer would fill it."""
 
+STEP_SECONDS: Final = 0.025
 _UNACKNOWLEDGED: Final = 32
 
 
@@ -126,6 +129,27 @@ async def fill(bootstrap: str, topic: str, events: Iterator[Event], begin_ms: in
     async with filling(bootstrap, topic) as filler:
         for event in events:
             await filler.add(event.partition, begin_ms + event.at_ms, event.key, event.value)
+
+
+async def steady(bootstrap: str, topic: str, events: Iterator[Event], total: int, rate: int) -> tuple[float, int]:
+    """Produces the next events at so many a second, in steps of 25 ms, with the time it is.
+
+    Returns:
+        Seconds it took, and by how many ms it was late at worst.
+    """
+    produced, late_ms = 0, 0
+    async with filling(bootstrap, topic) as filler:
+        started = time.monotonic()
+        while produced < total:
+            wanted = min(total, int((time.monotonic() - started) * rate))
+            late_ms = max(late_ms, (wanted - produced) * 1000 // rate - int(STEP_SECONDS * 1000))
+            now_ms = time.time_ns() // 1_000_000
+            for event in islice(events, wanted - produced):
+                await filler.add(event.partition, now_ms, event.key, event.value)
+            produced = wanted
+            await filler.flush(wait=False)
+            await asyncio.sleep(STEP_SECONDS)
+        return time.monotonic() - started, late_ms
 
 
 @dataclass(frozen=True, slots=True)
