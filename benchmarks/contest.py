@@ -8,16 +8,16 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import topics
-from benchmarks.loads import LOADS, QUIET_MS, SPAN_MS, Expected, Load, counting
+from benchmarks.loads import LOADS, PARTITIONS, QUIET_MS, SPAN_MS, Expected, Load, counting
 from benchmarks.processes import memory_mb
 from benchmarks.servers import Servers
-from benchmarks.worker import Worker, running
+from benchmarks.worker import Worker, cpu_watch, first_folded, folded_by, running
 from tests.servers.cache import ROOT
 
 POLL_SECONDS: Final = 0.1
@@ -62,32 +62,44 @@ class Contest:
     runs: list[Run] = field(default_factory=list)
 
 
-async def contest(name: str, scale: float, runs: int, servers: Servers, folder: Path, say: Say) -> Contest:
+async def contest(name: str, scale: float, runs: int, servers: Servers, folder: Path, say: Say, *, short: bool = False) -> Contest:
     """Fills a topic with a load and lets every contestant read it.
 
     The article's design runs once: it is slow, and its figure hardly moves.
+
+    Args:
+        name: Of the load.
+        scale: Of it.
+        runs: Of each contestant.
+        servers: Where.
+        folder: For settings and logs.
+        say: Told of every run.
+        short: Only what the ratio to bare needs: ``bare`` and ``sessions``.
     """
     load, expected = LOADS[name], Expected()
     source = f"bench-{name}-{secrets.token_hex(4)}"
     await topics.make(servers.bootstrap, source)
     try:
-        # So far back that the last groups are due as soon as a worker has caught up.
-        begin_ms = int(time.time() * 1000) - SPAN_MS - 2 * QUIET_MS
-        await topics.fill(servers.bootstrap, source, counting(load.generate(scale), expected), begin_ms)
+        await topics.fill(servers.bootstrap, source, counting(load.generate(scale, PARTITIONS), expected), long_ago_ms())
         say(f"{name}: {expected.events:,} events, {expected.sessions:,} sessions, {expected.merge:,} groups")
         found = Contest(load, expected)
         for number in range(runs):
             found.runs.append(await _bare(servers, source, expected.events))
             _tell(say, name, found.runs[-1])
-            if number == 0:
+            if number == 0 and not short:
                 found.runs.append(await _stock(servers, source, min(STOCK_EVENTS, expected.events)))
                 _tell(say, name, found.runs[-1])
-            for backlog in ("sessions", "merge"):
+            for backlog in ("sessions",) if short else ("sessions", "merge"):
                 found.runs.append(await _folded(servers, folder, source, backlog, expected))
                 _tell(say, name, found.runs[-1])
         return found
     finally:
         await topics.remove(servers.bootstrap, source)
+
+
+def long_ago_ms() -> int:
+    """When a load begins: so far back that its last groups are due as soon as a worker has caught up."""
+    return int(time.time() * 1000) - SPAN_MS - 2 * QUIET_MS
 
 
 def _tell(say: Say, name: str, run: Run) -> None:
@@ -129,26 +141,24 @@ async def _folded(servers: Servers, folder: Path, source: str, backlog: str, exp
         running(servers, folder, source, quiet_period=f"{QUIET_MS}ms", backlog=backlog) as worker,
         topics.reading(servers.bootstrap, worker.output) as outputs,
     ):
-        run = await _watch(worker, outputs, backlog, expected)
+        run = await watch(servers, [worker], outputs, backlog, expected)
         await _check(servers, worker, outputs, run, expected)
         return run
 
 
-async def _watch(worker: Worker, outputs: topics.Outputs, backlog: str, expected: Expected) -> Run:
-    """Measures from the first folded event to the last expected record."""
+async def watch(servers: Servers, workers: Sequence[Worker], outputs: topics.Outputs, backlog: str, expected: Expected) -> Run:
+    """Measures from the moment when every worker has folded something to the last expected record."""
     deadline = time.monotonic() + LIMIT_SECONDS
     wanted = expected.records(backlog)
-    while not (first := (await worker.metrics()).value("streams_app_events_folded_total")):
-        _in_time(deadline, worker, "nothing was folded")
-        await asyncio.sleep(POLL_SECONDS / 5)
-    started, cpu = time.monotonic(), worker.cpu()
+    first = await first_folded(workers, LIMIT_SECONDS)
+    started, cpu = time.monotonic(), cpu_watch(servers, workers)
     at, count, fold_seconds, records = started, first, 0.0, 0
     while not fold_seconds or records < wanted:
-        _in_time(deadline, worker, f"{count:,.0f} of {expected.events:,} events, {records:,} of {wanted:,} records")
+        _in_time(deadline, workers, f"{count:,} of {expected.events:,} events, {records:,} of {wanted:,} records")
         await asyncio.sleep(POLL_SECONDS)
         records = outputs.count
         if not fold_seconds:
-            now, folded = time.monotonic(), (await worker.metrics()).value("streams_app_events_folded_total")
+            now, folded = time.monotonic(), await folded_by(workers)
             if folded >= expected.events:
                 # Between two looks: at the pace so far, and not after this look.
                 pace = (count - first) / (at - started) if at > started and count > first else 0.0
@@ -158,13 +168,14 @@ async def _watch(worker: Worker, outputs: topics.Outputs, backlog: str, expected
     # What was folded before the first look is in neither side of the rate.
     return Run(
         backlog, (expected.events - first) / fold_seconds, (expected.events - first) / seconds, wanted / seconds, cpu.used(),
-        details={"folded_at_the_first_look": int(first), "seconds": round(seconds, 2), "fold_seconds": round(fold_seconds, 2)},
+        details={"folded_at_the_first_look": first, "seconds": round(seconds, 2), "fold_seconds": round(fold_seconds, 2)},
     )  # fmt: skip
 
 
-def _in_time(deadline: float, worker: Worker, what: str) -> None:
+def _in_time(deadline: float, workers: Sequence[Worker], what: str) -> None:
     if time.monotonic() > deadline:
-        raise RuntimeError(f"not within {LIMIT_SECONDS:.0f} s: {what}; the log of the worker ends with:\n{worker.log_tail()}")
+        logs = "\n".join(worker.log_tail() for worker in workers)
+        raise RuntimeError(f"not within {LIMIT_SECONDS:.0f} s: {what}; the logs of the workers end with:\n{logs}")
 
 
 async def _check(servers: Servers, worker: Worker, outputs: topics.Outputs, run: Run, expected: Expected) -> None:
@@ -177,13 +188,20 @@ async def _check(servers: Servers, worker: Worker, outputs: topics.Outputs, run:
         seconds = metrics.percentile("streams_app_script_seconds", quantile, 'script="fold"')
         run.details[name] = None if seconds is None else round(seconds * 1000, 1)
     run.details["slow_commands"] = servers.slow_commands()
+    run.faults += await wrongs([worker], outputs, run.contestant, expected)
+
+
+async def wrongs(workers: Sequence[Worker], outputs: topics.Outputs, backlog: str, expected: Expected) -> list[str]:
+    """What is wrong with what came out."""
+    found = []
     records = outputs.folded()
-    wanted = expected.records(run.contestant)
+    wanted = expected.records(backlog)
     if len(records) != wanted:
-        run.faults.append(f"{len(records):,} records, {wanted:,} expected")
+        found.append(f"{len(records):,} records, {wanted:,} expected")
     if len({record.id for record in records}) != len(records):
-        run.faults.append("some records came twice")
+        found.append("some records came twice")
     if (events := sum(record.events for record in records)) != expected.events:
-        run.faults.append(f"{events:,} events in the records, {expected.events:,} were produced")
-    if refused := metrics.value("streams_app_dead_letters_total"):
-        run.faults.append(f"{refused:,.0f} dead letters")
+        found.append(f"{events:,} events in the records, {expected.events:,} were produced")
+    if refused := sum([(await worker.metrics()).value("streams_app_dead_letters_total") for worker in workers]):
+        found.append(f"{refused:,.0f} dead letters")
+    return found

@@ -44,14 +44,14 @@ class Load:
         name: On the command line.
         what: For the reader of a report.
         events: At scale 1.
-        generate: Scale → events in the order of their time.
+        generate: Scale and partitions → events in the order of their time.
         ratio_of: What its ratio compares: the ``fold`` rate, or events/s until the last ``record`` is out.
     """
 
     name: str
     what: str
     events: int
-    generate: Callable[[float], Iterator[Event]]
+    generate: Callable[[float, int], Iterator[Event]]
     ratio_of: str
 
 
@@ -83,9 +83,9 @@ def counting(events: Iterator[Event], expected: Expected) -> Iterator[Event]:
     expected.merge = len(last)
 
 
-def partition_of(key: bytes) -> int:
+def partition_of(key: bytes, partitions: int = PARTITIONS) -> int:
     """Any stable choice serves, as long as a group stays in one partition."""
-    return zlib.crc32(key) % PARTITIONS
+    return zlib.crc32(key) % partitions
 
 
 def _pareto_group(random: Random, groups: int) -> int:
@@ -107,20 +107,20 @@ def small_value(key: bytes, post: int, metrics: bytes) -> bytes:
     return b'{"account_id":"%b","post_id":"post_%d","metrics":%b}' % (key, post, metrics)
 
 
-def _small(times: Iterator[tuple[int, int]], random: Random, names: int | None = None) -> Iterator[Event]:
-    metrics = metric_values(random, names)
+def _small(times: Iterator[tuple[int, int]], random: Random, partitions: int) -> Iterator[Event]:
+    metrics = metric_values(random)
     for number, (at_ms, group) in enumerate(times):
         key = b"account_%d" % group
-        yield Event(at_ms, partition_of(key), key, small_value(key, number % 100_003, metrics[number % len(metrics)]))
+        yield Event(at_ms, partition_of(key, partitions), key, small_value(key, number % 100_003, metrics[number % len(metrics)]))
 
 
-def _hot(scale: float) -> Iterator[Event]:
+def _hot(scale: float, partitions: int) -> Iterator[Event]:
     random = Random(SEED)
     total, groups = round(1_000_000 * scale), max(1, round(10_000 * scale))
-    return _small(((number * SPAN_MS // total, _pareto_group(random, groups)) for number in range(total)), random)
+    return _small(((number * SPAN_MS // total, _pareto_group(random, groups)) for number in range(total)), random, partitions)
 
 
-def _bursts(scale: float) -> Iterator[Event]:
+def _bursts(scale: float, partitions: int) -> Iterator[Event]:
     random = Random(SEED + 1)
     total, groups = round(1_000_000 * scale), max(1, round(100_000 * scale))
     times: list[tuple[int, int]] = []
@@ -130,22 +130,22 @@ def _bursts(scale: float) -> Iterator[Event]:
         times += [(start + random.randrange(BURST_MS), group) for _ in range(random.randint(2, 6))]
     del times[total:]
     times.sort()
-    return _small(iter(times), random)
+    return _small(iter(times), random, partitions)
 
 
-def _wide(scale: float) -> Iterator[Event]:
+def _wide(scale: float, partitions: int) -> Iterator[Event]:
     total = round(300_000 * scale)
-    return _small(((number * SPAN_MS // total, number) for number in range(total)), Random(SEED + 2))
+    return _small(((number * SPAN_MS // total, number) for number in range(total)), Random(SEED + 2), partitions)
 
 
-def _big(scale: float) -> Iterator[Event]:
+def _big(scale: float, partitions: int) -> Iterator[Event]:
     random = Random(SEED + 3)
     total, groups = round(100_000 * scale), max(1, round(1_000 * scale))
     tails = [_big_tail(random) for _ in range(64)]
     for number in range(total):
         key = b"account_%d" % _pareto_group(random, groups)
         head = b'{"account_id":"%b","post_id":"post_%d",' % (key, number)
-        yield Event(number * SPAN_MS // total, partition_of(key), key, head + tails[number % len(tails)])
+        yield Event(number * SPAN_MS // total, partition_of(key, partitions), key, head + tails[number % len(tails)])
 
 
 def _big_tail(random: Random) -> bytes:
@@ -157,10 +157,33 @@ def _big_tail(random: Random) -> bytes:
     return (head + " ".join(words)[: BIG_BYTES - len(head) - 60] + '"}').encode()
 
 
-def open_groups(scale: float) -> Iterator[Event]:
-    """100 000 groups of one event with three names each: what stays open costs memory."""
-    total = round(100_000 * scale)
-    return _small(((number * SPAN_MS // total, number) for number in range(total)), Random(SEED + 4), names=3)
+def single_events(groups: range, *, at_once: bool = False) -> Iterator[Event]:
+    """One event with three names for each of these groups: over the span, or all at its beginning.
+
+    Args:
+        groups: Their numbers.
+        at_once: Every event has the same time.
+    """
+    step = 0 if at_once else SPAN_MS
+    return _same_names((number * step // len(groups), group) for number, group in enumerate(groups))
+
+
+def spread_events(total: int, groups: int) -> Iterator[Event]:
+    """So many events at the end of the span, each of the next of these groups, round after round, with the names it has.
+
+    Not at random: a group that comes twice within a batch is written once, which would make few groups look cheap.
+    """
+    order = list(range(groups))
+    Random(SEED + 5).shuffle(order)
+    return _same_names((SPAN_MS, order[number % groups]) for number in range(total))
+
+
+def _same_names(times: Iterator[tuple[int, int]]) -> Iterator[Event]:
+    """Three names that are the same in every event of a group: it does not grow with its events."""
+    metrics = metric_values(Random(SEED + 4), 3)
+    for at_ms, group in times:
+        key = b"account_%d" % group
+        yield Event(at_ms, partition_of(key), key, small_value(key, group % 100_003, metrics[group % len(metrics)]))
 
 
 LOADS: Final = {

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
 
 from benchmarks.loads import PARTITIONS, Event
 
 BATCH_BYTES: Final = 65_536
 """Of a produced batch, as a busy producer would fill it."""
 
+STEP_SECONDS: Final = 0.025
 _UNACKNOWLEDGED: Final = 32
 
 
@@ -32,19 +36,30 @@ async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await client.close()
 
 
-async def make(bootstrap: str, *names: str) -> None:
+async def make(bootstrap: str, *names: str, partitions: int = PARTITIONS) -> None:
     """Creates topics and returns when each has its leaders."""
     async with admin(bootstrap) as client:
-        reply = await client.create_topics([NewTopic(name, PARTITIONS, 1) for name in names], timeout_ms=20_000)
+        reply = await client.create_topics([NewTopic(name, partitions, 1) for name in names], timeout_ms=20_000)
         faults = [error for error in reply.topic_errors if error[1]]
         if faults:
             raise RuntimeError(f"topics not created: {faults}")
         while True:
             found = await client.describe_topics(list(names))
-            ready = [topic for topic in found if len(topic["partitions"]) == PARTITIONS]
+            ready = [topic for topic in found if len(topic["partitions"]) == partitions]
             if len(ready) == len(names) and all(each["leader"] >= 0 for topic in ready for each in topic["partitions"]):
                 return
             await asyncio.sleep(0.05)
+
+
+async def members(bootstrap: str, consumer_group: str) -> int:
+    """Members of a consumer group that has agreed on who reads what; 0 while it has not."""
+    async with admin(bootstrap) as client:
+        try:
+            (reply,) = await client.describe_consumer_groups([consumer_group])
+        except KafkaError:  # the first group of a broker: the topic of the groups is being made
+            return 0
+    _, _, state, _, _, found = reply.groups[0][:6]
+    return len(found) if state == "Stable" else 0
 
 
 async def remove(bootstrap: str, *names: str) -> None:
@@ -62,12 +77,12 @@ class Filler:
     def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._open: list[Any] = [None] * PARTITIONS
+        self._open: dict[int, Any] = {}
         self._acks: deque[asyncio.Future[Any]] = deque()
 
     async def add(self, partition: int, timestamp_ms: int, key: bytes, value: bytes) -> None:
         """Adds one event; sends its batch when that is full."""
-        batch = self._open[partition]
+        batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = self._producer.create_batch()
         if batch.append(key=key, value=value, timestamp=timestamp_ms) is None:
@@ -76,14 +91,13 @@ class Filler:
 
     async def flush(self, *, wait: bool = True) -> None:
         """Sends what is open, and waits until everything is acknowledged."""
-        for partition, batch in enumerate(self._open):
-            if batch is not None:
-                await self._send(partition)
+        for partition in list(self._open):
+            await self._send(partition)
         while wait and self._acks:
             await self._acks.popleft()
 
     async def _send(self, partition: int) -> None:
-        batch, self._open[partition] = self._open[partition], None
+        batch = self._open.pop(partition)
         batch.close()
         self._acks.append(await self._producer.send_batch(batch, self._topic, partition=partition))
         while len(self._acks) > _UNACKNOWLEDGED:
@@ -115,6 +129,27 @@ async def fill(bootstrap: str, topic: str, events: Iterator[Event], begin_ms: in
     async with filling(bootstrap, topic) as filler:
         for event in events:
             await filler.add(event.partition, begin_ms + event.at_ms, event.key, event.value)
+
+
+async def steady(bootstrap: str, topic: str, events: Iterator[Event], total: int, rate: int) -> tuple[float, int]:
+    """Produces the next events at so many a second, in steps of 25 ms, with the time it is.
+
+    Returns:
+        Seconds it took, and by how many ms it was late at worst.
+    """
+    produced, late_ms = 0, 0
+    async with filling(bootstrap, topic) as filler:
+        started = time.monotonic()
+        while produced < total:
+            wanted = min(total, int((time.monotonic() - started) * rate))
+            late_ms = max(late_ms, (wanted - produced) * 1000 // rate - int(STEP_SECONDS * 1000))
+            now_ms = time.time_ns() // 1_000_000
+            for event in islice(events, wanted - produced):
+                await filler.add(event.partition, now_ms, event.key, event.value)
+            produced = wanted
+            await filler.flush(wait=False)
+            await asyncio.sleep(STEP_SECONDS)
+        return time.monotonic() - started, late_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +201,12 @@ class Outputs:
 
 
 @asynccontextmanager
-async def reading(bootstrap: str, topic: str) -> AsyncIterator[Outputs]:
+async def reading(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> AsyncIterator[Outputs]:
     """Reads a topic from its beginning while the block lasts."""
-    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     outputs = Outputs()
-    consumer.assign(partitions)
+    consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
     task = asyncio.create_task(outputs.read(consumer), name="read output")
     try:
         yield outputs

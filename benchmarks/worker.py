@@ -1,24 +1,28 @@
-"""This project as it is deployed: one worker process, watched through its own metrics page."""
+"""This project as it is deployed: worker processes, watched through their own metrics pages."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 
 from benchmarks import topics
+from benchmarks.loads import PARTITIONS
 from benchmarks.processes import CpuWatch
 from benchmarks.servers import Servers
 from tests.helpers import WorkerProcess, wait_until
 
 FOLD: Final = "account-metrics"
+FOLDED: Final = "streams_app_events_folded_total"
+FIRST_LOOK_SECONDS: Final = 0.02
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _BOUND = re.compile(r'\ble="([^"]+)"')
 _START_LIMIT_SECONDS = 60.0
@@ -71,10 +75,9 @@ class Worker:
         pid: Of the process.
     """
 
-    def __init__(self, process: WorkerProcess, session: aiohttp.ClientSession, servers: Servers, app_id: str, output: str) -> None:
+    def __init__(self, process: WorkerProcess, session: aiohttp.ClientSession, app_id: str, output: str) -> None:
         self._process = process
         self._session = session
-        self._servers = servers
         self.app_id = app_id
         self.output = output
         self.pid = process.pid
@@ -95,32 +98,60 @@ class Worker:
         """Returns when it has claimed its partitions."""
         await self._process.wait_ready(_START_LIMIT_SECONDS)
 
-    def cpu(self) -> CpuWatch:
-        """CPU of the three processes from now on."""
-        return CpuWatch({"worker": self.pid, "redis": self._servers.redis_pid, "broker": self._servers.broker_pid})
-
     def log_tail(self) -> str:
         """The last lines it has written."""
         return self._process.log()[-2_000:]
 
 
+class Deployment:
+    """Settings, topics and a consumer group of its own: of any number of workers, together or one after the other.
+
+    Attributes:
+        app_id: Nobody else's.
+        output: Its output topic.
+    """
+
+    def __init__(self, config: Path, session: aiohttp.ClientSession, app_id: str, output: str) -> None:
+        self._config = config
+        self._session = session
+        self.app_id = app_id
+        self.output = output
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[Worker]:
+        """A worker; ended in peace with the block, what is open stays open."""
+        with WorkerProcess(self._config, self._config.parent) as process:
+            # Not "ready": with a backlog it may have folded a part of it by then.
+            await _wait_for_url(process)
+            yield Worker(process, self._session, self.app_id, self.output)
+            await process.terminate(limit_seconds=30)
+
+
 @asynccontextmanager
-async def running(
-    servers: Servers, folder: Path, source: str, *, quiet_period: str, max_hold: str = "6h", backlog: str = "merge"
-) -> AsyncIterator[Worker]:
-    """A worker with the defaults of the settings; gone with its topics and keys when the block ends.
+async def deployed(
+    servers: Servers,
+    folder: Path,
+    source: str,
+    *,
+    quiet_period: str,
+    max_hold: str = "6h",
+    backlog: str = "merge",
+    partitions: int = PARTITIONS,
+) -> AsyncIterator[Deployment]:
+    """The defaults of the settings, but for what is given; topics and keys are gone when the block ends.
 
     Args:
         servers: Where.
-        folder: For its settings and log.
-        source: Topic it folds from the beginning.
+        folder: For settings and logs.
+        source: Topic that is folded from the beginning.
         quiet_period: X.
         max_hold: M.
         backlog: ``merge`` or ``sessions``.
+        partitions: Of the topics.
     """
     app_id = f"bench-{secrets.token_hex(4)}"
     output, dead = f"{app_id}.folded", f"{app_id}.dead"
-    await topics.make(servers.bootstrap, output, dead)
+    await topics.make(servers.bootstrap, output, dead, partitions=partitions)
     text = f"""\
 app_id = "{app_id}"
 [kafka]
@@ -144,14 +175,37 @@ backlog = "{backlog}"
     timeout = aiohttp.ClientTimeout(total=10)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session:
-            with WorkerProcess(config, folder) as process:
-                # Not "ready": with a backlog it may have folded a part of it by then.
-                await _wait_for_url(process)
-                yield Worker(process, session, servers, app_id, output)
-                await process.terminate(limit_seconds=30)
+            yield Deployment(config, session, app_id, output)
     finally:
         servers.forget(app_id)
         await topics.remove(servers.bootstrap, output, dead)
+
+
+@asynccontextmanager
+async def running(servers: Servers, folder: Path, source: str, **options: Any) -> AsyncIterator[Worker]:
+    """One worker of a deployment of its own; the arguments are those of :func:`deployed`."""
+    async with deployed(servers, folder, source, **options) as deployment, deployment.worker() as worker:
+        yield worker
+
+
+def cpu_watch(servers: Servers, workers: Sequence[Worker]) -> CpuWatch:
+    """CPU of all processes from now on."""
+    names = ["worker"] if len(workers) == 1 else [f"worker {number}" for number in range(1, len(workers) + 1)]
+    pids = dict(zip(names, (worker.pid for worker in workers), strict=True))
+    return CpuWatch({**pids, "redis": servers.redis_pid, "broker": servers.broker_pid})
+
+
+async def folded_by(workers: Sequence[Worker]) -> int:
+    """Events these workers have folded since they started."""
+    return sum([int((await worker.metrics()).value(FOLDED)) for worker in workers])
+
+
+async def first_folded(workers: Sequence[Worker], limit_seconds: float) -> int:
+    """Events folded, once each of the workers has folded something."""
+    async with asyncio.timeout(limit_seconds):
+        while not all(counts := [await folded_by([worker]) for worker in workers]):
+            await asyncio.sleep(FIRST_LOOK_SECONDS)
+    return sum(counts)
 
 
 async def _wait_for_url(process: WorkerProcess) -> None:

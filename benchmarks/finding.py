@@ -1,0 +1,70 @@
+"""What a measurement that is not a race is made of: its result, a source topic, waiting until something is folded."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from benchmarks import topics
+from benchmarks.loads import PARTITIONS
+from benchmarks.servers import Servers
+from benchmarks.worker import Worker, folded_by
+
+POLL_SECONDS: Final = 0.1
+LIMIT_SECONDS: Final = 600.0
+TICK_MS: Final = 1_000
+"""Of a worker with the default settings: a group may be due for so long before anybody looks."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """One measurement that is not a race.
+
+    Attributes:
+        name: What was measured.
+        figures: The result, with units in their names.
+        faults: What was wrong; empty when nothing was.
+    """
+
+    name: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def source_topic(servers: Servers, name: str, partitions: int = PARTITIONS) -> AsyncIterator[str]:
+    """A source topic of its own."""
+    topic = f"bench-{name}-{secrets.token_hex(4)}"
+    await topics.make(servers.bootstrap, topic, partitions=partitions)
+    try:
+        yield topic
+    finally:
+        await topics.remove(servers.bootstrap, topic)
+
+
+async def until_folded(worker: Worker, events: int) -> None:
+    """Returns when so many events are folded; 0: when the worker is ready for the first."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        if not events:
+            await worker.ready()
+        while await folded_by([worker]) < events:
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def micros(seconds: float, count: int) -> float:
+    """Microseconds of each."""
+    return round(seconds * 1_000_000 / count, 2)
+
+
+def scripts(calls: dict[str, int]) -> int:
+    """Script calls among the calls of commands."""
+    return sum(count for name, count in calls.items() if name.startswith("eval"))
+
+
+def since(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """Calls by command that were made meanwhile."""
+    return {name: after[name] - before.get(name, 0) for name in after}
