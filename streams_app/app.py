@@ -40,7 +40,7 @@ from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-MAX_POLL_RECORDS = 10_000
+MAX_POLL_RECORDS = 20_000
 BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0
@@ -203,7 +203,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         broker_max_poll_records=MAX_POLL_RECORDS,
         broker_commit_interval=3600.0,
         stream_buffer_maxsize=BUFFERED_BATCHES,
-        consumer_max_fetch_size=2 * 1024 * 1024,
+        consumer_max_fetch_size=4 * 1024 * 1024,
         datadir=tempfile.gettempdir(),
         worker_redirect_stdouts=False,
         autodiscover=False,

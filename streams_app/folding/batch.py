@@ -17,6 +17,9 @@ MAX_COST: Final = 60_000
 OPEN_COST: Final = 20
 """Of a group that stays open; and 1 for each changed name."""
 
+UPDATE_COST: Final = 40
+"""Of a group where only bounds close groups while folding: most of them have been open before, which costs twice as much."""
+
 CLOSED_COST: Final = 6
 """Of a session that begins and ends within one range, its names included: it goes straight to the outbox."""
 
@@ -107,6 +110,7 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
     now, gap = scoring.now_ms, scoring.gap_ms
     groups: dict[bytes, list[Run]] = {}
     count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
+    group_cost = OPEN_COST if gap is not None else UPDATE_COST
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
             if gap is not None:
@@ -123,7 +127,7 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
         runs = groups.get(member)
         if runs is None:
             groups[member] = [Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names))]
-            cost += OPEN_COST + len(names)
+            cost += group_cost + len(names)
             continue
         run = runs[-1]
         if gap is not None and clock - run.last_score > gap:

@@ -38,6 +38,9 @@ BUSY_FETCH_MAX_WAIT_MS = 5
 """One fetch is in flight for each broker: while it waits for an idle partition, a busy one gets nothing. So it waits less while
 some partition is behind its end."""
 
+FETCH_MAX_BYTES = 16 * 1024 * 1024
+"""Of one reply, so that memory does not grow with the number of partitions."""
+
 METADATA_MAX_AGE_MS = 30_000
 """Added partitions are noticed within it."""
 
@@ -70,6 +73,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             max_poll_interval_ms=int((conf.broker_max_poll_interval or 1000) * 1000),
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            fetch_max_bytes=FETCH_MAX_BYTES,
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             rebalance_timeout_ms=int((conf.broker_rebalance_timeout or 10) * 1000),

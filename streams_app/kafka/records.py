@@ -90,6 +90,9 @@ class FetchedRecords:
 
 def taken(result: FetchResult, tp: TopicPartition, most: int | None) -> list[Any]:
     """What ``result.getall(most)`` does, without a ``ConsumerRecord`` for each record."""
+    assignment = result._assignment
+    if assignment.active and assignment.state_value(tp).paused:
+        return []  # aiokafka would throw the reply away, to ask for it again after the pause
     if not result.check_assignment(tp) or not result.has_more():
         return []
     if type(result._partition_records) is PartitionRecords:

@@ -200,15 +200,31 @@ for i = 1, #closed / 5 do
   end
 end
 
--- A group that is not open, with one run that no bound closes, needs no plan.
-local fresh = {}
+-- What most groups are needs no plan: one run that no bound closes, of a group that is not open, or is and stays so.
+local fresh, moved = {}, {}
+local function is_moved(group, run)
+  local key = prefix .. group
+  local packed = call('HGET', key, INFO)
+  local i = packed and cmsgpack.unpack(packed)
+  if not i or i[1] ~= epoch or run[1] <= i[2] + i[3] then return false end
+  local since, score = i[4], i[4] + i[5]
+  if run[7] - since >= hold_ms or (quiet_ms and run[6] > score + quiet_ms) or i[9] + run[8] > max_changed
+      or (max_events > 0 and i[6] + run[3] >= max_events) then
+    return false
+  end
+  local low, high = math.min(since + i[7], run[4]), math.max(since + i[7] + i[8], run[5])
+  local n = #moved
+  moved[n + 1], moved[n + 2], moved[n + 3] = group, key, run
+  moved[n + 4] = pack({epoch, i[2], run[2] - i[2], since, run[7] - since, i[6] + run[3], low - since, high - low, i[9] + run[8]})
+  return true
+end
 for g = 1, #groups do
   local group, runs = groups[g][1], groups[g][2]
   local run = runs[1]
   if not is_open[g] and #runs == 1 and run[7] - run[6] < hold_ms and run[8] <= max_changed
       and (max_events == 0 or run[3] < max_events) then
     fresh[#fresh + 1] = groups[g]
-  else
+  elseif not (is_open[g] and #runs == 1 and not plan_of[group] and is_moved(group, run)) then
     local plan = plan_for(group)
     for r = 1, #runs do
       if not add(plan, runs[r]) then break end
@@ -261,6 +277,11 @@ for g = 1, #fresh do
   local at = 2 * g
   to_due[at - 1], to_due[at] = math.max(run[7], silent_from), group
   to_first[at - 1], to_first[at] = run[1], group
+end
+for m = 1, #moved, 4 do
+  write_group(moved[m + 1], moved[m + 3], moved[m + 2][9], false)
+  insert(to_due, math.max(moved[m + 2][7], silent_from))
+  insert(to_due, moved[m])
 end
 for p = 1, #plans do
   local plan, o = plans[p], plans[p].open
