@@ -23,6 +23,8 @@ numbers of the group ride along in it, and ``keep = "last"`` needs the value bes
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass
 
 STATE_VERSION = "v1"
@@ -64,3 +66,8 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
     """
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
     return ShardKeys(f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush")
+
+
+def owner_text() -> str:
+    """This process, for the operator who asks who holds a group."""
+    return f"{socket.gethostname()} pid {os.getpid()}"

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +17,7 @@ import orjson
 from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.definition import Fold
+from streams_app.folding.keys import owner_text
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
 from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
@@ -38,11 +37,6 @@ OUTBOX_LIMIT = 5_000
 
 SEAL_LIMIT = 1_000
 """Groups one seal script takes: it may not hold Redis longer than 20 ms."""
-
-
-def owner_text() -> str:
-    """This process, for the operator who asks who holds a group."""
-    return f"{socket.gethostname()} pid {os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +150,9 @@ class Shard:
                 return FoldStep(0, 0)
             if len(self.pending) >= OUTBOX_LIMIT:
                 raise OutboxFullError
+            was_exact, self.pending.is_exact = self.pending.is_exact, False
             reply = await self._fold(chunk, events, frozenset())
+            self.pending.is_exact = was_exact
             if reply.repeated:
                 # Before the fence is noted: should this fail, too, the chunk is folded again and the outbox read again.
                 await self._load_outbox()
@@ -281,9 +277,15 @@ class Shard:
         """
         async with self.lock:
             self.check_owned()
-            left = await self.store.finish(self.token, self.pending.ranges(sent))
+            was_exact, ranges = self.pending.is_exact, self.pending.ranges(sent)
+            self.pending.is_exact = False
+            left = await self.store.finish(self.token, ranges)
             self.pending.remove(sent)
-            await self._compare_outbox(left)
+            if was_exact:
+                self.pending.is_exact = True
+                await self._compare_outbox(left)
+            else:
+                await self._load_outbox()
 
     async def adopt_definition(self) -> None:
         """Stores this worker's definition once nothing folded under the former one is left."""
@@ -312,3 +314,4 @@ class Shard:
             above = page[-1][0]
         self.pending.clear()
         self.pending.extend(found)
+        self.pending.is_exact = True

@@ -6,7 +6,7 @@ official place to change what is delivered: here it yields one :class:`Batch` a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from faust.transport.utils import DefaultSchedulingStrategy
@@ -78,6 +78,11 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"<Batch {self.topic}-{self.partition} [{self.begin}, {self.end}) records={len(self.records)}>"
+
+
+def is_behind(batches: Iterable[Batch]) -> bool:
+    """Whether more is waiting behind one of them."""
+    return any(batch.end < (batch.stable_offset or 0) for batch in batches)
 
 
 class BatchScheduler(DefaultSchedulingStrategy):

@@ -22,7 +22,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
 from streams_app.folding.partition_clock import ReaderView
-from streams_app.kafka.batches import Batch
+from streams_app.kafka.batches import Batch, is_behind
 from streams_app.kafka.client import client_options
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.fetch_times import asked_ms, watch
@@ -33,14 +33,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FETCH_MAX_WAIT_MS = 50
-BUSY_FETCH_MAX_WAIT_MS = 5
-"""One fetch is in flight for each broker: while it waits for an idle partition, a busy one gets nothing. So it waits less while
-some partition is behind its end."""
+FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
+"""One fetch is in flight for each broker; while it waits for an idle partition, a busy one, behind its end, gets nothing."""
 
 FETCH_MAX_BYTES = 16 * 1024 * 1024
-"""Of one reply, so that memory does not grow with the number of partitions."""
-
+"""Of one reply: memory does not grow with the number of partitions."""
 METADATA_MAX_AGE_MS = 30_000
 """Added partitions are noticed within it."""
 
@@ -108,8 +105,7 @@ class FoldingThread(AIOKafkaConsumerThread):
                     await fetcher._subscriptions.wait_for_assignment()
                 batches = self._drain(fetcher, active_partitions, max_records)
                 if batches:
-                    is_behind = any(batch.end < (batch.stable_offset or 0) for batch in batches.values())
-                    fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind else FETCH_MAX_WAIT_MS
+                    fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
                 if batches or remaining <= 0:
                     return batches
                 started = loop.time()

@@ -60,6 +60,12 @@ SCRIPTS: Final = (
         (Change(FINISH, "'ZREMRANGEBYSCORE', outbox, from, to)", "'ZREMRANGEBYSCORE', outbox, '-inf', to)"),),
     ),
     Mutant(
+        "finish by ranges although a reply is missing",
+        "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
+        ("lossy crash zombie rebalance foldset", "lossy:3", "lossy:2 crash:2"),
+        (Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),),
+    ),
+    Mutant(
         "first offset moves with the group",
         "The watermark passes the events a group began with.",
         ("lossy",),

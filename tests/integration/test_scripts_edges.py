@@ -133,7 +133,11 @@ def chunk_of(events: list[FoldEvent]) -> Any:
 async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore) -> None:
     bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1, max_changed=100, outbox_limit=100_000)
     events = [FoldEvent(n, 1_000, b"s%d" % (n % 1_900), {"u": n}) for n in range(MANY)]
-    sealed = await fold(store, -1, chunk_of(events), bounds, events, sessions=False)
+    fence = -1
+    sealed: list[Sealed] = []
+    for chunk in chunks_of(events, events[-1].offset, Scoring(0, WALL, None, None)):
+        sealed += await fold(store, fence, chunk, bounds, events, sessions=False)
+        fence = chunk.to
     found = await store.outbox(-1, MANY + 1)
 
     assert list(range(MANY)) == [first for first, _ in found]
@@ -141,8 +145,8 @@ async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore
 
 
 async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: ShardStore) -> None:
-    for begin in range(0, MANY, 1_500):
-        events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 1_500)]
+    for begin in range(0, MANY, 900):
+        events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 900)]
         await fold(store, begin - 1, chunk_of(events), BOUNDS, sessions=False)
     wide = FoldEvent(MANY, 1_000, b"swide", {f"n{number}": number for number in range(MANY)})
     await fold(store, MANY - 1, chunk_of([wide]), BOUNDS, sessions=False)
