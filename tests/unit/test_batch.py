@@ -19,6 +19,7 @@ from streams_app.folding.batch import (
     CLOSED_COST,
     MAX_COST,
     OPEN_COST,
+    UPDATE_COST,
     Chunk,
     FoldEvent,
     Run,
@@ -139,7 +140,7 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
 
 
 def test_groups_beyond_the_limit_begin_another_chunk() -> None:
-    most = -(-MAX_COST // (OPEN_COST + 1))
+    most = -(-MAX_COST // (UPDATE_COST + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
     chunks = list(chunks_of(events, most + 5, scoring()))
 
