@@ -58,7 +58,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_open_groups", "gauge", ("fold",), "Groups not yet emitted, of this worker's partitions.",
-        "Each costs about 350 bytes of Redis; shorten the quiet period or the hold.",
+        "Each costs about 450 bytes of Redis; shorten the quiet period or the hold.",
     ),
     Description(
         "streams_app_outbox_records", "gauge", ("fold",), "Records sealed and not yet acknowledged by the broker.",
