@@ -20,7 +20,7 @@ OPEN_COST: Final = 20
 UPDATE_COST: Final = 40
 """Of a group where only bounds close groups while folding: most of them have been open before, which costs twice as much."""
 
-CLOSED_COST: Final = 6
+CLOSED_COST: Final = 10
 """Of a session that begins and ends within one range, its names included: it goes straight to the outbox."""
 
 

@@ -111,7 +111,11 @@ DELIVERY: Final = (
         "outbox not read again after a lost reply of fold",
         "What bounds closed in that fold is never sent.",
         ("fragile:fold", "lossy:0.3"),
-        (Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"), NOT_COMPARED),
+        (
+            Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"),
+            Change(f"{SHARD}.finish", "await self._load_outbox()", "pass"),
+            NOT_COMPARED,
+        ),
     ),
     Mutant(
         "a lost reply of seal is taken for a failure",
