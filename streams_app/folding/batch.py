@@ -95,7 +95,7 @@ class Scoring:
     gap_ms: int | None
 
 
-def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:  # a call for each event would be dear
+def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:
     """Cuts the events of one range into sub-ranges that a script call can fold.
 
     Args:
@@ -119,6 +119,7 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
             if cost > most * 4 // 5:
                 yield Chunk(above, last, start, now, clock, count, groups)
                 groups, count, cost, above, start = {}, 0, 0, last, clock
+        # In one loop and without max and min: calls for each event would be dear.
         if clock < timestamp_ms:
             clock = timestamp_ms if timestamp_ms < now else max(now, clock)
         stamp = timestamp_ms if timestamp_ms >= 0 else clock

@@ -152,8 +152,8 @@ class Emitter:
         records: list[Outgoing] = []
         owner: list[int] = []
         for position, entry in enumerate(entries):
-            for fold_id, key, value in render(entry):
-                records.append(Outgoing(output, key, value, (("fold-id", fold_id.encode()),)))
+            for part in render(entry):
+                records.append(Outgoing(output, part.key, part.value, part.headers))
                 owner.append(position)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)

@@ -23,7 +23,7 @@ class ReaderView:
 
     Attributes:
         stable_offset: Last stable offset (end of what may be read); None before the first reply.
-        fetched_at_ms: When that reply came, by the wall clock; None before the first reply.
+        fetched_at_ms: When that reply was asked for, by the wall clock; None before the first reply.
     """
 
     stable_offset: int | None

@@ -13,8 +13,6 @@ from aiokafka.structs import TopicPartition
 from streams_app.clock import SystemClock
 
 _ASKED: Final = "streams_app_asked_ms"
-
-
 _clock: Final = SystemClock()
 
 

@@ -50,7 +50,7 @@ class FetchedRecords:
                 found = [record for record in found if record.offset >= self.next_fetch_offset]
             if found:
                 self.next_fetch_offset = found[-1].offset + 1
-                taken = taken + found if taken else found
+                taken += found
             if is_exhausted:
                 # What was removed behind the last record by compaction is passed, too.
                 self.next_fetch_offset = self._batch.next_offset
