@@ -87,7 +87,7 @@ _CLOCKS = {
 }  # fmt: skip
 
 
-WAITS = {"kafka/consumer.py": ["loop.time", "loop.time"]}
+WAITS = {"kafka/consumer_thread.py": ["loop.time", "loop.time"]}
 """What is left of a wait, by the clock of the loop that waits; nothing is decided by it."""
 
 

@@ -83,16 +83,17 @@ class Emitter:
         return done
 
     def _known_ms(self, now_ms: int) -> int | None:
-        """Until when everything that had arrived is folded: the last fetch reply says so, and nothing of what came after it.
+        """Until when everything that had arrived is folded: a fetch reply said so, and nothing of what came after it.
 
-        A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read.
+        A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read. While
+        events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
         """
         if not self.trusted():
             return None
-        view = self.view()
-        if self.shard.look(view, now_ms) and view.fetched_at_ms is not None:
-            return min(view.fetched_at_ms, now_ms)
-        return now_ms if self.is_starved else None
+        if not self.shard.look(self.view(), now_ms) and self.is_starved:
+            return now_ms
+        known_ms = self.shard.known_ms
+        return None if known_ms is None else min(known_ms, now_ms)
 
     def _audit(self) -> None:
         flushed = sum(entry.reason == "flush" for entry in self.shard.pending)

@@ -53,6 +53,8 @@ class Shard:
     Attributes:
         fence: Highest offset folded.
         clock_ms: Partition clock.
+        caught_up_at_ms: When it last was at the end of its partition, by a fetch reply or by the log's end at the claim.
+        known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
         arrived_ms: When the range that is being folded was fetched, if the reader had been at the end just before; else None.
         late_ms: With ``sessions``: by how much record time was behind the wall clock when the last event arrived so.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
@@ -80,6 +82,7 @@ class Shard:
         self.clock_ms = 0
         self.record_clock_ms = 0
         self.caught_up_at_ms: int | None = None
+        self.known_ms: int | None = None
         self.arrived_ms: int | None = None
         self.late_ms = 0
         self.pending = Pending()
@@ -111,7 +114,7 @@ class Shard:
             self.fence = claimed.fence
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
-            self.caught_up_at_ms = None
+            self.caught_up_at_ms = self.known_ms = None
             self.arrived_ms, self.late_ms = None, 0
             self.stored_shape = RecordShape.from_text(claimed.definition)
             self.seen = None
@@ -221,7 +224,7 @@ class Shard:
         """Whether the shard has caught up; remembers when it last had."""
         caught_up = self.is_claimed and is_caught_up(self.fence, view, now_ms)
         if caught_up:
-            self.caught_up_at_ms = view.fetched_at_ms
+            self.caught_up_at_ms = self.known_ms = view.fetched_at_ms
         return caught_up
 
     async def seal(self, now_ms: int, *, known_ms: int | None, everything: bool = False) -> SealedGroups | None:

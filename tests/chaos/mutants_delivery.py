@@ -225,7 +225,7 @@ CLAIMS: Final = (
         ("freeze", "lossy freeze zombie"),
         (
             Change("folding.partition_clock:is_caught_up", "and now_ms - view.fetched_at_ms <= FRESH_MS", ""),
-            Change("folding.emitter:Emitter._known_ms", "min(view.fetched_at_ms, now_ms)", "now_ms"),
+            Change("folding.emitter:Emitter._known_ms", "min(known_ms, now_ms)", "now_ms"),
         ),
     ),
     Mutant(

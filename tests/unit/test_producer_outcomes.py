@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
-from streams_app.kafka.consumer import _stable_offset
+from streams_app.kafka.consumer_thread import _stable_offset
 from streams_app.kafka.producer import AckedProducer, _Batch
 from streams_app.settings.sections import KafkaSettings
 

@@ -1,0 +1,189 @@
+"""The thread in which aiokafka runs: it fetches, and hands out one batch a partition with the range it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import aiokafka
+from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import ConsumerStoppedError
+from aiokafka.structs import TopicPartition
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.types import TP
+
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.kafka.batches import Batch, is_behind
+from streams_app.kafka.client import client_options
+from streams_app.kafka.fetch_times import asked_ms, watch
+from streams_app.kafka.records import taken
+
+if TYPE_CHECKING:
+    from streams_app.kafka.consumer import FoldingConsumer
+
+T = TypeVar("T")
+
+FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
+"""One fetch is in flight for each broker; while it waits for an idle partition, a busy one, behind its end, gets nothing."""
+
+FETCH_MAX_BYTES = 16 * 1024 * 1024
+"""Of one reply: memory does not grow with the number of partitions."""
+METADATA_MAX_AGE_MS = 30_000
+"""Added partitions are noticed within it."""
+
+CALL_SECONDS = 10.0
+"""A call to the broker that takes longer is given up and made again by its caller."""
+
+
+class FoldingThread(AIOKafkaConsumerThread):
+    """The thread in which aiokafka runs; everything that touches its consumer happens here."""
+
+    consumer: FoldingConsumer
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seek_numbers: dict[TP, int] = defaultdict(int)
+
+    def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        settings = self.consumer.settings
+        conf = self.app.conf
+        self._assignor = RoundRobinPartitionAssignor
+        return aiokafka.AIOKafkaConsumer(
+            **client_options(settings.kafka),
+            client_id=conf.broker_client_id,
+            group_id=settings.app_id,
+            partition_assignment_strategy=[self._assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            max_poll_records=conf.broker_max_poll_records,
+            max_poll_interval_ms=int((conf.broker_max_poll_interval or 1000) * 1000),
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            fetch_max_bytes=FETCH_MAX_BYTES,
+            request_timeout_ms=int(conf.broker_request_timeout * 1000),
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            rebalance_timeout_ms=int((conf.broker_rebalance_timeout or 10) * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            metadata_max_age_ms=min(conf.consumer_metadata_max_age_ms, METADATA_MAX_AGE_MS),
+            connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
+        )
+
+    async def _fetch_records(
+        self,
+        consumer: aiokafka.AIOKafkaConsumer,
+        active_partitions: set[TP],
+        timeout: float | None = None,
+        max_records: int | None = None,
+    ) -> dict[TP, Batch]:
+        """Drains what aiokafka has fetched, one batch a partition.
+
+        A range begins at the position of the very fetch that brought its records: nothing is awaited between reading the
+        position and taking the records, so a seek cannot come between.
+        """
+        if not self.consumer.flow_active:
+            return {}
+        fetcher = consumer._fetcher
+        if consumer._closed or fetcher._closed:
+            raise ConsumerStoppedError
+        watch(fetcher)
+        remaining = timeout or 0.0
+        loop = asyncio.get_running_loop()
+        with fetcher._subscriptions.fetch_context():
+            while True:
+                if fetcher._subscriptions.reassignment_in_progress:
+                    await fetcher._subscriptions.wait_for_assignment()
+                batches = self._drain(fetcher, active_partitions, max_records)
+                if batches:
+                    fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
+                if batches or remaining <= 0:
+                    return batches
+                started = loop.time()
+                waiter = fetcher._create_fetch_waiter()
+                done, _ = await asyncio.wait([waiter], timeout=remaining)
+                if not done or fetcher._closed or not self.consumer.flow_active:
+                    waiter.cancel()
+                    return {}
+                waiter.result()
+                remaining -= loop.time() - started
+
+    def _drain(self, fetcher: Any, active: set[TP], max_records: int | None) -> dict[TP, Batch]:
+        batches: dict[TP, Batch] = {}
+        for fetched in list(fetcher._records):
+            tp = TP(fetched.topic, fetched.partition)
+            if tp not in active:
+                if not fetcher._subscriptions.is_assigned(fetched):
+                    del fetcher._records[fetched]
+                continue
+            result = fetcher._records[fetched]
+            if type(result) is not FetchResult:
+                if batches:
+                    return batches  # the error is raised by the next call
+                del fetcher._records[fetched]
+                fetcher._notify(fetcher._wait_consume_future)
+                result.check_raise()
+                continue
+            state = fetcher._subscriptions.subscription.assignment.state_value(fetched)
+            begin = state.position if state.has_valid_position else None
+            records = taken(result, fetched, max_records)
+            if not result.has_more():
+                del fetcher._records[fetched]
+                fetcher._notify(fetcher._wait_consume_future)
+            if begin is None or not state.has_valid_position or state.position <= begin:
+                continue
+            batches[tp] = Batch(
+                tp,
+                records,
+                begin,
+                state.position,
+                stable_offset=_stable_offset(state),
+                fetched_at_ms=asked_ms(state),
+                seek_number=self.seek_numbers[tp],
+            )
+        return batches
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """What the last fetch said, and the reader's position; safe to call from any thread."""
+        consumer = self._consumer
+        subscription = consumer._subscription.subscription if consumer is not None else None
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or tp not in assignment.tps:
+            return ReaderView(None, None), None
+        state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
+        position = state.position if state.has_valid_position else None
+        return ReaderView(_stable_offset(state), asked_ms(state)), position
+
+    def wake(self) -> None:
+        """A partition was resumed: what was fetched of it is handed out now; safe to call from any thread."""
+        if self._consumer is not None:
+            self.thread_loop.call_soon_threadsafe(self._notify_waiters, self._consumer._fetcher)
+
+    @staticmethod
+    def _notify_waiters(fetcher: Any) -> None:
+        for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
+            fetcher._notify(waiter)
+
+    async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine in this thread and waits for it, at most :data:`CALL_SECONDS`.
+
+        Not by way of mode's method queue: its two workers can both be busy with a fetch and a slow commit.
+
+        Raises:
+            TimeoutError: It took too long; its outcome is unknown.
+        """
+
+        async def bounded() -> T:
+            async with asyncio.timeout(CALL_SECONDS):
+                return await work(self._ensure_consumer())
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(bounded(), self.thread_loop))
+
+
+def _stable_offset(state: Any) -> int | None:
+    lso, highwater = state.lso, state.highwater
+    if lso is not None and lso >= 0:
+        return int(lso)
+    return None if highwater is None else int(highwater)

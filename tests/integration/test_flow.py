@@ -1,0 +1,31 @@
+"""A reader that is paused because folding cannot keep up goes on the moment there is room, not at its next look."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.checker import event
+from tests.helpers import WorkerProcess
+from tests.integration.site import Site
+
+
+class PatientWorker(WorkerProcess):
+    """Reads 20 records at a time, and looks for more only if it is woken."""
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "tests.patient", "worker", "--config", str(config.resolve()), *arguments]
+
+
+@pytest.mark.parametrize("partitions", [1, 3], ids=["all are paused", "others are idle"])
+async def test_a_paused_reader_is_woken(site: Site, partitions: int) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=partitions)
+    await site.send("events", [event(f"group{number % 7}", f"n{number % 50}") for number in range(4_000)], partition=0)
+    with PatientWorker(site.config(site.fold("folded", "events")), site.folder) as worker:
+        outcome = await site.outcome("folded", 4_000)
+        worker.kill()
+
+    assert 4_000 == outcome.events
