@@ -7,18 +7,23 @@ open before. Everything else goes through the open groups.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 import orjson
 
 from streams_app.folding.batch import Chunk, Run
+from streams_app.folding.keys import INFO_FIELD
 from streams_app.folding.record import Sealed
 
-CLOSED_FIELDS: Final = 5
-"""Values of one closed session in the argument: group, first offset, first and last score, packed entry."""
+PLAIN_NAMES: Final = 1_000
+"""A group with more names is written in several calls of Redis."""
+
+STAGED_RECORDS: Final = 2_000
+STAGED_BYTES: Final = 1_000_000
+"""Of the sessions in one script: no script may hold Redis longer than 20 ms."""
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -42,19 +47,47 @@ class Bounds:
     outbox_limit: int
 
 
-@dataclass(slots=True)
-class Arguments:
-    """Of one call.
+class Closed(NamedTuple):
+    """A session that begins and ends within a chunk.
 
     Attributes:
-        open_groups: msgpack array of ``[group, [run, …]]``.
-        closed: msgpack array, :data:`CLOSED_FIELDS` values a session.
-        sealed: The same sessions, as they are in the outbox unless the script says otherwise.
+        sealed: As it is in the outbox, unless its group was open before.
+        packed: The same, as Redis holds it.
+        first_score: Of its first event, ms.
+        last_score: Of its last one.
     """
 
-    open_groups: bytes
-    closed: bytes
-    sealed: list[Sealed] = field(default_factory=list)
+    sealed: Sealed
+    packed: bytes
+    first_score: int
+    last_score: int
+
+
+@dataclass(slots=True)
+class Arguments:
+    """Of one chunk.
+
+    Attributes:
+        plain: msgpack array, four values for each group of one run that no bound closes by itself: group, first offset, last score,
+            fields of its sidecar.
+        runs: msgpack array of ``[group, [run, …]]`` of all others.
+        closed: Sessions that begin and end within the chunk; those of one group in offset order.
+    """
+
+    plain: bytes
+    runs: bytes
+    closed: list[Closed] = field(default_factory=list)
+
+    def parts(self) -> Iterator[list[Closed]]:
+        """The closed sessions, in the portions that one script may take."""
+        begin, size = 0, 0
+        for at, session in enumerate(self.closed):
+            if at - begin >= STAGED_RECORDS or (size >= STAGED_BYTES and at > begin):
+                yield self.closed[begin:at]
+                begin, size = at, 0
+            size += len(session.packed)
+        if begin < len(self.closed):
+            yield self.closed[begin:]
 
 
 def arguments_of(
@@ -64,6 +97,7 @@ def arguments_of(
     gaps_close: bool,
     keeps_values: bool,
     partitions: int,
+    epoch: bytes,
     singles: Mapping[bytes, list[Run]] | None = None,
 ) -> Arguments:
     """Packs a chunk.
@@ -74,11 +108,12 @@ def arguments_of(
         gaps_close: ``sessions``: a gap closes a group while folding.
         keeps_values: The last value of each name is carried.
         partitions: Of the source, for the version of a record.
+        epoch: Of the state in Redis.
         singles: Groups to be sent as one run an event: bounds fall inside their runs.
     """
-    open_groups: list[Any] = []
-    closed: list[Any] = []
-    sealed: list[Sealed] = []
+    plain: list[Any] = []
+    others: list[Any] = []
+    closed: list[Closed] = []
     single = singles or {}
     for member, runs in chunk.groups.items():
         whole = single.get(member, runs)
@@ -88,11 +123,31 @@ def arguments_of(
         for run in whole[:ended] if ended else ():
             names = _names(run.names, keeps_values=keeps_values)
             entry = _sealed(member, run, names, bounds, partitions)
-            sealed.append(entry)
-            closed += (member, run.first_offset, run.first_score, run.last_score, _pack(entry))
-        if ended < len(whole):
-            open_groups.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
-    return Arguments(_pack(open_groups), _pack(closed), sealed)
+            closed.append(Closed(entry, _pack(entry), run.first_score, run.last_score))
+        if ended == len(whole):
+            continue
+        run = whole[-1]
+        if ended == len(whole) - 1 and _is_plain(run, bounds):
+            plain += (member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values))
+        else:
+            others.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
+    return Arguments(_pack(plain), _pack(others), closed)
+
+
+def packed_closed(sessions: Iterable[Closed]) -> bytes:
+    """As ``fold.lua`` wants them: group, first offset, first and last score, packed entry of each."""
+    values: list[Any] = []
+    for sealed, packed, first_score, last_score in sessions:
+        values += (sealed.member, sealed.first_offset, first_score, last_score, packed)
+    return _pack(values)
+
+
+def packed_staged(sessions: Iterable[Closed]) -> bytes:
+    """As ``stage.lua`` wants them: group, first offset, packed entry of each."""
+    values: list[Any] = []
+    for sealed, packed, _, _ in sessions:
+        values += (sealed.member, sealed.first_offset, packed)
+    return _pack(values)
 
 
 def _names(names: Mapping[str, Any], *, keeps_values: bool) -> dict[str, bytes]:
@@ -106,6 +161,33 @@ def _packable(run: Run, *, keeps_values: bool) -> tuple[Any, ...]:
         run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score,
         len(run.names), _names(run.names, keeps_values=keeps_values),
     )  # fmt: skip
+
+
+def _is_plain(run: Run, bounds: Bounds) -> bool:
+    names = len(run.names)
+    return (
+        run.last_score - run.first_score < bounds.hold_ms
+        and names <= bounds.max_changed
+        and names <= PLAIN_NAMES
+        and (not bounds.max_events or run.events < bounds.max_events)
+    )
+
+
+def _fields(run: Run, epoch: bytes, *, keeps_values: bool) -> list[Any]:
+    """The sidecar of a group that opens with this run; times since it was opened, as small numbers take less room."""
+    opened = run.first_score
+    numbers = (
+        epoch, run.first_offset, run.last_offset - run.first_offset, opened, run.last_score - opened, run.events,
+        run.low_ms - opened, run.high_ms - run.low_ms, len(run.names),
+    )  # fmt: skip
+    fields: list[Any] = [INFO_FIELD, _pack(numbers)]
+    if keeps_values:
+        for name, value in run.names.items():
+            fields += (name, orjson.dumps(value))
+    else:
+        for name in run.names:
+            fields += (name, b"")
+    return fields
 
 
 def _ended(runs: list[Run], clock_ms: int, bounds: Bounds) -> int:

@@ -11,17 +11,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-MAX_COST: Final = 60_000
-"""Of one script call, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms."""
+MAX_COST: Final = 45_000
+"""Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
+open before and end in the chunk, so this is half of it."""
+
+MAX_CLOSED_COST: Final = 80_000
+"""Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
+them are in one chunk, the fewer groups are open at its end and have to be stored."""
 
 OPEN_COST: Final = 20
 """Of a group that stays open; and 1 for each changed name."""
 
-UPDATE_COST: Final = 40
-"""Of a group where only bounds close groups while folding: most of them have been open before, which costs twice as much."""
+UPDATE_COST: Final = 80
+"""Of a group where only bounds close groups while folding: most of them have been open before, which costs four times as much."""
 
 CLOSED_COST: Final = 10
-"""Of a session that begins and ends within one range, its names included: it goes straight to the outbox."""
+"""Of a session that begins and ends within one chunk; and 1 for every fourth name."""
 
 
 class FoldEvent(NamedTuple):
@@ -109,16 +114,17 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
     clock = start = max(scoring.clock_ms, scoring.live_ms or 0)
     now, gap = scoring.now_ms, scoring.gap_ms
     groups: dict[bytes, list[Run]] = {}
+    closed = _Closed()
     count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
     group_cost = OPEN_COST if gap is not None else UPDATE_COST
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
             if gap is not None:
-                cost = _cost(groups, clock, gap)
-            # Looked at again only if it was worth it: each look goes over all groups.
-            if cost > most * 4 // 5:
-                yield Chunk(above, last, start, now, clock, count, groups)
-                groups, count, cost, above, start = {}, 0, 0, last, clock
+                cost = closed.take(groups, clock, gap)
+            # Looked at again only if it was worth it: each look goes over all groups that may be open.
+            if cost > most * 4 // 5 or closed.cost >= MAX_CLOSED_COST:
+                yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
+                groups, closed, count, cost, above, start = {}, _Closed(), 0, 0, last, clock
         # In one loop and without max and min: calls for each event would be dear.
         if clock < timestamp_ms:
             clock = timestamp_ms if timestamp_ms < now else max(now, clock)
@@ -145,17 +151,50 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
         cost -= len(held)
         held.update(names)
         cost += len(held)
-    yield Chunk(above, end, start, now, clock, count, groups)
+    yield Chunk(above, end, start, now, clock, count, closed.joined(groups))
 
 
-def _cost(groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int) -> int:
-    """What a chunk would cost now: the sessions that have ended are cheap."""
+class _Closed:
+    """Groups of a chunk whose runs have all ended; the next event of such a group begins another run."""
+
+    def __init__(self) -> None:
+        self.cost = 0
+        self._groups: dict[bytes, list[Run]] = {}
+
+    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int) -> int:
+        """Takes the groups that have ended out of a chunk; returns what the others cost."""
+        cost = 0
+        ended = []
+        for member, runs in groups.items():
+            run = runs[-1]
+            if clock_ms - run.last_score > gap_ms:
+                ended.append(member)
+            else:
+                cost += OPEN_COST + len(run.names)
+                if len(runs) > 1:
+                    cost += _closed_cost(runs[:-1])
+        for member in ended:
+            runs = groups.pop(member)
+            self.cost += _closed_cost(runs)
+            held = self._groups.setdefault(member, runs)
+            if held is not runs:
+                held += runs
+        return cost
+
+    def joined(self, groups: dict[bytes, list[Run]]) -> dict[bytes, list[Run]]:
+        """All groups of the chunk again."""
+        joined = self._groups
+        for member, runs in groups.items():
+            held = joined.setdefault(member, runs)
+            if held is not runs:
+                held += runs
+        return joined
+
+
+def _closed_cost(runs: list[Run]) -> int:
     cost = 0
-    for runs in groups.values():
-        for run in runs:
-            cost += CLOSED_COST + len(run.names) // 4
-        if clock_ms - run.last_score <= gap_ms:
-            cost += OPEN_COST - CLOSED_COST + len(run.names)
+    for run in runs:
+        cost += CLOSED_COST + len(run.names) // 4
     return cost
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from streams_app.folding.arguments import Bounds, arguments_of
+from streams_app.folding.arguments import Arguments, Bounds, Closed, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import owner_text
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 OUTBOX_LIMIT = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
-SEAL_LIMIT = 1_000
+SEAL_LIMIT = 500
 """Groups one seal script takes: it may not hold Redis longer than 20 ms."""
 
 
@@ -78,6 +78,7 @@ class Shard:
         )
         self.partitions = 1
         self.token = ""
+        self.epoch = b""
         self.fence = -1
         self.clock_ms = 0
         self.record_clock_ms = 0
@@ -111,6 +112,7 @@ class Shard:
             )
             assert claimed is not None  # a mark was given, so the state exists now
             self.partitions = partitions
+            self.epoch = claimed.epoch
             self.fence = claimed.fence
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
@@ -158,7 +160,7 @@ class Shard:
             self.pending.is_exact = was_exact
             if reply.repeated:
                 # Before the fence is noted: should this fail, too, the chunk is folded again and the outbox read again.
-                await self._load_outbox()
+                await self._load_outbox(chunk.to)
             else:
                 self.pending.extend(reply.sealed)
             self.fence = chunk.to
@@ -174,10 +176,12 @@ class Shard:
             gaps_close=sessions,
             keeps_values=self.fold.keep == "last",
             partitions=self.partitions,
+            epoch=self.epoch,
             singles=single_events(events(), chunk, detail) if detail else None,
         )
+        arguments, staged = await self._stage(arguments, chunk.to)
         try:
-            return await self.store.fold(
+            folded = await self.store.fold(
                 self.token,
                 self.fence,
                 chunk.to,
@@ -187,12 +191,34 @@ class Shard:
                 gaps_close=sessions,
                 partitions=self.partitions,
                 arguments=arguments,
+                staged=len(staged),
                 arrived_ms=self.arrived_ms,
             )
         except DetailNeededError as needed:
             if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
             return await self._fold(chunk, events, detail | needed.groups)
+        return replace(folded, sealed=staged + folded.sealed)
+
+    async def _stage(self, arguments: Arguments, to: int) -> tuple[Arguments, list[Sealed]]:
+        """Puts closed sessions into the outbox ahead of the fence, if they are too many for the script that moves it.
+
+        Returns:
+            What is left for that script, and what was staged.
+        """
+        parts = list(arguments.parts())
+        if len(parts) <= 1:
+            return arguments, []
+        rest: list[Closed] = []
+        staged: list[Sealed] = []
+        for number, part in enumerate(parts):
+            is_open = await self.store.stage(self.token, self.fence, to, part, first=number == 0)
+            if is_open is None:
+                return replace(arguments, closed=[]), []
+            rest += is_open
+            elsewhere = {session.sealed.first_offset for session in is_open}
+            staged += [session.sealed for session in part if session.sealed.first_offset not in elsewhere]
+        return replace(arguments, closed=rest), staged
 
     def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> list[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy.
@@ -309,10 +335,10 @@ class Shard:
         if records != len(self.pending):
             await self._load_outbox()
 
-    async def _load_outbox(self) -> None:
+    async def _load_outbox(self, fence: int | None = None) -> None:
         found: list[Sealed] = []
         above = -1
-        while page := await self.store.outbox(above, SEAL_LIMIT):
+        while page := await self.store.outbox(above, SEAL_LIMIT, fence=self.fence if fence is None else fence):
             found.extend(Sealed.unpack(packed) for _, packed in page)
             above = page[-1][0]
         self.pending.clear()

@@ -16,11 +16,11 @@ import msgpack
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from streams_app.folding.arguments import Arguments, Bounds
+from streams_app.folding.arguments import Arguments, Bounds, Closed, packed_closed, packed_staged
 from streams_app.folding.keys import ShardKeys
 from streams_app.folding.record import Sealed
 
-SCRIPTS: Final = ("claim", "define", "finish", "fold", "seal", "skip", "watermark")
+SCRIPTS: Final = ("claim", "define", "finish", "fold", "seal", "skip", "stage", "watermark")
 
 
 class RefusedError(Exception):
@@ -28,7 +28,7 @@ class RefusedError(Exception):
 
     Attributes:
         script: Which one.
-        cause: ``no-state``, ``token``, ``fence``, ``open-groups`` or ``not-drained``.
+        cause: ``no-state``, ``token``, ``fence``, ``staged``, ``open-groups`` or ``not-drained``.
     """
 
     def __init__(self, script: str, cause: str) -> None:
@@ -64,6 +64,7 @@ class Claimed:
     definition: str
     open_groups: int
     outbox_records: int
+    epoch: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Folded:
     Attributes:
         repeated: The range had been folded by this owner before, and the reply was lost.
         clock_ms: Partition clock afterwards.
-        sealed: Entries that bounds or gaps put into the outbox.
+        sealed: Entries that bounds or gaps put into the outbox; without those that were staged.
     """
 
     repeated: bool
@@ -144,6 +145,7 @@ class ShardStore:
             definition=reply[4].decode(),
             open_groups=reply[5],
             outbox_records=reply[6],
+            epoch=reply[7],
         )
 
     async def fold(  # the arguments of the script
@@ -158,9 +160,23 @@ class ShardStore:
         gaps_close: bool,
         partitions: int,
         arguments: Arguments,
+        staged: int = 0,
         arrived_ms: int | None = None,
     ) -> Folded:
         """Folds the range ``fence + 1 … to``; the rest is as in ``fold.lua``.
+
+        Args:
+            token: Of the owner.
+            fence: Expected.
+            to: The fence afterwards.
+            clock_ms: Partition clock after the range.
+            record_clock_ms: Newest record timestamp so far.
+            bounds: Of the fold.
+            gaps_close: ``sessions``: a gap closes a group.
+            partitions: Partition count of the source.
+            arguments: Of the range, without the sessions that have been staged.
+            staged: How many have been.
+            arrived_ms: When the range arrived; None: it had been waiting.
 
         Raises:
             RefusedError: Not the owner, or another fence.
@@ -173,14 +189,14 @@ class ShardStore:
             args=[
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
-                arguments.open_groups, arguments.closed,
-                "" if arrived_ms is None else arrived_ms,
+                arguments.runs, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, staged,
+                arguments.plain,
             ],
         )  # fmt: skip
         status = reply[0]
         if status == b"ok":
             elsewhere = {position - 1 for position in msgpack.unpackb(reply[3])}
-            sealed = [entry for position, entry in enumerate(arguments.sealed) if position not in elsewhere]
+            sealed = [session.sealed for position, session in enumerate(arguments.closed) if position not in elsewhere]
             sealed += Sealed.unpack_all(reply[2])
             return Folded(
                 repeated=False,
@@ -194,6 +210,32 @@ class ShardStore:
         if status == b"full":
             raise OutboxFullError
         raise RefusedError("fold", reply[1].decode())
+
+    async def stage(self, token: str, fence: int, to: int, sessions: Sequence[Closed], *, first: bool) -> list[Closed] | None:
+        """Puts sessions of the range ``fence + 1 … to`` into the outbox beyond the fence, where they are not seen before it moves.
+
+        Args:
+            token: Of the owner.
+            fence: Expected.
+            to: End of the range.
+            sessions: That begin and end within it.
+            first: What was staged before is dropped.
+
+        Returns:
+            Those whose group is open: they are for :meth:`fold`. None: the range has been folded, and the reply was lost.
+
+        Raises:
+            RefusedError: Not the owner, or another fence.
+        """
+        keys = self.keys
+        reply = await self._scripts["stage"](
+            keys=[keys.meta, keys.first, keys.outbox], args=[token, fence, to, "1" if first else "0", packed_staged(sessions)]
+        )
+        if reply[0] == b"already":
+            return None
+        if reply[0] != b"ok":
+            raise RefusedError("stage", reply[1].decode())
+        return [sessions[position - 1] for position in msgpack.unpackb(reply[1])]
 
     async def seal(  # the arguments of the script
         self,
@@ -295,17 +337,18 @@ class ShardStore:
         if reply[0] != b"ok":
             raise RefusedError("define", reply[1].decode())
 
-    async def outbox(self, above: int, limit: int) -> list[tuple[int, bytes]]:
+    async def outbox(self, above: int, limit: int, *, fence: int) -> list[tuple[int, bytes]]:
         """Sealed records in the order of their first offsets.
 
         Args:
             above: First offsets above this one; -1 for all.
             limit: At most so many.
+            fence: What lies beyond it is staged and not yet sealed.
 
         Returns:
             (first offset, packed entry) pairs.
         """
-        found: Any = await self.redis.zrangebyscore(self.keys.outbox, f"({above}", "+inf", start=0, num=limit, withscores=True)
+        found: Any = await self.redis.zrangebyscore(self.keys.outbox, f"({above}", fence, start=0, num=limit, withscores=True)
         return [(int(score), packed) for packed, score in found]
 
 

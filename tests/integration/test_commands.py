@@ -448,7 +448,7 @@ async def open_groups(place: Place, redis_client: Redis) -> None:
             await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
                 gaps_close=False, partitions=4,
-                arguments=arguments_of(chunk, bounds, gaps_close=False, keeps_values=False, partitions=4),
+                arguments=arguments_of(chunk, bounds, gaps_close=False, keeps_values=False, partitions=4, epoch=b"eeee"),
             )  # fmt: skip
             fence = chunk.to
 

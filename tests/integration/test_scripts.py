@@ -41,12 +41,19 @@ def new_store(redis: Redis) -> ShardStore:
 
 
 async def fold(
-    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, events: list[FoldEvent] | None = None, *, sessions: bool
+    store: ShardStore,
+    fence: int,
+    chunk: Chunk,
+    bounds: Bounds,
+    events: list[FoldEvent] | None = None,
+    *,
+    sessions: bool,
+    epoch: bytes = b"eeee",
 ) -> list[Sealed]:
     detail: frozenset[bytes] = frozenset()
     while True:
         arguments = arguments_of(
-            chunk, bounds, gaps_close=sessions, keeps_values=True, partitions=4,
+            chunk, bounds, gaps_close=sessions, keeps_values=True, partitions=4, epoch=epoch,
             singles=single_events(events or [], chunk, detail) if detail else None,
         )  # fmt: skip
         try:
@@ -62,7 +69,7 @@ async def fold(
 
 
 def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
-    return arguments_of(chunk, BOUNDS, gaps_close=sessions, keeps_values=True, partitions=4)
+    return arguments_of(chunk, BOUNDS, gaps_close=sessions, keeps_values=True, partitions=4, epoch=b"eeee")
 
 
 def told(sealed: Sealed) -> tuple[Any, ...]:
@@ -129,7 +136,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
         assert len(model.open) == sealed.open_groups
     assert sorted(expected, key=lambda entry: entry[1]) == sorted(found, key=lambda entry: entry[1])
     assert [entry[1] for entry in sorted(expected, key=lambda entry: entry[1])] == [
-        first for first, _ in await store.outbox(-1, 1_000)
+        first for first, _ in await store.outbox(-1, 1_000, fence=10**6)
     ]
     await redis.delete(*[key async for key in redis.scan_iter(f"{store.keys.meta.split(':v1')[0]}*")] or ["none"])
 
@@ -297,7 +304,7 @@ async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis) 
     await fold(store, -1, one(0), BOUNDS, sessions=False)
     await redis.delete(store.keys.meta)
     await store.claim("me", 4, b"ffff", "")
-    await fold(store, 4, one(5), BOUNDS, sessions=False)
+    await fold(store, 4, one(5), BOUNDS, sessions=False, epoch=b"ffff")
     sealed = await store.seal("me", 5, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
 
     assert [told(entry)[1:4] for entry in sealed.sealed] == [(5, 5, 1)]

@@ -138,7 +138,7 @@ async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore
     for chunk in chunks_of(events, events[-1].offset, Scoring(0, WALL, None, None)):
         sealed += await fold(store, fence, chunk, bounds, events, sessions=False)
         fence = chunk.to
-    found = await store.outbox(-1, MANY + 1)
+    found = await store.outbox(-1, MANY + 1, fence=10**6)
 
     assert list(range(MANY)) == [first for first, _ in found]
     assert [entry.first_offset for entry in sealed] == [Sealed.unpack(entry).first_offset for _, entry in found]
@@ -151,7 +151,7 @@ async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: Sh
     wide = FoldEvent(MANY, 1_000, b"swide", {f"n{number}": number for number in range(MANY)})
     await fold(store, MANY - 1, chunk_of([wide]), BOUNDS, sessions=False)
     done = await seal(store, MANY, 9_000, limit=MANY + 1)
-    found = [Sealed.unpack(packed) for _, packed in await store.outbox(-1, MANY + 2)]
+    found = [Sealed.unpack(packed) for _, packed in await store.outbox(-1, MANY + 2, fence=10**6)]
 
     assert (0, MANY + 1, MANY + 1) == (done.open_groups, done.outbox_records, len(found))
     assert set(wide.names) == set(found[-1].names)
@@ -233,12 +233,12 @@ async def test_a_split_record_is_finished_only_when_every_part_is_acknowledged(
     producer = Answering(answer)
     emitter = emitter_of(shard, producer)
     failed = await emitter.emit_due_once()
-    waiting = await shard.store.outbox(-1, 9)
+    waiting = await shard.store.outbox(-1, 9, fence=10**6)
     done = await emitter.emit_due_once()
 
     assert (0, 1, [0]) == (failed.records, done.records, [first for first, _ in waiting])
     assert producer.sent[0] == producer.sent[1]
-    assert [] == await shard.store.outbox(-1, 9)
+    assert [] == await shard.store.outbox(-1, 9, fence=10**6)
 
 
 async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: Redis, names: Names) -> None:
@@ -249,7 +249,7 @@ async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: R
 
     assert (3, [1, 3], [1, 3]) == (
         done.records,
-        [first for first, _ in await shard.store.outbox(-1, 9)],
+        [first for first, _ in await shard.store.outbox(-1, 9, fence=10**6)],
         [entry.first_offset for entry in shard.pending],
     )
     assert await shard.store.watermark() == 1

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.folding import batch
-from streams_app.folding.arguments import CLOSED_FIELDS, Bounds, arguments_of, ranges_of
+from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_staged, ranges_of
 from streams_app.folding.batch import (
     CLOSED_COST,
     MAX_COST,
@@ -27,6 +27,7 @@ from streams_app.folding.batch import (
     chunks_of,
     single_events,
 )
+from streams_app.folding.keys import INFO_FIELD
 from streams_app.folding.record import Sealed
 
 NOW = 10_000
@@ -253,11 +254,19 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
     (chunk,) = chunks_of(events, 1_000, how)
     singles = {group: runs for group, runs in single_events(events, chunk, detail).items() if group in chunk.groups}
     found = arguments_of(
-        chunk, bounds, gaps_close=how.gap_ms is not None, keeps_values=keep, partitions=4, singles=singles
+        chunk, bounds, gaps_close=how.gap_ms is not None, keeps_values=keep, partitions=4, epoch=b"eeee", singles=singles
     )  # fmt: skip
-    packed = msgpack.unpackb(found.open_groups, raw=True)
-    closed = msgpack.unpackb(found.closed, raw=True)
-    entries = [Sealed.unpack(entry) for entry in closed[4::CLOSED_FIELDS]]
+    packed = msgpack.unpackb(found.runs, raw=True)
+    plain = msgpack.unpackb(found.plain, raw=True)
+    for group, first_offset, last_score, fields in zip(plain[0::4], plain[1::4], plain[2::4], plain[3::4], strict=True):
+        run = opened(fields)
+        assert [first_offset, last_score] == [run[0], run[6]]
+        assert run[6] - run[5] < bounds.hold_ms
+        assert run[7] <= bounds.max_changed
+        assert not bounds.max_events or run[2] < bounds.max_events
+        packed.append([group, [run]])
+    closed, staged = (msgpack.unpackb(pack(found.closed), raw=True) for pack in (packed_closed, packed_staged))
+    entries = [Sealed.unpack(entry) for entry in closed[4::5]]
     parts = {group: [as_packed(run, keep) for run in singles.get(group, runs)] for group, runs in chunk.groups.items()}
     expected = []
     for group, runs in parts.items():
@@ -265,8 +274,9 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
         if gone < len(runs):
             expected.append([group, runs[gone:]])
 
-    assert expected == packed
-    assert entries == found.sealed
+    assert sorted(expected) == sorted(packed)
+    assert entries == [session.sealed for session in found.closed]
+    assert [closed[0::5], closed[1::5], closed[4::5]] == [staged[0::3], staged[1::3], staged[2::3]]
     first_runs = {(group, run[0]): run for group, runs in parts.items() for run in runs}
     for entry in entries:
         run = first_runs[entry.member, entry.first_offset]
@@ -276,6 +286,16 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
         assert not bounds.max_events or entry.events < bounds.max_events
         assert len(entry.names) <= bounds.max_changed
         assert entry.due_ms == (run[5] + bounds.hold_ms if entry.reason == "max_hold" else run[6] + bounds.quiet_ms)
+
+
+def opened(fields: list[Any]) -> list[Any]:
+    """The run that a group opened with, out of its sidecar."""
+    assert fields[0] == INFO_FIELD
+    epoch, first, length, opened_ms, lasted, events, low, span, count = msgpack.unpackb(fields[1], raw=True)
+    assert epoch == b"eeee"
+    low_ms = opened_ms + low
+    names = dict(zip(fields[2::2], fields[3::2], strict=True))
+    return [first, first + length, events, low_ms, low_ms + span, opened_ms, opened_ms + lasted, count, names]
 
 
 def as_packed(run: Run, keep: bool) -> list[Any]:

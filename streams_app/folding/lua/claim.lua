@@ -12,16 +12,17 @@
 -- ARGV[5] owner       text: the claimant, for people
 -- ARGV[6] topics      text: where records and dead letters go, for whoever drains the fold once it is no longer declared
 --
--- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records} or {"none"}.
--- Cost    O(1); O(outbox) where leftovers of a half-lost state are dropped.
+-- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records, epoch} or {"none"}.
+-- Cost    O(log outbox); O(outbox) where leftovers of a half-lost state are dropped.
 local meta, due, first, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, fence, epoch, definition, owner, topics = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch')
 if state[1] and state[5] then
   redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics)
+  redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf') -- staged for a range that was never folded
   return {'ok', state[1], state[2] or '0', state[3] or '0', state[4] or '',
-          redis.call('ZCARD', first), redis.call('ZCARD', outbox)}
+          redis.call('ZCARD', first), redis.call('ZCARD', outbox), state[5]}
 end
 if fence == '' then
   return {'none'}
@@ -30,4 +31,4 @@ end
 redis.call('DEL', due, first, outbox)
 redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics, 'clock', '0', 'record_clock', '0', 'epoch', epoch, 'definition', definition,
            'fence', fence)
-return {'new', fence, '0', '0', definition, 0, 0}
+return {'new', fence, '0', '0', definition, 0, 0, epoch}

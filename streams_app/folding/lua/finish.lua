@@ -13,9 +13,9 @@
 local meta, outbox = KEYS[1], KEYS[2]
 local token, ranges = ARGV[1], cmsgpack.unpack(ARGV[2])
 
-local owner = redis.call('HGET', meta, 'token')
-if not owner then return {'refused', 'no-state'} end
-if owner ~= token then return {'refused', 'token'} end
+local state = redis.call('HMGET', meta, 'token', 'fence')
+if not state[1] or not state[2] then return {'refused', 'no-state'} end
+if state[1] ~= token then return {'refused', 'token'} end
 local removed = 0
 for i = 1, #ranges, 3 do
   local from, to = string.format('%.0f', ranges[i]), string.format('%.0f', ranges[i + 1])
@@ -23,4 +23,4 @@ for i = 1, #ranges, 3 do
     removed = removed + redis.call('ZREMRANGEBYSCORE', outbox, from, to)
   end
 end
-return {'ok', removed, redis.call('ZCARD', outbox)}
+return {'ok', removed, redis.call('ZCOUNT', outbox, '-inf', state[2])}

@@ -25,18 +25,22 @@
 --                        first score, last score, packed record for the outbox. Before the runs of the same group in "groups"
 -- ARGV[14] arrived       ms; when the range arrived, "" = it had been waiting. Where gaps close groups, scores are record time:
 --                        silence is counted from the arrival, or a producer whose clock is behind would see every group closed at once
+-- ARGV[15] staged        sessions of the range that stage.lua has put into the outbox
+-- ARGV[16] plain         msgpack array, four values for each group of one run that no bound closes by itself: group, first offset,
+--                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
 --         not in the outbox as they were sent}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
 --         {"detail", {group whose runs must be single events, …}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
---         {"refused", "no-state" | "token" | "fence"}
--- Cost    about 5 us a group that opens, 10 us one that was open, 3 us a session that has ended; the caller sends some 15 ms' worth.
+--         {"refused", "no-state" | "token" | "fence" | "staged"}
+-- Cost    about 5 us a group that opens, 10 us one that was open, 4 us a session that has ended; the caller sends some 10 ms' worth.
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local outbox_limit, partitions, arrived = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14])
+local outbox_limit, partitions, arrived, staged = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14]), tonumber(ARGV[15])
+local plain = cmsgpack.unpack(ARGV[16])
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers: no name, as it is not UTF-8; values in one call
 local call, pack, insert = redis.call, cmsgpack.pack, table.insert
 
@@ -45,7 +49,12 @@ if not state[2] then return {'refused', 'no-state'} end
 if state[1] ~= token then return {'refused', 'token'} end
 if state[2] == to then return {'already', state[3]} end
 if state[2] ~= fence then return {'refused', 'fence'} end
-if call('ZCARD', outbox) >= outbox_limit then return {'full'} end
+local beyond = '(' .. fence
+if call('ZCOUNT', outbox, '-inf', fence) >= outbox_limit then return {'full'} end
+if call('ZCOUNT', outbox, beyond, '+inf') ~= staged then
+  if staged > 0 then return {'refused', 'staged'} end
+  call('ZREMRANGEBYSCORE', outbox, beyond, '+inf') -- of an attempt that was given up
+end
 local epoch = state[4]
 local groups, closed = cmsgpack.unpack(ARGV[12]), cmsgpack.unpack(ARGV[13])
 
@@ -62,18 +71,18 @@ local function opened(count, step, at)
   end
   return found
 end
-local is_open = opened(#groups, 1, function(i) return groups[i][1] end)
+local is_open = opened(#plain / 4, 4, function(i) return plain[i] end)
 local was_open = opened(#closed / 5, 5, function(i) return closed[i] end)
 
 local plans, detail, asked = {}, {}, {}
-local plan_of = {}
+local plan_of, closed_now = {}, {}
 
 -- The open fold of a group while it is worked on: numbers, names to be added, and whether what Redis holds is still part of it.
 local function plan_for(group)
   local plan = plan_of[group]
   if plan then return plan end
   local key = prefix .. group
-  local packed = call('HGET', key, INFO)
+  local packed = not closed_now[group] and call('HGET', key, INFO)
   plan = {group = group, key = key, sealed = {}, stored = false, drop = false, names = {}}
   if packed then
     local i = cmsgpack.unpack(packed)
@@ -183,12 +192,64 @@ local function add(plan, run)
   return false
 end
 
-local to_outbox, elsewhere = {}, {}
+-- Most groups need no plan. One that was open may end: with what it holds, or together with a session that continues it.
+local to_outbox, elsewhere, ended = {}, {}, {}
+local function numbers_of(packed)
+  local i = cmsgpack.unpack(packed)
+  return i, i[2] + i[3], i[4] + i[5]
+end
+local function is_over(i, score, at_ms) return at_ms > score + quiet_ms or at_ms >= i[4] + hold_ms end
+local function ends(group, key, i, last, score, events, low, high, names)
+  local hold_due, due_ms, reason = i[4] + hold_ms, score + quiet_ms, 'quiet'
+  if hold_due <= due_ms then due_ms, reason = hold_due, 'max_hold' end
+  local at = #ended
+  ended[at + 1], ended[at + 2], ended[at + 3] = group, key, i[2]
+  ended[at + 4] = pack({group, i[2], last, events, low, high, reason, due_ms, partitions, names})
+  closed_now[group] = true
+end
+local function stored(key)
+  local content, packed, names = call('HGETALL', key), nil, {}
+  for j = 1, #content, 2 do
+    if content[j] == INFO then
+      packed = content[j + 1]
+    else
+      names[content[j]] = content[j + 1]
+    end
+  end
+  return packed, names
+end
+-- Whether a session that has ended went a usual way: "together" with the open fold of its group, or "apart", after it.
+local function has_ended(group, packed_entry, first_score, last_score)
+  local key = prefix .. group
+  local packed, names = stored(key)
+  if not packed then return nil end
+  local i, last, score = numbers_of(packed)
+  local entry = cmsgpack.unpack(packed_entry)
+  if i[1] ~= epoch or entry[2] <= last then return nil end
+  local low, high = i[4] + i[7], i[4] + i[7] + i[8]
+  if is_over(i, score, first_score) then
+    ends(group, key, i, last, score, i[6], low, high, names)
+    return 'apart'
+  end
+  local events, n = i[6] + entry[4], i[9]
+  for name, value in pairs(entry[10]) do
+    names[name] = value
+    n = n + 1
+  end
+  if last_score - i[4] >= hold_ms or n > max_changed or (max_events > 0 and events >= max_events) then return nil end
+  ends(group, key, i, entry[3], last_score, events, math.min(low, entry[5]), math.max(high, entry[6]), names)
+  return 'together'
+end
 for i = 1, #closed / 5 do
   local at = (i - 1) * 5
-  local known = plan_of[closed[at + 1]]
-  if was_open[i] and (known == nil or known.open) then
-    local plan, entry = plan_for(closed[at + 1]), cmsgpack.unpack(closed[at + 5])
+  local group = closed[at + 1]
+  local known = plan_of[group]
+  local is_held = was_open[i] and not closed_now[group] and (known == nil or known.open)
+  local way = is_held and not known and has_ended(group, closed[at + 5], closed[at + 3], closed[at + 4])
+  if way == 'together' then
+    elsewhere[#elsewhere + 1] = i
+  elseif is_held and not way then
+    local plan, entry = plan_for(group), cmsgpack.unpack(closed[at + 5])
     local count = 0
     for _ in pairs(entry[10]) do count = count + 1 end
     local run = {entry[2], entry[3], entry[4], entry[5], entry[6], closed[at + 3], closed[at + 4], count, entry[10]}
@@ -200,35 +261,55 @@ for i = 1, #closed / 5 do
   end
 end
 
--- What most groups are needs no plan: one run that no bound closes, of a group that is not open, or is and stays so.
+-- One run, of a group that is not open, or has been and is over, or is and stays so.
 local fresh, moved = {}, {}
-local function is_moved(group, run)
+local function is_moved(group, fields, score)
   local key = prefix .. group
   local packed = call('HGET', key, INFO)
-  local i = packed and cmsgpack.unpack(packed)
-  if not i or i[1] ~= epoch or run[1] <= i[2] + i[3] then return false end
-  local since, score = i[4], i[4] + i[5]
-  if run[7] - since >= hold_ms or (quiet_ms and run[6] > score + quiet_ms) or i[9] + run[8] > max_changed
-      or (max_events > 0 and i[6] + run[3] >= max_events) then
+  if not packed then return false end
+  local i, stored_last, stored_score = numbers_of(packed)
+  local run, last = numbers_of(fields[2])
+  if i[1] ~= epoch or run[2] <= stored_last then return false end
+  if quiet_ms and is_over(i, stored_score, run[4]) then
+    local _, names = stored(key)
+    ends(group, key, i, stored_last, stored_score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names)
     return false
   end
-  local low, high = math.min(since + i[7], run[4]), math.max(since + i[7] + i[8], run[5])
-  local n = #moved
-  moved[n + 1], moved[n + 2], moved[n + 3] = group, key, run
-  moved[n + 4] = pack({epoch, i[2], run[2] - i[2], since, run[7] - since, i[6] + run[3], low - since, high - low, i[9] + run[8]})
+  local since, events, bound = i[4], i[6] + run[6], i[9] + run[9]
+  if score - since >= hold_ms or bound > max_changed or (max_events > 0 and events >= max_events) then return false end
+  local low = math.min(since + i[7], run[4] + run[7])
+  local high = math.max(since + i[7] + i[8], run[4] + run[7] + run[8])
+  fields[2] = pack({epoch, i[2], last - i[2], since, score - since, events, low - since, high - low, bound})
+  moved[#moved + 1] = key
+  moved[#moved + 1] = fields
   return true
 end
-for g = 1, #groups do
-  local group, runs = groups[g][1], groups[g][2]
-  local run = runs[1]
-  if not is_open[g] and #runs == 1 and run[7] - run[6] < hold_ms and run[8] <= max_changed
-      and (max_events == 0 or run[3] < max_events) then
-    fresh[#fresh + 1] = groups[g]
-  elseif not (is_open[g] and #runs == 1 and not plan_of[group] and is_moved(group, run)) then
-    local plan = plan_for(group)
-    for r = 1, #runs do
-      if not add(plan, runs[r]) then break end
+local to_due, to_first = {}, {}
+local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
+for g = 1, #plain, 4 do
+  local group, score, fields = plain[g], plain[g + 2], plain[g + 3]
+  local is_held = is_open[(g + 3) / 4] and not closed_now[group]
+  local is_kept = is_held and not plan_of[group] and is_moved(group, fields, score)
+  if is_held and not is_kept and not closed_now[group] then
+    local names, run, last = {}, numbers_of(fields[2])
+    for n = 3, #fields, 2 do names[fields[n]] = fields[n + 1] end
+    local low = run[4] + run[7]
+    add(plan_for(group), {run[2], last, run[6], low, low + run[8], run[4], score, run[9], names})
+  else
+    if not is_kept then
+      fresh[#fresh + 1] = prefix .. group
+      fresh[#fresh + 1] = fields
+      to_first[#to_first + 1] = plain[g + 1]
+      to_first[#to_first + 1] = group
     end
+    to_due[#to_due + 1] = math.max(score, silent_from)
+    to_due[#to_due + 1] = group
+  end
+end
+for g = 1, #groups do
+  local plan, runs = plan_for(groups[g][1]), groups[g][2]
+  for r = 1, #runs do
+    if not add(plan, runs[r]) then break end
   end
 end
 if #detail > 0 then return {'detail', detail} end
@@ -236,30 +317,16 @@ if #detail > 0 then return {'detail', detail} end
 -- ---- write: sealed records, then groups, the fence last
 local function in_chunks(command, key, values)
   for from = 1, #values, PAGE do
-    call(command, key, unpack(values, from, math.min(from + PAGE - 1, #values)))
-  end
-end
-
-local function write_group(key, info, names, is_new)
-  local fields, n = {INFO, info}, 2
-  for name, value in pairs(names) do
-    fields[n + 1], fields[n + 2] = name, value
-    n = n + 2
-  end
-  if n <= PAGE then
-    local added = call('HSET', key, unpack(fields))
-    if is_new and added < n / 2 then -- a leftover of an older state, or of a script that died: none of it belongs to this group
-      call('DEL', key)
-      call('HSET', key, unpack(fields))
+    local till = math.min(from + PAGE - 1, #values)
+    if key then
+      call(command, key, unpack(values, from, till))
+    else
+      call(command, unpack(values, from, till))
     end
-  else
-    if is_new then call('DEL', key) end
-    in_chunks('HSET', key, fields)
   end
 end
 
-local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
-local sealed, to_due, to_first, gone = {}, {}, {}, {}
+local sealed, gone, closed_groups, closed_keys = {}, {}, {}, {}
 for p = 1, #plans do
   for s = 1, #plans[p].sealed, 2 do
     insert(to_outbox, plans[p].sealed[s])
@@ -267,29 +334,36 @@ for p = 1, #plans do
     insert(sealed, plans[p].sealed[s + 1])
   end
 end
+for e = 1, #ended, 4 do
+  local at = (e - 1) / 4 + 1
+  closed_groups[at], closed_keys[at], sealed[#sealed + 1] = ended[e], ended[e + 1], ended[e + 3]
+  insert(to_outbox, ended[e + 2])
+  insert(to_outbox, ended[e + 3])
+end
 in_chunks('ZADD', outbox, to_outbox)
-for g = 1, #fresh do
-  local group, run = fresh[g][1], fresh[g][2][1]
-  local opened_ms = run[6]
-  local info = pack({epoch, run[1], run[2] - run[1], opened_ms, run[7] - opened_ms, run[3], run[4] - opened_ms,
-                     run[5] - run[4], run[8]})
-  write_group(prefix .. group, info, run[9], true)
-  local at = 2 * g
-  to_due[at - 1], to_due[at] = math.max(run[7], silent_from), group
-  to_first[at - 1], to_first[at] = run[1], group
+in_chunks('UNLINK', nil, closed_keys)
+in_chunks('ZREM', due, closed_groups)
+in_chunks('ZREM', first, closed_groups)
+for f = 1, #fresh, 2 do
+  local key, fields = fresh[f], fresh[f + 1]
+  if call('HSET', key, unpack(fields)) < #fields / 2 then -- a leftover of an older state: none of it belongs to this group
+    call('DEL', key)
+    call('HSET', key, unpack(fields))
+  end
 end
-for m = 1, #moved, 4 do
-  write_group(moved[m + 1], moved[m + 3], moved[m + 2][9], false)
-  insert(to_due, math.max(moved[m + 2][7], silent_from))
-  insert(to_due, moved[m])
-end
+for m = 1, #moved, 2 do call('HSET', moved[m], unpack(moved[m + 1])) end
 for p = 1, #plans do
   local plan, o = plans[p], plans[p].open
   if plan.drop then call('UNLINK', plan.key) end
   if o then
     local info = pack({epoch, o.first, o.last - o.first, o.opened, o.score - o.opened, o.events,
                        o.low_ms - o.opened, o.high_ms - o.low_ms, o.bound})
-    write_group(plan.key, info, plan.names, false)
+    local fields = {INFO, info}
+    for name, value in pairs(plan.names) do
+      insert(fields, name)
+      insert(fields, value)
+    end
+    in_chunks('HSET', plan.key, fields)
     insert(to_due, math.max(o.score, silent_from))
     insert(to_due, plan.group)
     if not plan.stored or plan.repeated then
