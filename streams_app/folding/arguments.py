@@ -16,6 +16,7 @@ import orjson
 
 from streams_app.folding.batch import Chunk, Run
 from streams_app.folding.keys import INFO_FIELD
+from streams_app.folding.names import without_values
 from streams_app.folding.record import Sealed
 
 PLAIN_NAMES: Final = 1_000
@@ -70,12 +71,12 @@ class Arguments:
     Attributes:
         plain: msgpack array, four values for each group of one run that no bound closes by itself: group, first offset, last score,
             fields of its sidecar.
-        runs: msgpack array of ``[group, [run, …]]`` of all others.
+        groups: msgpack array of ``[group, [run, …]]`` of all others.
         closed: Sessions that begin and end within the chunk; those of one group in offset order.
     """
 
     plain: bytes
-    runs: bytes
+    groups: bytes
     closed: list[Closed] = field(default_factory=list)
 
     def parts(self) -> Iterator[list[Closed]]:
@@ -153,7 +154,7 @@ def packed_staged(sessions: Iterable[Closed]) -> bytes:
 def _names(names: Mapping[str, Any], *, keeps_values: bool) -> dict[str, bytes]:
     if keeps_values:
         return {name: orjson.dumps(value) for name, value in names.items()}
-    return dict.fromkeys(names, b"")
+    return without_values(names)
 
 
 def _packable(run: Run, *, keeps_values: bool) -> tuple[Any, ...]:

@@ -7,15 +7,17 @@ A *run* is what neighbouring events of one group add to its open fold. Most grou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from streams_app.folding.names import without_values
 
 MAX_COST: Final = 45_000
 """Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
 open before and end in the chunk, so this is half of it."""
 
-MAX_CLOSED_COST: Final = 80_000
+MAX_CLOSED_COST: Final = 60_000
 """Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
 them are in one chunk, the fewer groups are open at its end and have to be stored."""
 
@@ -92,12 +94,14 @@ class Scoring:
         live_ms: Score of every event where the reader was at the end of the partition just before the batch came;
             None while it is behind.
         gap_ms: A gap longer than this begins a new run; None where only bounds close groups while folding.
+        keeps_values: The last value of each name is wanted; else only the names are kept.
     """
 
     clock_ms: int
     now_ms: int
     live_ms: int | None
     gap_ms: int | None
+    keeps_values: bool = True
 
 
 def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:
@@ -113,14 +117,15 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
     """
     clock = start = max(scoring.clock_ms, scoring.live_ms or 0)
     now, gap = scoring.now_ms, scoring.gap_ms
+    # Most runs are single events, and there are few different sets of names: without values they share one dictionary.
+    own: Callable[[dict[str, Any]], dict[str, Any]] = dict if scoring.keeps_values else without_values
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
     count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
     group_cost = OPEN_COST if gap is not None else UPDATE_COST
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
-            if gap is not None:
-                cost = closed.take(groups, clock, gap)
+            cost = closed.take(groups, clock, gap) if gap is not None else cost
             # Looked at again only if it was worth it: each look goes over all groups that may be open.
             if cost > most * 4 // 5 or closed.cost >= MAX_CLOSED_COST:
                 yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
@@ -133,14 +138,16 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
         last = offset
         runs = groups.get(member)
         if runs is None:
-            groups[member] = [Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names))]
+            groups[member] = [Run(offset, offset, 1, stamp, stamp, clock, clock, own(names))]
             cost += group_cost + len(names)
             continue
         run = runs[-1]
         if gap is not None and clock - run.last_score > gap:
-            runs.append(Run(offset, offset, 1, stamp, stamp, clock, clock, dict(names)))
+            runs.append(Run(offset, offset, 1, stamp, stamp, clock, clock, own(names)))
             cost += OPEN_COST + len(names)
             continue
+        if run.events == 1:
+            run.names = dict(run.names)
         run.last_offset, run.last_score = offset, clock
         run.events += 1
         if stamp < run.low_ms:

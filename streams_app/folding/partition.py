@@ -32,8 +32,8 @@ from streams_app.kafka.marks import commit_of, raised
 
 logger = logging.getLogger(__name__)
 
-WAITING_BATCHES = 2
-"""Batches that wait for a partition before its reader is paused."""
+WAITING_BATCHES = 1
+"""Batches of a partition in memory before its reader is paused; what has been fetched meanwhile waits as bytes."""
 
 RESET = "reset"
 """Cause of a resync: the client has reset its position by itself."""
@@ -185,8 +185,9 @@ class Partition:
                 again = partial(iter, reading.events)
             chunks = shard.chunks(events, end, view, self._clock.now_ms())
             await self._send_dead_letters(shard, reading)
-            for chunk in chunks:
-                await self._fold_chunk(shard, chunk, again)
+            while chunks:
+                # Taken out, so that what is folded does not wait in memory for the rest.
+                await self._fold_chunk(shard, chunks.popleft(), again)
             if self._hooks.trusted() and shard.look(view, self._clock.now_ms()) and shard.arrived_ms is None:
                 self.tick()  # a backlog ends: what is due need not wait for the clock
             if reading.misrouted:

@@ -12,17 +12,13 @@ import msgpack
 import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
+from streams_app.folding.names import CACHED_NAMES, CACHED_SETS, without_values
 
 VERSION_SHIFT: Final = 2**40
 """Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
 
 MAX_RECORD_BYTES: Final = 900_000
 """A value larger than this is split: brokers refuse records over about 1 MB by default, for ever."""
-
-
-CACHED_NAMES: Final = 32
-CACHED_SETS: Final = 500
-"""Sets of at most so many names of which the JSON is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,10 @@ class Sealed(NamedTuple):
     def _of(cls, fields: list[Any]) -> Sealed:
         member, first, last, events, low, high, reason, due, partitions, held = fields
         # Lua packs an empty table as an array.
-        names = {name.decode(): value for name, value in held.items()} if held else {}
+        if not held or any(held.values()):
+            names = {name.decode(): value for name, value in held.items()} if held else {}
+        else:
+            names = without_values([name.decode() for name in held])
         return cls(
             member, int(first), int(last), int(events), int(low), int(high), reason.decode(), int(due), int(partitions), names
         )

@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
 
-from streams_app.folding.arguments import Arguments, Bounds, Closed, arguments_of
+from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import owner_text
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
 from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
-from streams_app.folding.store import (
-    DetailNeededError,
-    Folded,
-    OutboxFullError,
-    RefusedError,
-    SealedGroups,
-    ShardStore,
-)
+from streams_app.folding.replies import Folded, SealedGroups
+from streams_app.folding.staging import stage
+from streams_app.folding.store import DetailNeededError, OutboxFullError, RefusedError, ShardStore
 
 logger = logging.getLogger(__name__)
 
@@ -179,48 +175,20 @@ class Shard:
             epoch=self.epoch,
             singles=single_events(events(), chunk, detail) if detail else None,
         )
-        arguments, staged = await self._stage(arguments, chunk.to)
+        arguments, staged = await stage(self.store, self.token, self.fence, chunk.to, arguments)
         try:
             folded = await self.store.fold(
-                self.token,
-                self.fence,
-                chunk.to,
-                chunk.clock_ms,
-                max(self.record_clock_ms, chunk.clock_ms),
-                self.bounds,
-                gaps_close=sessions,
-                partitions=self.partitions,
-                arguments=arguments,
-                staged=len(staged),
+                self.token, self.fence, chunk.to, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
+                gaps_close=sessions, partitions=self.partitions, arguments=arguments, staged=len(staged),
                 arrived_ms=self.arrived_ms,
-            )
+            )  # fmt: skip
         except DetailNeededError as needed:
             if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
             return await self._fold(chunk, events, detail | needed.groups)
         return replace(folded, sealed=staged + folded.sealed)
 
-    async def _stage(self, arguments: Arguments, to: int) -> tuple[Arguments, list[Sealed]]:
-        """Puts closed sessions into the outbox ahead of the fence, if they are too many for the script that moves it.
-
-        Returns:
-            What is left for that script, and what was staged.
-        """
-        parts = list(arguments.parts())
-        if len(parts) <= 1:
-            return arguments, []
-        rest: list[Closed] = []
-        staged: list[Sealed] = []
-        for number, part in enumerate(parts):
-            is_open = await self.store.stage(self.token, self.fence, to, part, first=number == 0)
-            if is_open is None:
-                return replace(arguments, closed=[]), []
-            rest += is_open
-            elsewhere = {session.sealed.first_offset for session in is_open}
-            staged += [session.sealed for session in part if session.sealed.first_offset not in elsewhere]
-        return replace(arguments, closed=rest), staged
-
-    def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> list[Chunk]:
+    def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> deque[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy.
 
         Args:
@@ -240,8 +208,9 @@ class Shard:
             now_ms=now_ms,
             live_ms=None if sessions else self.arrived_ms,
             gap_ms=self.bounds.quiet_ms if sessions else None,
+            keeps_values=self.fold.keep == "last",
         )
-        chunks = list(chunks_of(events, end, scoring))
+        chunks = deque(chunks_of(events, end, scoring))
         if sessions and any(chunk.events for chunk in chunks):
             self.late_ms = max(0, (self.arrived_ms or 0) - chunks[-1].clock_ms)
         return chunks

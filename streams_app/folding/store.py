@@ -7,7 +7,6 @@ owner any more, or Redis is not in the state it was left in; the shard is claime
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from operator import attrgetter
 from typing import Any, Final
@@ -19,6 +18,7 @@ from redis.commands.core import AsyncScript
 from streams_app.folding.arguments import Arguments, Bounds, Closed, packed_closed, packed_staged
 from streams_app.folding.keys import ShardKeys
 from streams_app.folding.record import Sealed
+from streams_app.folding.replies import Claimed, Folded, SealedGroups
 
 SCRIPTS: Final = ("claim", "define", "finish", "fold", "seal", "skip", "stage", "watermark")
 
@@ -51,48 +51,6 @@ class DetailNeededError(Exception):
     def __init__(self, groups: frozenset[bytes]) -> None:
         super().__init__(f"{len(groups)} groups need one run an event")
         self.groups = groups
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """What a claim found or created; times in ms."""
-
-    created: bool
-    fence: int
-    clock_ms: int
-    record_clock_ms: int
-    definition: str
-    open_groups: int
-    outbox_records: int
-    epoch: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """What a fold did.
-
-    Attributes:
-        repeated: The range had been folded by this owner before, and the reply was lost.
-        clock_ms: Partition clock afterwards.
-        sealed: Entries that bounds or gaps put into the outbox; without those that were staged.
-    """
-
-    repeated: bool
-    clock_ms: int
-    sealed: list[Sealed]
-
-
-@dataclass(frozen=True, slots=True)
-class SealedGroups:
-    """What a seal did; times in ms, None where no group is open."""
-
-    clock_ms: int
-    more: bool
-    open_groups: int
-    outbox_records: int
-    oldest_score_ms: int | None
-    oldest_opened_ms: int | None
-    sealed: list[Sealed]
 
 
 class ScriptSet:
@@ -189,7 +147,7 @@ class ShardStore:
             args=[
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
-                arguments.runs, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, staged,
+                arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, staged,
                 arguments.plain,
             ],
         )  # fmt: skip
@@ -211,7 +169,7 @@ class ShardStore:
             raise OutboxFullError
         raise RefusedError("fold", reply[1].decode())
 
-    async def stage(self, token: str, fence: int, to: int, sessions: Sequence[Closed], *, first: bool) -> list[Closed] | None:
+    async def stage(self, token: str, fence: int, to: int, sessions: Sequence[Closed], *, begin: bool) -> list[Closed] | None:
         """Puts sessions of the range ``fence + 1 … to`` into the outbox beyond the fence, where they are not seen before it moves.
 
         Args:
@@ -219,7 +177,7 @@ class ShardStore:
             fence: Expected.
             to: End of the range.
             sessions: That begin and end within it.
-            first: What was staged before is dropped.
+            begin: What was staged before is dropped.
 
         Returns:
             Those whose group is open: they are for :meth:`fold`. None: the range has been folded, and the reply was lost.
@@ -229,7 +187,7 @@ class ShardStore:
         """
         keys = self.keys
         reply = await self._scripts["stage"](
-            keys=[keys.meta, keys.first, keys.outbox], args=[token, fence, to, "1" if first else "0", packed_staged(sessions)]
+            keys=[keys.meta, keys.first, keys.outbox], args=[token, fence, to, "1" if begin else "0", packed_staged(sessions)]
         )
         if reply[0] == b"already":
             return None

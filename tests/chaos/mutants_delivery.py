@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
-from tests.chaos.mutants_protocol import FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, ZOMBIE
+from tests.chaos.mutants_protocol import CLAIM, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
 
 CLAIM_ONCE = "folding.claiming:Claimer.claim_once"
 SEND_PENDING = "folding.emitter:Emitter._send_pending"
@@ -20,6 +20,7 @@ NOT_COMPARED = Change("folding.shard:Shard._compare_outbox", "if records != len(
 
 DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
 RETENTION = ("lossy retention:3 drops crash:2", "lossy retention:3 crash:2 rollback zombie")
+STAGING = ("fragile:stage crash:2", "lossy crash:2 rebalance", "fragile:stage fragile:fold crash zombie rebalance")
 SPLIT = ("rollback:3 rebalance", "lossy crash:2 rebalance:2 foldset", "lossy rollback:2 rebalance:2")
 
 SCRIPTS: Final = (
@@ -52,6 +53,25 @@ SCRIPTS: Final = (
         "A group closed by a bound while folding is in no outbox.",
         LOSSY,
         (Change(FOLD, "in_chunks('ZADD', outbox, to_outbox)", ""),),
+    ),
+    Mutant(
+        "what was staged is not counted",
+        "Leftovers of an attempt that was given up are sealed when the fence passes them.",
+        STAGING,
+        (
+            Change(FOLD, "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged then", "if false then"),
+            Change(STAGE, "if begin then", "if false then"),
+            Change(CLAIM, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf')", ""),
+        ),
+    ),
+    Mutant(
+        "staged is sealed",
+        "What lies beyond the fence is sent, and folded again into a record with another last offset.",
+        STAGING,
+        (
+            Change("folding.store:ShardStore.outbox", 'f"({above}", fence,', 'f"({above}", "+inf",'),
+            Change(CLAIM, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf')", ""),
+        ),
     ),
     Mutant(
         "finish removes everything up to an offset",

@@ -6,7 +6,8 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-FOLD, SEAL, FINISH, WATERMARK, CLAIM = "fold.lua", "seal.lua", "finish.lua", "watermark.lua", "claim.lua"
+FOLD, STAGE, SEAL, FINISH = "fold.lua", "stage.lua", "seal.lua", "finish.lua"
+WATERMARK, CLAIM = "watermark.lua", "claim.lua"
 FOLD_ONCE = "folding.partition:Partition.fold_once"
 LOW_MARKS = "folding.partition:Partition.low_marks"
 RAISED = "kafka.marks:raised"
@@ -47,7 +48,13 @@ MARKS: Final = (
         "no token check in finish",
         "A former owner removes from the outbox what the present one may have to send under another last offset.",
         ZOMBIE,
-        (Change(FINISH, "if owner ~= token then return {'refused', 'token'} end", ""),),
+        (Change(FINISH, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
+    ),
+    Mutant(
+        "no token check in stage",
+        "A former owner puts sessions into the outbox that the present one seals, too.",
+        ZOMBIE,
+        (Change(STAGE, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
     ),
     Mutant(
         "claim keeps the former token",

@@ -13,10 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import redis
 from faust.types import TP
 
+from streams_app.folding import arguments
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import RESET
@@ -262,6 +264,10 @@ def _listening(trace: bool) -> Iterator[None]:
             logger.removeHandler(handler)
 
 
+PORTIONS = (1, 2, arguments.STAGED_RECORDS)
+"""Sessions that one script takes to the outbox: a schedule has few of them."""
+
+
 def run_schedule(
     client: redis.Redis, mix: str, seed: int, *, tolerated: frozenset[str] = frozenset(), trace: bool = False
 ) -> Outcome:
@@ -275,7 +281,8 @@ def run_schedule(
         trace: Print the product's log.
     """
     outcome = Outcome(mix, seed)
-    with _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    portion = patch.object(arguments, "STAGED_RECORDS", PORTIONS[seed % len(PORTIONS)])
+    with portion, _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.get_loop()
         world = World(client, mix, seed, tolerated)
         try:

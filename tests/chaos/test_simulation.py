@@ -44,6 +44,8 @@ MIXES = [
     "late rollback crash",
     "fragile:seal crash",
     "fragile:fold fragile:outbox fragile:claim",
+    "fragile:stage fragile:fold crash zombie rebalance",
+    "lossy crash rebalance dying:stage",
 ]
 
 DYING = frozenset({"twice", "reason"})

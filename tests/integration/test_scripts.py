@@ -6,17 +6,20 @@ import json
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from streams_app.folding import arguments as arguments_module
 from streams_app.folding.arguments import Arguments, Bounds, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.memory import MemoryShard
 from streams_app.folding.record import Sealed
+from streams_app.folding.staging import stage
 from streams_app.folding.store import (
     DetailNeededError,
     OutboxFullError,
@@ -56,16 +59,17 @@ async def fold(
             chunk, bounds, gaps_close=sessions, keeps_values=True, partitions=4, epoch=epoch,
             singles=single_events(events or [], chunk, detail) if detail else None,
         )  # fmt: skip
+        arguments, staged = await stage(store, "me", fence, chunk.to, arguments)
         try:
             reply = await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=sessions, partitions=4, arguments=arguments,
+                gaps_close=sessions, partitions=4, arguments=arguments, staged=len(staged),
             )  # fmt: skip
         except DetailNeededError as needed:
             assert not needed.groups <= detail, "a group of single events is asked for again"
             detail |= needed.groups
         else:
-            return reply.sealed
+            return staged + reply.sealed
 
 
 def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
@@ -106,8 +110,13 @@ bounds = st.builds(
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=steps, bounds=bounds, sessions=st.booleans())
-async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, sessions) -> None:
+@given(steps=steps, bounds=bounds, sessions=st.booleans(), portion=st.sampled_from([1, 2, 100]))
+async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, sessions, portion) -> None:
+    with patch.object(arguments_module, "STAGED_RECORDS", portion):
+        await agree_with_the_model(redis, steps, bounds, sessions)
+
+
+async def agree_with_the_model(redis: Redis, steps: Any, bounds: Bounds, sessions: bool) -> None:
     store = new_store(redis)
     model = MemoryShard(bounds.quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions)
     expected: list[tuple[Any, ...]] = []

@@ -19,8 +19,9 @@ from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import EVERYTHING, shard_keys
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.record import Sealed
+from streams_app.folding.replies import SealedGroups
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import RefusedError, ScriptSet, SealedGroups, ShardStore
+from streams_app.folding.store import RefusedError, ScriptSet, ShardStore
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -145,8 +146,8 @@ async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore
 
 
 async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: ShardStore) -> None:
-    for begin in range(0, MANY, 900):
-        events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 900)]
+    for begin in range(0, MANY, 500):
+        events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 500)]
         await fold(store, begin - 1, chunk_of(events), BOUNDS, sessions=False)
     wide = FoldEvent(MANY, 1_000, b"swide", {f"n{number}": number for number in range(MANY)})
     await fold(store, MANY - 1, chunk_of([wide]), BOUNDS, sessions=False)

@@ -18,7 +18,6 @@ from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, p
 from streams_app.folding.batch import (
     CLOSED_COST,
     MAX_COST,
-    OPEN_COST,
     UPDATE_COST,
     Chunk,
     FoldEvent,
@@ -102,11 +101,14 @@ scorings = st.builds(
 )
 
 
-@given(events_of_a_range, scorings, st.integers(1, 120))
+@given(events_of_a_range, scorings, st.integers(1, 120), st.integers(1, 120))
 @settings(max_examples=200)
-def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: Scoring, max_cost: int) -> None:
+def test_chunks_add_up_to_folding_one_event_at_a_time(
+    events: list[FoldEvent], how: Scoring, max_cost: int, max_closed_cost: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "MAX_COST", max_cost)
+        patch.setattr(batch, "MAX_CLOSED_COST", max_closed_cost)
         chunks = list(chunks_of(events, 1_000, how))
     scores = scored(events, how)
 
@@ -157,7 +159,7 @@ def test_sessions_that_have_ended_leave_room_for_more_in_a_chunk() -> None:
 
 
 def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_COST", 2 * OPEN_COST + 4)
+    monkeypatch.setattr(batch, "MAX_COST", 2 * UPDATE_COST + 4)
     events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
 
     assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
@@ -256,7 +258,7 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
     found = arguments_of(
         chunk, bounds, gaps_close=how.gap_ms is not None, keeps_values=keep, partitions=4, epoch=b"eeee", singles=singles
     )  # fmt: skip
-    packed = msgpack.unpackb(found.runs, raw=True)
+    packed = msgpack.unpackb(found.groups, raw=True)
     plain = msgpack.unpackb(found.plain, raw=True)
     for group, first_offset, last_score, fields in zip(plain[0::4], plain[1::4], plain[2::4], plain[3::4], strict=True):
         run = opened(fields)

@@ -11,8 +11,8 @@ from faust.types import TP
 from streams_app.folding.definition import Fold
 from streams_app.folding.gauges import observe
 from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.replies import SealedGroups
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import SealedGroups
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 

@@ -16,7 +16,7 @@
 --         {"refused", "no-state" | "token" | "fence"}
 -- Cost    about 3 us a session. Repeating it changes nothing.
 local meta, first, outbox = KEYS[1], KEYS[2], KEYS[3]
-local token, fence, to, sessions = ARGV[1], ARGV[2], ARGV[3], cmsgpack.unpack(ARGV[5])
+local token, fence, to, begin, sessions = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', cmsgpack.unpack(ARGV[5])
 local PAGE = 4000 -- values in one call
 
 local state = redis.call('HMGET', meta, 'token', 'fence')
@@ -24,7 +24,7 @@ if not state[2] then return {'refused', 'no-state'} end
 if state[1] ~= token then return {'refused', 'token'} end
 if state[2] == to then return {'already'} end
 if state[2] ~= fence then return {'refused', 'fence'} end
-if ARGV[4] == '1' then redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf') end
+if begin then redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf') end
 
 local groups, is_open, staged = {}, {}, {}
 for i = 1, #sessions, 3 do groups[#groups + 1] = sessions[i] end

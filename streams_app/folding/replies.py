@@ -1,0 +1,49 @@
+"""What the scripts say, see :mod:`streams_app.folding.store`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams_app.folding.record import Sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a claim found or created; times in ms."""
+
+    created: bool
+    fence: int
+    clock_ms: int
+    record_clock_ms: int
+    definition: str
+    open_groups: int
+    outbox_records: int
+    epoch: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold did.
+
+    Attributes:
+        repeated: The range had been folded by this owner before, and the reply was lost.
+        clock_ms: Partition clock afterwards.
+        sealed: Entries that bounds or gaps put into the outbox; without those that were staged.
+    """
+
+    repeated: bool
+    clock_ms: int
+    sealed: list[Sealed]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedGroups:
+    """What a seal did; times in ms, None where no group is open."""
+
+    clock_ms: int
+    more: bool
+    open_groups: int
+    outbox_records: int
+    oldest_score_ms: int | None
+    oldest_opened_ms: int | None
+    sealed: list[Sealed]
