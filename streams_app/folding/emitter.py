@@ -6,6 +6,7 @@ sends the same record again under the same id; that is the price, and it is chea
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,30 +58,42 @@ class Emitter:
     renderer: Renderer | None = None
 
     async def emit_due_once(self) -> Emitted:
-        """One pass: send what is in the outbox, then seal what is due, then send that.
+        """One pass: send what is in the outbox and meanwhile seal what is due; then send that, unless more is due.
 
         Raises:
             RefusedError: The shard must be claimed again.
             redis.exceptions.RedisError: To be tried again.
         """
-        done = await self._send_pending()
-        if done.failed is not None:
-            return done
-        await self._adopt_definition()
-        now_ms = self.clock.now_ms()
-        sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms))
-        if sealed is not None:
-            self._audit()
-            done.sealed = len(sealed.sealed)
-            done.more = sealed.more
-        else:
-            done.more = True
-        if self.shard.pending:
+        if self.shard.stored_shape != self.shard.shape:
+            done = await self._send_pending()
+            if done.failed is not None:
+                return done
+            await self._adopt_definition()
+        done = Emitted()
+        outcomes = await asyncio.gather(self._send_pending(), self._seal_due(done), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if outcome is not None:
+                done.records, done.failed = outcome.records, outcome.failed
+        if done.failed is None and not done.more and self.shard.pending:
             sent = await self._send_pending()
             done.records += sent.records
             done.failed = sent.failed
         done.more = done.more or bool(self.shard.pending)
         return done
+
+    async def _seal_due(self, done: Emitted) -> None:
+        """Seals in several portions, so that one wait for the broker serves them all."""
+        now_ms = self.clock.now_ms()
+        done.more = True
+        while done.more and done.sealed < SEND_LIMIT:
+            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms))
+            if sealed is None:
+                return
+            self._audit(sealed.sealed)
+            done.sealed += len(sealed.sealed)
+            done.more = sealed.more
 
     def _known_ms(self, now_ms: int) -> int | None:
         """Until when everything that had arrived is folded: a fetch reply said so, and nothing of what came after it.
@@ -95,8 +108,8 @@ class Emitter:
         known_ms = self.shard.known_ms
         return None if known_ms is None else min(known_ms, now_ms)
 
-    def _audit(self) -> None:
-        flushed = sum(entry.reason == "flush" for entry in self.shard.pending)
+    def _audit(self, sealed: Sequence[Sealed]) -> None:
+        flushed = sum(entry.reason == "flush" for entry in sealed)
         if flushed:
             logger.info(
                 "groups flushed on request fold=%s source=%s-%d count=%d",
@@ -116,8 +129,6 @@ class Emitter:
     async def _adopt_definition(self) -> None:
         """Groups folded under another definition leave under that definition, before the new one is used."""
         shard = self.shard
-        if shard.stored_shape == shard.shape:
-            return
         logger.warning(
             "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s-%d former=%s",
             shard.fold.name, shard.topic, shard.partition, shard.stored_shape.to_text(),

@@ -20,7 +20,7 @@ NOT_COMPARED = Change("folding.shard:Shard._compare_outbox", "if records != len(
 
 DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
 RETENTION = ("lossy retention:3 drops crash:2", "lossy retention:3 crash:2 rollback zombie")
-STAGING = ("fragile:stage crash:2", "lossy crash:2 rebalance", "fragile:stage fragile:fold crash zombie rebalance")
+STAGING = ("history fragile:stage fragile:fold", "history lossy:2 crash:3 zombie rebalance:2")
 SPLIT = ("rollback:3 rebalance", "lossy crash:2 rebalance:2 foldset", "lossy rollback:2 rebalance:2")
 
 SCRIPTS: Final = (
@@ -82,7 +82,7 @@ SCRIPTS: Final = (
     Mutant(
         "finish by ranges although a reply is missing",
         "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
-        ("lossy crash zombie rebalance foldset", "lossy:3", "lossy:2 crash:2"),
+        ("fragile:fold fragile:finish crash", "history fragile:fold fragile:finish lossy:3"),
         (Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),),
     ),
     Mutant(
@@ -132,7 +132,7 @@ DELIVERY: Final = (
         "What bounds closed in that fold is never sent.",
         ("fragile:fold", "lossy:0.3"),
         (
-            Change(f"{SHARD}.fold_chunk", "await self._load_outbox()", "pass"),
+            Change(f"{SHARD}.fold_chunk", "await self._load_outbox(chunk.to)", "pass"),
             Change(f"{SHARD}.finish", "await self._load_outbox()", "pass"),
             NOT_COMPARED,
         ),

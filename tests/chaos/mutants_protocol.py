@@ -53,7 +53,7 @@ MARKS: Final = (
     Mutant(
         "no token check in stage",
         "A former owner puts sessions into the outbox that the present one seals, too.",
-        ZOMBIE,
+        ("history lossy crash zombie:3 rebalance",),
         (Change(STAGE, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
     ),
     Mutant(

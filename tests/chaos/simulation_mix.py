@@ -11,7 +11,8 @@ class Mix:
 
     Attributes:
         faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
-            ``rewind``, ``late`` (one more roll-back, of an idle partition); with how much more often than usual they happen.
+            ``rewind``, ``history`` (old events at first), ``late`` (one more roll-back, of an idle partition); with how much more
+            often than usual they happen.
         dying: Scripts that may die half-way.
         fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
     """

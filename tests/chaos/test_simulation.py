@@ -44,8 +44,10 @@ MIXES = [
     "late rollback crash",
     "fragile:seal crash",
     "fragile:fold fragile:outbox fragile:claim",
-    "fragile:stage fragile:fold crash zombie rebalance",
-    "lossy crash rebalance dying:stage",
+    "history lossy crash zombie rebalance",
+    "history fragile:stage fragile:fold crash",
+    "history lossy wipe rollback drops rebalance",
+    "history lossy crash rebalance dying:stage",
 ]
 
 DYING = frozenset({"twice", "reason"})
