@@ -55,6 +55,8 @@ class Emitter:
     is_starved: bool = False
     """Redis is full: nothing can be folded until groups have left. They leave by the wall clock, although events wait, or none
     would ever be due."""
+    is_failing: bool = False
+    """The last records were not acknowledged."""
     renderer: Renderer | None = None
 
     async def emit_due_once(self) -> Emitted:
@@ -64,23 +66,28 @@ class Emitter:
             RefusedError: The shard must be claimed again.
             redis.exceptions.RedisError: To be tried again.
         """
-        if self.shard.stored_shape != self.shard.shape:
-            done = await self._send_pending()
-            if done.failed is not None:
-                return done
-            await self._adopt_definition()
         done = Emitted()
+        if self.is_failing or self.shard.stored_shape != self.shard.shape:
+            # What cannot be sent stays open: it may fold on.
+            done = await self._send_pending()
+            self.is_failing = done.failed is not None
+            if self.is_failing:
+                return done
+        if self.shard.stored_shape != self.shard.shape:
+            await self._adopt_definition()
         outcomes = await asyncio.gather(self._send_pending(), self._seal_due(done), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
             if outcome is not None:
-                done.records, done.failed = outcome.records, outcome.failed
+                done.records += outcome.records
+                done.failed = outcome.failed
         if done.failed is None and not done.more and self.shard.pending:
             sent = await self._send_pending()
             done.records += sent.records
             done.failed = sent.failed
         done.more = done.more or bool(self.shard.pending)
+        self.is_failing = done.failed is not None
         return done
 
     async def _seal_due(self, done: Emitted) -> None:
@@ -94,6 +101,8 @@ class Emitter:
             self._audit(sealed.sealed)
             done.sealed += len(sealed.sealed)
             done.more = sealed.more
+            if not sealed.sealed:
+                return
 
     def _known_ms(self, now_ms: int) -> int | None:
         """Until when everything that had arrived is folded: a fetch reply said so, and nothing of what came after it.
@@ -102,6 +111,7 @@ class Emitter:
         events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
         """
         if not self.trusted():
+            self.shard.known_ms = None
             return None
         if not self.shard.look(self.view(), now_ms) and self.is_starved:
             return now_ms

@@ -3,7 +3,7 @@ r"""Every Redis key of the project, in one table.
 ======================================  ======  ==============================================================
 key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ======================================  ======  ==============================================================
-``meta``                                hash    token, owner, fence, clock, record_clock, epoch, definition, topics
+``meta``                                hash    token, owner, fence, clock, record_clock, epoch, definition, topics, attempt
 ``due``                                 zset    group → score: partition clock of its last event (ms)
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers
@@ -13,7 +13,8 @@ key (after ``{app/fold/topic/part}:v1:``)  type    holds
 
 Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
 ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
-sealed; ``outbox`` until the broker has acknowledged; ``flush`` until the owner has done it. The hash tag comes first and holds
+sealed; ``outbox`` until the broker has acknowledged (what lies beyond the fence is staged by an attempt to fold, see
+``stage.lua``); ``flush`` until the owner has done it. The hash tag comes first and holds
 validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v1`` is the state
 version: a worker of another version does not touch these keys.
 

@@ -175,12 +175,13 @@ class Shard:
             epoch=self.epoch,
             singles=single_events(events(), chunk, detail) if detail else None,
         )
-        arguments, staged = await stage(self.store, self.token, self.fence, chunk.to, arguments)
+        attempt = secrets.token_hex(4)
+        arguments, staged = await stage(self.store, self.token, self.fence, chunk.to, arguments, attempt)
         try:
             folded = await self.store.fold(
                 self.token, self.fence, chunk.to, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
                 gaps_close=sessions, partitions=self.partitions, arguments=arguments, staged=len(staged),
-                arrived_ms=self.arrived_ms,
+                attempt=attempt, arrived_ms=self.arrived_ms,
             )  # fmt: skip
         except DetailNeededError as needed:
             if needed.groups <= detail:
@@ -219,7 +220,7 @@ class Shard:
         """Whether the shard has caught up; remembers when it last had."""
         caught_up = self.is_claimed and is_caught_up(self.fence, view, now_ms)
         if caught_up:
-            self.caught_up_at_ms = self.known_ms = view.fetched_at_ms
+            self.caught_up_at_ms = self.known_ms = min(view.fetched_at_ms or 0, now_ms)
         return caught_up
 
     async def seal(self, now_ms: int, *, known_ms: int | None, everything: bool = False) -> SealedGroups | None:

@@ -9,7 +9,9 @@ from streams_app.folding.record import Sealed
 from streams_app.folding.store import ShardStore
 
 
-async def stage(store: ShardStore, token: str, fence: int, to: int, arguments: Arguments) -> tuple[Arguments, list[Sealed]]:
+async def stage(
+    store: ShardStore, token: str, fence: int, to: int, arguments: Arguments, attempt: str
+) -> tuple[Arguments, list[Sealed]]:
     """Puts closed sessions into the outbox beyond the fence, if they are too many for the script that moves it.
 
     Nothing is sealed before that script has moved the fence over them: a repetition begins anew, and so does another owner.
@@ -20,6 +22,7 @@ async def stage(store: ShardStore, token: str, fence: int, to: int, arguments: A
         fence: Highest offset folded.
         to: End of the chunk.
         arguments: Of the chunk.
+        attempt: Any text that no other attempt has.
 
     Returns:
         What is left for that script, and what was staged.
@@ -34,7 +37,7 @@ async def stage(store: ShardStore, token: str, fence: int, to: int, arguments: A
     rest: list[Closed] = []
     staged: list[Sealed] = []
     for number, part in enumerate(parts):
-        held = await store.stage(token, fence, to, part, begin=number == 0)
+        held = await store.stage(token, fence, to, part, attempt=attempt, begin=number == 0)
         if held is None:
             return replace(arguments, closed=[]), []
         rest += held

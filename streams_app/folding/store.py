@@ -119,6 +119,7 @@ class ShardStore:
         partitions: int,
         arguments: Arguments,
         staged: int = 0,
+        attempt: str = "",
         arrived_ms: int | None = None,
     ) -> Folded:
         """Folds the range ``fence + 1 … to``; the rest is as in ``fold.lua``.
@@ -134,6 +135,7 @@ class ShardStore:
             partitions: Partition count of the source.
             arguments: Of the range, without the sessions that have been staged.
             staged: How many have been.
+            attempt: By which attempt.
             arrived_ms: When the range arrived; None: it had been waiting.
 
         Raises:
@@ -148,7 +150,7 @@ class ShardStore:
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
                 arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, staged,
-                arguments.plain,
+                arguments.plain, attempt,
             ],
         )  # fmt: skip
         status = reply[0]
@@ -169,7 +171,9 @@ class ShardStore:
             raise OutboxFullError
         raise RefusedError("fold", reply[1].decode())
 
-    async def stage(self, token: str, fence: int, to: int, sessions: Sequence[Closed], *, begin: bool) -> list[Closed] | None:
+    async def stage(
+        self, token: str, fence: int, to: int, sessions: Sequence[Closed], *, attempt: str, begin: bool
+    ) -> list[Closed] | None:
         """Puts sessions of the range ``fence + 1 … to`` into the outbox beyond the fence, where they are not seen before it moves.
 
         Args:
@@ -177,17 +181,19 @@ class ShardStore:
             fence: Expected.
             to: End of the range.
             sessions: That begin and end within it.
-            begin: What was staged before is dropped.
+            attempt: The same for all portions, and for :meth:`fold`.
+            begin: The first portion: what another attempt has staged is dropped.
 
         Returns:
             Those whose group is open: they are for :meth:`fold`. None: the range has been folded, and the reply was lost.
 
         Raises:
-            RefusedError: Not the owner, or another fence.
+            RefusedError: Not the owner, another fence, or another attempt.
         """
         keys = self.keys
         reply = await self._scripts["stage"](
-            keys=[keys.meta, keys.first, keys.outbox], args=[token, fence, to, "1" if begin else "0", packed_staged(sessions)]
+            keys=[keys.meta, keys.first, keys.outbox],
+            args=[token, fence, to, attempt, "1" if begin else "0", packed_staged(sessions)],
         )
         if reply[0] == b"already":
             return None

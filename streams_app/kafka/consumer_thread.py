@@ -154,11 +154,12 @@ class FoldingThread(AIOKafkaConsumerThread):
             return ReaderView(None, None), None
         state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
         position = state.position if state.has_valid_position else None
-        return ReaderView(_stable_offset(state), asked_ms(state)), position
+        asked = asked_ms(state)  # first: a reply that comes between may make the end newer than the time, never older
+        return ReaderView(_stable_offset(state), asked), position
 
     def wake(self) -> None:
         """A partition was resumed: what was fetched of it is handed out now; safe to call from any thread."""
-        if self._consumer is not None:
+        if self._consumer is not None and not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(self._notify_waiters, self._consumer._fetcher)
 
     @staticmethod

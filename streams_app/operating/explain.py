@@ -80,7 +80,8 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
 
 
 async def _waiting(redis: Redis, place: Place) -> dict[bytes, int]:
-    packed: Any = await redis.zrange(place.keys.outbox, 0, SCAN_OUTBOX - 1)
+    fence: Any = await redis.hget(place.keys.meta, "fence") or b"-inf"
+    packed: Any = await redis.zrangebyscore(place.keys.outbox, "-inf", fence, start=0, num=SCAN_OUTBOX)
     counts: dict[bytes, int] = {}
     for entry in packed:
         member = Sealed.unpack(entry).member

@@ -59,8 +59,13 @@ SCRIPTS: Final = (
         "Leftovers of an attempt that was given up are sealed when the fence passes them.",
         STAGING,
         (
-            Change(FOLD, "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged then", "if false then"),
-            Change(STAGE, "if begin then", "if false then"),
+            Change(
+                FOLD,
+                "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or (staged > 0 and state[5] ~= attempt) then",
+                "if false then",
+            ),
+            Change(STAGE, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')", ""),
+            Change(SEAL, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')", ""),
             Change(CLAIM, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf')", ""),
         ),
     ),
@@ -70,6 +75,7 @@ SCRIPTS: Final = (
         STAGING,
         (
             Change("folding.store:ShardStore.outbox", 'f"({above}", fence,', 'f"({above}", "+inf",'),
+            Change(SEAL, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')", ""),
             Change(CLAIM, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf')", ""),
         ),
     ),

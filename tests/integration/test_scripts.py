@@ -59,11 +59,12 @@ async def fold(
             chunk, bounds, gaps_close=sessions, keeps_values=True, partitions=4, epoch=epoch,
             singles=single_events(events or [], chunk, detail) if detail else None,
         )  # fmt: skip
-        arguments, staged = await stage(store, "me", fence, chunk.to, arguments)
+        attempt = secrets.token_hex(4)
+        arguments, staged = await stage(store, "me", fence, chunk.to, arguments, attempt)
         try:
             reply = await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=sessions, partitions=4, arguments=arguments, staged=len(staged),
+                gaps_close=sessions, partitions=4, arguments=arguments, staged=len(staged), attempt=attempt,
             )  # fmt: skip
         except DetailNeededError as needed:
             assert not needed.groups <= detail, "a group of single events is asked for again"

@@ -242,6 +242,19 @@ async def test_a_split_record_is_finished_only_when_every_part_is_acknowledged(
     assert [] == await shard.store.outbox(-1, 9, fence=10**6)
 
 
+async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis_client: Redis, names: Names) -> None:
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
+    emitter = emitter_of(shard, Answering([KafkaError()], [KafkaError()]))
+    await emitter.emit_due_once()
+    await fold_some(shard, [FoldEvent(1, 1_000, b"sb", {"u": 1})])
+    failed = await emitter.emit_due_once()
+    waiting = len(shard.pending)
+    done = await emitter.emit_due_once()
+
+    assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
+
+
 async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: Redis, names: Names) -> None:
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])

@@ -39,7 +39,7 @@ def packed(chunk: Chunk) -> Arguments:
 
 
 async def staged(store: ShardStore, token: str = "me", fence: int = -1) -> list[Sealed]:
-    rest, sessions = await stage(store, token, fence, ENDED, packed(chunk_of()))
+    rest, sessions = await stage(store, token, fence, ENDED, packed(chunk_of()), "one")
     assert [] == rest.closed
     return sessions
 
@@ -51,13 +51,13 @@ async def beyond(store: ShardStore, redis: Redis, fence: int = -1) -> int:
 async def test_what_is_staged_is_sealed_by_the_fold_alone(store: ShardStore) -> None:
     sessions = await staged(store)
     seen = await store.outbox(-1, 9, fence=-1), await store.watermark()
-    done = await store.seal("me", -1, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
     left = await store.finish("me", [])
+    await store.define("me", "another")
     sealed = await fold(store, -1, chunk_of(), BOUNDS, sessions=True)
 
     assert list(range(ENDED)) == [entry.first_offset for entry in sessions]
     assert ([], 0) == seen
-    assert (0, [], 0) == (done.outbox_records, done.sealed, left)
+    assert 0 == left
     assert sessions == sealed == [Sealed.unpack(entry) for _, entry in await store.outbox(-1, 9, fence=ENDED)]
 
 
@@ -75,7 +75,7 @@ async def test_a_repetition_begins_anew(store: ShardStore, redis_client: Redis) 
     await staged(store)
     twice = await beyond(store, redis_client)
     longer = arguments_of(chunk_of(), BOUNDS, gaps_close=True, keeps_values=False, partitions=4, epoch=b"eeee")
-    await stage(store, "me", -1, ENDED, longer)
+    await stage(store, "me", -1, ENDED, longer, "two")
 
     assert (ENDED, ENDED) == (twice, await beyond(store, redis_client))
 
@@ -107,7 +107,7 @@ async def test_stage_asks_for_owner_and_fence_and_recognises_a_lost_reply(store:
         with pytest.raises(RefusedError, match=cause):
             await staged(store, token, fence)
     await fold(store, -1, chunk_of(), BOUNDS, sessions=True)
-    again = await stage(store, "me", -1, ENDED, packed(chunk_of()))
+    again = await stage(store, "me", -1, ENDED, packed(chunk_of()), "two")
     repeated = await store.fold("me", -1, ENDED, 2_000, 2_000, BOUNDS, gaps_close=True, partitions=4, arguments=again[0])
     await redis_client.delete(store.keys.meta)
     with pytest.raises(RefusedError, match="no-state"):
@@ -116,12 +116,50 @@ async def test_stage_asks_for_owner_and_fence_and_recognises_a_lost_reply(store:
     assert ([], [], True) == (again[0].closed, again[1], repeated.repeated)
 
 
+async def test_a_seal_frees_what_an_attempt_left(store: ShardStore, redis_client: Redis) -> None:
+    await staged(store)
+    done = await store.seal("me", -1, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
+
+    assert (0, [], 0) == (done.outbox_records, done.sealed, await beyond(store, redis_client))
+
+
+async def test_portions_of_two_attempts_are_not_mixed(store: ShardStore) -> None:
+    sessions = packed(chunk_of()).closed
+    await store.stage("me", -1, ENDED, sessions[:2], attempt="one", begin=True)
+    await store.stage("me", -1, ENDED, sessions[:2], attempt="two", begin=True)
+    with pytest.raises(RefusedError, match="staged"):
+        await store.stage("me", -1, ENDED, sessions[2:], attempt="one", begin=False)
+    with pytest.raises(RefusedError, match="staged"):
+        await store.fold(
+            "me",
+            -1,
+            ENDED,
+            2_000,
+            2_000,
+            BOUNDS,
+            gaps_close=True,
+            partitions=4,
+            arguments=packed(chunk_of()),
+            staged=2,
+            attempt="one",
+        )
+
+
+async def test_a_copy_of_finish_that_comes_late_removes_nothing(store: ShardStore) -> None:
+    await fold(store, -1, chunk_of(), BOUNDS, sessions=True)
+    first = await store.finish("me", [(0, 0, 1), (4, 4, 1)])
+    late = await store.finish("me", [(0, 4, 3)])
+
+    assert (3, 3) == (first, late)
+    assert [1, 2, 3] == [offset for offset, _ in await store.outbox(-1, 9, fence=ENDED)]
+
+
 async def test_a_session_whose_group_is_open_is_left_for_the_fold(store: ShardStore) -> None:
     await fold(store, -1, chunk_of(), BOUNDS, sessions=True)
     late = [FoldEvent(10 + number, 2_001 + number, b"s%d" % number, {"v": 1}) for number in range(3)]
     late += [FoldEvent(20, 2_004, b"sopen", {"v": 1}), FoldEvent(21, 9_000, b"slast", {})]
     (chunk,) = chunks_of(late, 21, Scoring(2_000, WALL, None, BOUNDS.quiet_ms))
-    rest, sessions = await stage(store, "me", ENDED, 21, packed(chunk))
+    rest, sessions = await stage(store, "me", ENDED, 21, packed(chunk), "two")
     sealed = await fold(store, ENDED, chunk, BOUNDS, sessions=True)
 
     assert ([b"sopen"], [b"s0", b"s1", b"s2"]) == (

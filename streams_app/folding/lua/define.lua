@@ -12,9 +12,9 @@
 local meta, first, outbox = KEYS[1], KEYS[2], KEYS[3]
 local token, definition = ARGV[1], ARGV[2]
 
-local owner = redis.call('HGET', meta, 'token')
-if not owner then return {'refused', 'no-state'} end
-if owner ~= token then return {'refused', 'token'} end
-if redis.call('ZCARD', first) + redis.call('ZCARD', outbox) > 0 then return {'refused', 'not-drained'} end
+local state = redis.call('HMGET', meta, 'token', 'fence')
+if not state[1] or not state[2] then return {'refused', 'no-state'} end
+if state[1] ~= token then return {'refused', 'token'} end
+if redis.call('ZCARD', first) + redis.call('ZCOUNT', outbox, '-inf', state[2]) > 0 then return {'refused', 'not-drained'} end
 redis.call('HSET', meta, 'definition', definition)
 return {'ok'}

@@ -6,7 +6,8 @@
 -- ARGV[1] token     text
 -- ARGV[2] ranges    msgpack array: lowest first offset, highest one, and the number of acknowledged records between them
 --
--- A range that holds another number of records stays as it is: something there was not acknowledged.
+-- A range that holds another number of records stays as it is: something there was not acknowledged. So does one whose ends have
+-- left before: a copy of the request that comes late may find others between them.
 --
 -- Returns {"ok", records removed, records left} or {"refused", "no-state" | "token"}.
 -- Cost    O(ranges log outbox + n). Repeating it changes nothing.
@@ -19,7 +20,8 @@ if state[1] ~= token then return {'refused', 'token'} end
 local removed = 0
 for i = 1, #ranges, 3 do
   local from, to = string.format('%.0f', ranges[i]), string.format('%.0f', ranges[i + 1])
-  if redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then
+  if redis.call('ZCOUNT', outbox, from, from) == 1 and redis.call('ZCOUNT', outbox, to, to) == 1
+      and redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then
     removed = removed + redis.call('ZREMRANGEBYSCORE', outbox, from, to)
   end
 end

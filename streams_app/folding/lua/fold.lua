@@ -28,6 +28,7 @@
 -- ARGV[15] staged        sessions of the range that stage.lua has put into the outbox
 -- ARGV[16] plain         msgpack array, four values for each group of one run that no bound closes by itself: group, first offset,
 --                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
+-- ARGV[17] attempt       text: of what was staged
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
 --         not in the outbox as they were sent}
@@ -40,18 +41,18 @@ local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEY
 local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local outbox_limit, partitions, arrived, staged = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14]), tonumber(ARGV[15])
-local plain = cmsgpack.unpack(ARGV[16])
+local plain, attempt = cmsgpack.unpack(ARGV[16]), ARGV[17]
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers: no name, as it is not UTF-8; values in one call
 local call, pack, insert = redis.call, cmsgpack.pack, table.insert
 
-local state = call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
+local state = call('HMGET', meta, 'token', 'fence', 'clock', 'epoch', 'attempt')
 if not state[2] then return {'refused', 'no-state'} end
 if state[1] ~= token then return {'refused', 'token'} end
 if state[2] == to then return {'already', state[3]} end
 if state[2] ~= fence then return {'refused', 'fence'} end
 local beyond = '(' .. fence
 if call('ZCOUNT', outbox, '-inf', fence) >= outbox_limit then return {'full'} end
-if call('ZCOUNT', outbox, beyond, '+inf') ~= staged then
+if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or (staged > 0 and state[5] ~= attempt) then
   if staged > 0 then return {'refused', 'staged'} end
   call('ZREMRANGEBYSCORE', outbox, beyond, '+inf') -- of an attempt that was given up
 end

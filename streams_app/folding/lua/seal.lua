@@ -33,6 +33,8 @@ if state[2] ~= fence then return {'refused', 'fence'} end
 local fence_offset, epoch = tonumber(fence), state[4]
 clock = math.max(clock, tonumber(state[3] or '0'))
 
+-- Staged by an attempt to fold that was given up, perhaps as memory was short: nobody else would free it.
+redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')
 local found, seen = {}, {}
 local function consider(groups, why)
   for i = 1, #groups do

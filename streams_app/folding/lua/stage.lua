@@ -8,23 +8,29 @@
 -- ARGV[1] token     text
 -- ARGV[2] fence     offset expected
 -- ARGV[3] to        offset of the fence after the range
--- ARGV[4] begin     "1" = drop what was staged before
--- ARGV[5] sessions  msgpack array, three values for each: group, first offset, packed record
+-- ARGV[4] attempt   text: of all portions of one attempt to fold, and of its fold.lua
+-- ARGV[5] begin     "1" = its first portion: what another attempt has staged is dropped
+-- ARGV[6] sessions  msgpack array, three values for each: group, first offset, packed record
 --
 -- Returns {"ok", msgpack array of the positions of those whose group is open: they are not staged}
 --         {"already"} when this very range was folded by this owner and the reply was lost
---         {"refused", "no-state" | "token" | "fence"}
+--         {"refused", "no-state" | "token" | "fence" | "staged"}
 -- Cost    about 3 us a session. Repeating it changes nothing.
 local meta, first, outbox = KEYS[1], KEYS[2], KEYS[3]
-local token, fence, to, begin, sessions = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', cmsgpack.unpack(ARGV[5])
+local token, fence, to, attempt, begin, sessions = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', cmsgpack.unpack(ARGV[6])
 local PAGE = 4000 -- values in one call
 
-local state = redis.call('HMGET', meta, 'token', 'fence')
+local state = redis.call('HMGET', meta, 'token', 'fence', 'attempt')
 if not state[2] then return {'refused', 'no-state'} end
 if state[1] ~= token then return {'refused', 'token'} end
 if state[2] == to then return {'already'} end
 if state[2] ~= fence then return {'refused', 'fence'} end
-if begin then redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf') end
+if begin then
+  redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')
+  redis.call('HSET', meta, 'attempt', attempt)
+elseif state[3] ~= attempt then
+  return {'refused', 'staged'}
+end
 
 local groups, is_open, staged = {}, {}, {}
 for i = 1, #sessions, 3 do groups[#groups + 1] = sessions[i] end
