@@ -88,8 +88,15 @@ SCRIPTS: Final = (
     Mutant(
         "finish by ranges although a reply is missing",
         "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
-        ("fragile:fold fragile:finish crash", "history fragile:fold fragile:finish lossy:3"),
-        (Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),),
+        (
+            "fragile:fold fragile:finish rebalance lossy:2",
+            "fragile:finish lossy:2 crash",
+            "history fragile:fold fragile:finish foldset crash",
+        ),
+        (
+            Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),
+            Change(FINISH, "redis.call('ZCOUNT', outbox, from, from) == 1 and redis.call('ZCOUNT', outbox, to, to) == 1", "true"),
+        ),
     ),
     Mutant(
         "first offset moves with the group",

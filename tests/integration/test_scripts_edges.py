@@ -248,6 +248,8 @@ async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis
     emitter = emitter_of(shard, Answering([KafkaError()], [KafkaError()]))
     await emitter.emit_due_once()
     await fold_some(shard, [FoldEvent(1, 1_000, b"sb", {"u": 1})])
+    emitter.clock.now_ms = lambda: 52_000  # type: ignore[method-assign]  # it is due
+    emitter.view = lambda: ReaderView(0, 52_000)
     failed = await emitter.emit_due_once()
     waiting = len(shard.pending)
     done = await emitter.emit_due_once()
