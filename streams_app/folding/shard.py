@@ -142,14 +142,15 @@ class Shard:
 
         Raises:
             RefusedError: To be claimed again.
-            OutboxFullError: To be called again once the outbox has been sent.
+            OutboxFullError: To be called again once the outbox has been sent, or the former definition is no longer stored.
             redis.exceptions.RedisError: Outcome unknown; to be called again.
         """
         async with self.lock:
             self.check_owned()
             if chunk.to <= self.fence:
                 return FoldStep(0, 0)
-            if len(self.pending) >= OUTBOX_LIMIT:
+            if len(self.pending) >= OUTBOX_LIMIT or self.stored_shape != self.shape:
+                # Groups folded under a former definition leave first: what is folded now means something else.
                 raise OutboxFullError
             was_exact, self.pending.is_exact = self.pending.is_exact, False
             reply = await self._fold(chunk, events, frozenset())

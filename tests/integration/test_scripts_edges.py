@@ -21,7 +21,7 @@ from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.record import Sealed
 from streams_app.folding.replies import SealedGroups
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import RefusedError, ScriptSet, ShardStore
+from streams_app.folding.store import OutboxFullError, RefusedError, ScriptSet, ShardStore
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -187,6 +187,20 @@ async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Na
     heir = await claimed_shard(redis_client, names)
 
     assert [0, 1, 2, 3, 4] == [entry.first_offset for entry in heir.pending]
+
+
+async def test_nothing_is_folded_before_the_former_definition_has_left(redis_client: Redis, names: Names) -> None:
+    former = await claimed_shard(redis_client, names)
+    await fold_some(former, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
+    other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))
+    heir = Shard(other, "t", 0, former.store)
+    await heir.claim(0, 1)
+    with pytest.raises(OutboxFullError):
+        await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
+    await emitter_of(heir, Answering()).emit_due_once()
+    await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
+
+    assert (1, heir.shape) == (heir.fence, heir.stored_shape)
 
 
 # Sending
