@@ -1,7 +1,7 @@
 #!lua
 -- Folds a range of source offsets into the open groups of a shard and moves the fence to its end.
 -- Everything is worked out before anything is written, and the fence is written last: a script that dies half-way
--- leaves groups that a repetition recognises by their last offset.
+-- leaves groups that a repetition recognises by their last offset. What it had sealed may be sealed once more, under another id.
 --
 -- KEYS[1]  meta          hash
 -- KEYS[2]  due           zset
