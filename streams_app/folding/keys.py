@@ -4,7 +4,7 @@ r"""Every Redis key of the project, in one table.
 key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ======================================  ======  ==============================================================
 ``meta``                                hash    token, owner, fence, clock, record_clock, epoch, definition, topics, attempt
-``due``                                 zset    group → score: partition clock of its last event (ms)
+``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers
 ``outbox``                              zset    packed sealed record → its first offset
@@ -17,6 +17,10 @@ sealed; ``outbox`` until the broker has acknowledged (what lies beyond the fence
 ``stage.lua``); ``flush`` until the owner has done it. The hash tag comes first and holds
 validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v1`` is the state
 version: a worker of another version does not touch these keys.
+
+A timer is at the partition clock of the group's last event, or before it: an event of an open group moves the numbers in its
+sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead of
+one an event, to the one structure whose cost grows with the groups that are open.
 
 The sidecar is a hash, not a plain set: Redis 7.0 stores a small hash in half the memory of a small set of strings, the
 numbers of the group ride along in it, and ``keep = "last"`` needs the value beside the name.

@@ -46,6 +46,10 @@ class Place:
     partition: int
     clock_ms: int
 
+    def quiet_in_ms(self, silent_from_ms: float) -> int:
+        """How long until a group is due that has been silent since; 0 or less = due."""
+        return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
+
     @property
     def keys(self) -> ShardKeys:
         """Its keys in Redis."""
@@ -82,7 +86,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
     Args:
         redis: Of the application.
         place: Their shard.
-        members: With their scores.
+        members: With their timers.
 
     Returns:
         One dict a group that is still open: fold, source, partition, group, events, names (how many), first_offset,
@@ -96,10 +100,11 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
             pipe.hlen(key)
         replies = await pipe.execute()
     rows = []
-    for (member, score), packed, fields in zip(members, replies[::2], replies[1::2], strict=True):
+    for (member, timer), packed, fields in zip(members, replies[::2], replies[1::2], strict=True):
         if packed is None:
             continue  # sealed in the meantime
-        _, first, last, opened, _, events, low, spread, _ = msgpack.unpackb(packed, raw=True)
+        _, first, last, opened, score, events, low, spread, _, *silent = msgpack.unpackb(packed, raw=True)
+        silent_from = max(int(timer), opened + score + sum(silent))
         rows.append(
             {
                 "fold": fold.name,
@@ -112,7 +117,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
                 "last_offset": first + last,
                 "first_event_ms": opened + low,
                 "last_event_ms": opened + low + spread,
-                "quiet_in_ms": int(score) + fold.quiet_period_ms - place.clock_ms,
+                "quiet_in_ms": place.quiet_in_ms(silent_from),
                 "hold_in_ms": opened + fold.max_hold_ms - place.clock_ms,
             }
         )
@@ -127,7 +132,7 @@ async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold
         for shard in partition.shards
         if fold is None or shard.fold.name == fold
     ]
-    return await _collect(redis, places, limit, "quiet")
+    return await collect(redis, places, limit, "quiet")
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
@@ -143,7 +148,7 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
         TryAgainError: Redis does not answer.
     """
     async with redis_of(settings) as redis:
-        return await _collect(redis, await places_of(redis, settings, fold), limit, sort)
+        return await collect(redis, await places_of(redis, settings, fold), limit, sort)
 
 
 async def open_in_redis(settings: Settings, fold: str | None) -> int:
@@ -180,20 +185,24 @@ async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
         begin += PARTITIONS_ASKED
 
 
-async def _collect(redis: Redis, places: Sequence[Place], limit: int, sort: str) -> list[dict[str, Any]]:
+async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str) -> list[dict[str, Any]]:
+    """The first open groups of some shards, in one of the orders of :data:`SORTS`; rows as of :func:`rows_of`."""
     limit = min(limit, MAX_ROWS)
-    # Redis keeps two orders: that of the scores, and that of the first offsets, in which groups were opened.
-    scanned = limit if sort in ("quiet", "oldest") else MAX_SCANNED
+    # Redis keeps two orders: that of the timers, before which no group is due, and that of the first offsets, in which groups
+    # were opened.
+    scanned = limit if sort == "oldest" else MAX_SCANNED
     column, descending = SORTS[sort]
     rows: list[dict[str, Any]] = []
     for place in places:
         for begin in range(0, scanned, PAGE):
             members = await _page(redis, place, sort, begin, min(begin + PAGE, scanned) - 1)
             rows += await rows_of(redis, place, members)
+            rows.sort(key=lambda row: row[column], reverse=descending)
+            del rows[limit:]
             if len(members) < PAGE:
                 break
-        rows.sort(key=lambda row: row[column], reverse=descending)
-        del rows[limit:]
+            if sort == "quiet" and len(rows) == limit and rows[-1][column] <= place.quiet_in_ms(members[-1][1]):
+                break
     return rows
 
 

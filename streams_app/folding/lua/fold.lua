@@ -57,6 +57,8 @@ if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or (staged > 0 and state[5] 
   call('ZREMRANGEBYSCORE', outbox, beyond, '+inf') -- of an attempt that was given up
 end
 local epoch = state[4]
+-- Silence is counted from here on, if not from a score: see "arrived".
+local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
 local groups, closed = cmsgpack.unpack(ARGV[12]), cmsgpack.unpack(ARGV[13])
 
 -- ---- work out: reads only
@@ -89,7 +91,7 @@ local function plan_for(group)
     local i = cmsgpack.unpack(packed)
     if i[1] == epoch then
       plan.open = {first = i[2], last = i[2] + i[3], opened = i[4], score = i[4] + i[5], events = i[6],
-                   low_ms = i[4] + i[7], high_ms = i[4] + i[7] + i[8], bound = i[9]}
+                   low_ms = i[4] + i[7], high_ms = i[4] + i[7] + i[8], bound = i[9], silent = i[4] + i[5] + (i[10] or 0)}
       plan.stored = true
     else
       plan.drop = true
@@ -264,6 +266,11 @@ end
 
 -- One run, of a group that is not open, or has been and is over, or is and stays so.
 local fresh, moved = {}, {}
+-- From when silence is counted, as time since the score; nil where it is the score. It never moves back.
+local function since_score(score, before)
+  local silent = math.max(silent_from, before)
+  return silent > score and silent - score or nil
+end
 local function is_moved(group, fields, score)
   local key = prefix .. group
   local packed = call('HGET', key, INFO)
@@ -280,13 +287,13 @@ local function is_moved(group, fields, score)
   if score - since >= hold_ms or bound > max_changed or (max_events > 0 and events >= max_events) then return false end
   local low = math.min(since + i[7], run[4] + run[7])
   local high = math.max(since + i[7] + i[8], run[4] + run[7] + run[8])
-  fields[2] = pack({epoch, i[2], last - i[2], since, score - since, events, low - since, high - low, bound})
+  fields[2] = pack({epoch, i[2], last - i[2], since, score - since, events, low - since, high - low, bound,
+                    since_score(score, stored_score + (i[10] or 0))})
   moved[#moved + 1] = key
   moved[#moved + 1] = fields
   return true
 end
 local to_due, to_first = {}, {}
-local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
 for g = 1, #plain, 4 do
   local group, score, fields = plain[g], plain[g + 2], plain[g + 3]
   local is_held = is_open[(g + 3) / 4] and not closed_now[group]
@@ -302,9 +309,9 @@ for g = 1, #plain, 4 do
       fresh[#fresh + 1] = fields
       to_first[#to_first + 1] = plain[g + 1]
       to_first[#to_first + 1] = group
+      to_due[#to_due + 1] = math.max(score, silent_from)
+      to_due[#to_due + 1] = group
     end
-    to_due[#to_due + 1] = math.max(score, silent_from)
-    to_due[#to_due + 1] = group
   end
 end
 for g = 1, #groups do
@@ -358,16 +365,16 @@ for p = 1, #plans do
   if plan.drop then call('UNLINK', plan.key) end
   if o then
     local info = pack({epoch, o.first, o.last - o.first, o.opened, o.score - o.opened, o.events,
-                       o.low_ms - o.opened, o.high_ms - o.low_ms, o.bound})
+                       o.low_ms - o.opened, o.high_ms - o.low_ms, o.bound, since_score(o.score, o.silent or 0)})
     local fields = {INFO, info}
     for name, value in pairs(plan.names) do
       insert(fields, name)
       insert(fields, value)
     end
     in_chunks('HSET', plan.key, fields)
-    insert(to_due, math.max(o.score, silent_from))
-    insert(to_due, plan.group)
     if not plan.stored or plan.repeated then
+      insert(to_due, math.max(o.score, silent_from))
+      insert(to_due, plan.group)
       insert(to_first, o.first)
       insert(to_first, plan.group)
     end

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- Moves due groups out of the open state into the outbox, each with its fold id and what it holds.
+-- The scores in "due" are timers: a group that moves leaves its timer alone, which is set anew here if it goes off too early.
 --
 -- KEYS[1] meta          hash
 -- KEYS[2] due           zset
@@ -19,12 +20,14 @@
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
 --         other}
 --         or {"refused", "no-state" | "token" | "fence"}.
--- Cost    O(limit log n + names sealed), about 15 us a group; some 40 ms where it ends at 4 MB of kept values.
+-- Cost    O(limit log n + names sealed), about 15 us a group, 3 us a timer set anew; some 40 ms where it ends at 4 MB of kept values.
 local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local quiet_ms, hold_ms, all = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
-local INFO = '\255'
+local INFO, PAGE = '\255', 200
+-- What one script packs and returns, and what it reads of groups that are not due: it would hold Redis for seconds.
+local MOST_BYTES, MOST_FIELDS = 4000000, 4000
 
 local state = redis.call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
 if not state[2] then return {'refused', 'no-state'} end
@@ -35,73 +38,51 @@ clock = math.max(clock, tonumber(state[3] or '0'))
 
 -- Staged by an attempt to fold that was given up, perhaps as memory was short: nobody else would free it.
 redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')
-local found, seen = {}, {}
-local function consider(groups, why)
-  for i = 1, #groups do
-    if not seen[groups[i]] and #found <= limit then
-      seen[groups[i]] = true
-      found[#found + 1] = {groups[i], why}
-    end
-  end
-end
--- One more than the limit is looked for: it tells whether the caller should come back at once.
-local wanted = redis.call('SRANDMEMBER', flush, limit)
-for i = 1, #wanted do
-  if wanted[i] == '*' then all = true end
-end
-if all then
-  consider(redis.call('ZRANGE', first, 0, limit), 'flush')
-else
-  consider(wanted, 'flush')
-  -- The first offsets are in the order in which groups were opened, as the clock never goes back.
-  local page, at = 200, 0
-  while #found <= limit do
-    local groups = redis.call('ZRANGE', first, at, at + page - 1)
-    local held = {}
-    for i = 1, #groups do
-      local packed = redis.call('HGET', prefix .. groups[i], INFO)
-      local info = packed and cmsgpack.unpack(packed)
-      if info and info[4] + hold_ms > clock then break end
-      held[#held + 1] = groups[i]
-    end
-    consider(held, 'due')
-    if #held < page then break end
-    at = at + page
-  end
-  if quiet_ms then
-    consider(redis.call('ZRANGEBYSCORE', due, '-inf', '(' .. string.format('%.0f', clock - quiet_ms), 'LIMIT', 0, limit + 1),
-             'due')
-  end
-end
 
--- Kept values may be large: what one script packs and returns is bounded, too, or it would hold Redis for seconds.
-local most_bytes, bytes, more = 4000000, 0, #found > limit
-local sealed, gone, sent, answered = {}, {}, {}, {}
-for i = 1, math.min(#found, limit) do
-  if bytes > most_bytes then
+-- ---- work out: reads only
+
+local sealed, gone, sent, answered, later = {}, {}, {}, {}, {}
+local seen, taken, bytes, looked, more = {}, 0, 0, 0, false
+
+local function info_of(packed)
+  local info = packed and cmsgpack.unpack(packed)
+  return info and info[1] == epoch and info or nil
+end
+-- From when the silence of a group is counted: from its score, from its arrival, or from a later moment its timer was set to.
+local function silent_from(info, timer) return math.max(timer or 0, info[4] + info[5] + (info[10] or 0)) end
+
+-- Puts a group among those that leave, unless only its timer says that it is due. False once this script has done enough.
+local function take(group, why, timer)
+  if seen[group] then return true end
+  if taken >= limit or bytes > MOST_BYTES or looked > MOST_FIELDS then
     more = true
-    break
+    return false
   end
-  local group, why = found[i][1], found[i][2]
-  local key = prefix .. group
-  local content = redis.call('HGETALL', key)
-  local info, names = nil, {}
-  for j = 1, #content, 2 do
-    if content[j] == INFO then
-      info = cmsgpack.unpack(content[j + 1])
-    else
-      names[content[j]] = content[j + 1]
-    end
+  seen[group] = true
+  local content = redis.call('HGETALL', prefix .. group)
+  local at = 1
+  while content[at] and content[at] ~= INFO do at = at + 2 end
+  local info = info_of(content[at + 1])
+  if info and timer and silent_from(info, timer) + quiet_ms >= clock then
+    later[#later + 1] = silent_from(info, timer)
+    later[#later + 1] = group
+    looked = looked + #content / 2
+    return true
   end
-  if not info or info[1] ~= epoch then
+  taken = taken + 1
+  if not info then
     gone[#gone + 1] = group -- a leftover of an older state: its events are read again from Kafka's low mark
     answered[#answered + 1] = group
   elseif info[2] + info[3] <= fence_offset then
-    local opened, score = info[4], info[4] + info[5]
-    local hold_due, quiet_due = opened + hold_ms, score + (quiet_ms or math.huge)
+    local names = {}
+    for j = 1, #content, 2 do
+      if j ~= at then names[content[j]] = content[j + 1] end
+    end
+    local opened = info[4]
+    local hold_due, quiet_due = opened + hold_ms, opened + info[5] + (quiet_ms or math.huge)
     if quiet_due < hold_due and hold_due <= clock then
       -- Silence may have been counted from the arrival, not from the score: see fold.lua.
-      quiet_due = math.max(quiet_due, tonumber(redis.call('ZSCORE', due, group) or score) + quiet_ms)
+      quiet_due = math.max(quiet_due, silent_from(info, tonumber(timer or redis.call('ZSCORE', due, group) or 0)) + quiet_ms)
     end
     local reason, due_ms = 'quiet', quiet_due
     if hold_due <= quiet_due then reason, due_ms = 'max_hold', hold_due end
@@ -115,7 +96,44 @@ for i = 1, math.min(#found, limit) do
     gone[#gone + 1] = group
     answered[#answered + 1] = group
   end
+  return true
 end
+
+-- Goes through pages of (group, timer) pairs for as long as there are any and they are wanted.
+local function each_of(page_at, visit)
+  local at = 0
+  repeat
+    local page = page_at(at)
+    for i = 1, #page, 2 do
+      if not visit(page[i], page[i + 1]) then return end
+    end
+    at = at + PAGE
+  until #page < 2 * PAGE
+end
+
+local wanted = redis.call('SRANDMEMBER', flush, limit)
+for i = 1, #wanted do
+  if wanted[i] == '*' then all = true end
+end
+if all then
+  each_of(function(at) return redis.call('ZRANGE', first, at, at + PAGE - 1, 'WITHSCORES') end,
+          function(group) return take(group, 'flush') end)
+else
+  for i = 1, #wanted do take(wanted[i], 'flush') end
+  -- The first offsets are in the order in which groups were opened, as the clock never goes back.
+  each_of(function(at) return redis.call('ZRANGE', first, at, at + PAGE - 1, 'WITHSCORES') end,
+          function(group)
+            local info = info_of(redis.call('HGET', prefix .. group, INFO))
+            return not (info and info[4] + hold_ms > clock) and take(group, 'due')
+          end)
+  if quiet_ms then
+    local till = '(' .. string.format('%.0f', clock - quiet_ms)
+    each_of(function(at) return redis.call('ZRANGEBYSCORE', due, '-inf', till, 'WITHSCORES', 'LIMIT', at, PAGE) end,
+            function(group, timer) return take(group, 'due', tonumber(timer)) end)
+  end
+end
+
+-- ---- write
 
 local function in_chunks(command, key, values)
   for from = 1, #values, 4000 do
@@ -129,6 +147,7 @@ for from = 1, #gone, 4000 do
   redis.call('UNLINK', unpack(keys))
 end
 in_chunks('ZREM', due, gone)
+in_chunks('ZADD', due, later)
 in_chunks('ZREM', first, gone)
 if all and not more then
   redis.call('DEL', flush)
@@ -137,12 +156,18 @@ elseif #wanted > 0 then
 end
 redis.call('HSET', meta, 'clock', string.format('%.0f', clock))
 
-local oldest = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
-local head = redis.call('ZRANGE', first, 0, 0)
-local opened = ''
-if head[1] then
-  local packed = redis.call('HGET', prefix .. head[1], INFO)
-  opened = packed and string.format('%.0f', cmsgpack.unpack(packed)[4]) or ''
+-- The earliest timer is that of the oldest group once it says what the group says.
+local oldest, opened = '', ''
+for _ = 1, PAGE do
+  local timer = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')
+  local info = timer[1] and info_of(redis.call('HGET', prefix .. timer[1], INFO))
+  local silent = info and silent_from(info, tonumber(timer[2])) or timer[2]
+  oldest = silent and string.format('%.0f', silent) or ''
+  if oldest == '' or tonumber(oldest) <= tonumber(timer[2]) then break end
+  redis.call('ZADD', due, oldest, timer[1])
 end
+local head = redis.call('ZRANGE', first, 0, 0)
+local info = head[1] and info_of(redis.call('HGET', prefix .. head[1], INFO))
+if info then opened = string.format('%.0f', info[4]) end
 return {'ok', string.format('%.0f', clock), more and '1' or '0', redis.call('ZCARD', first),
-        redis.call('ZCOUNT', outbox, '-inf', fence), oldest[2] or '', opened, table.concat(sealed)}
+        redis.call('ZCOUNT', outbox, '-inf', fence), oldest, opened, table.concat(sealed)}

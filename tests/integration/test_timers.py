@@ -1,0 +1,130 @@
+"""A group that moves leaves its timer alone; what is emitted, shown and listed is as if it had not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.folding.arguments import Bounds
+from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
+from streams_app.folding.definition import Fold
+from streams_app.folding.keys import shard_keys
+from streams_app.folding.replies import SealedGroups
+from streams_app.folding.store import ScriptSet, ShardStore
+from streams_app.operating.groups import PAGE, Place, collect, group_text
+from tests.conftest import Names
+from tests.integration.test_scripts import BOUNDS, WALL, fold, packed
+
+MANY = 4_500
+"""More than one script looks at."""
+
+FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(milliseconds=BOUNDS.quiet_ms))
+
+
+@pytest.fixture
+async def store(redis_client: Redis, names: Names) -> ShardStore:
+    made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, FOLD.name, FOLD.source, 0))
+    await made.claim("me", -1, b"eeee", "")
+    return made
+
+
+async def fold_at(store: ShardStore, fence: int, groups: list[bytes], at_ms: int, names: int = 1) -> int:
+    """One event of each of these groups, as merge folds them; returns the fence afterwards."""
+    changed = {f"n{number}": 0 for number in range(names)}
+    events = [FoldEvent(fence + 1 + position, at_ms, group, changed) for position, group in enumerate(groups)]
+    for chunk in chunks_of(events, fence + len(groups), Scoring(at_ms, WALL, None, None)):
+        assert [] == await fold(store, fence, chunk, BOUNDS, sessions=False)
+        fence = chunk.to
+    return fence
+
+
+async def seal(store: ShardStore, fence: int, clock_ms: int, *, quiet: bool = True, bounds: Bounds = BOUNDS) -> SealedGroups:
+    return await store.seal("me", fence, clock_ms, bounds, quiet=quiet, everything=False, limit=500, partitions=4)
+
+
+async def timers(store: ShardStore) -> dict[bytes, int]:
+    pairs: Any = await store.redis.zrange(store.keys.due, 0, -1, withscores=True)
+    return {group: int(timer) for group, timer in pairs}
+
+
+async def test_a_timer_that_goes_off_too_early_is_set_anew(store: ShardStore) -> None:
+    fence = await fold_at(store, -1, [b"sa"], 100)
+    fence = await fold_at(store, fence, [b"sa"], 105)
+    assert {b"sa": 100} == await timers(store)
+    early = await seal(store, fence, 111)
+    assert {b"sa": 105} == await timers(store)
+    at_the_end = await seal(store, fence, 115)
+    late = await seal(store, fence, 116)
+
+    assert [0, 0, 1] == [len(done.sealed) for done in (early, at_the_end, late)]
+    assert (2, "quiet", 115) == (late.sealed[0].events, late.sealed[0].reason, late.sealed[0].due_ms)
+    assert {} == await timers(store)
+
+
+async def test_a_script_sets_no_more_timers_than_its_share(store: ShardStore) -> None:
+    groups = [b"s%d" % number for number in range(MANY)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
+    changed = []
+    while True:
+        done = await seal(store, fence, 111)
+        assert [] == done.sealed
+        changed.append(sum(timer == 105 for timer in (await timers(store)).values()))
+        if not done.more:
+            break
+    out = await seal(store, fence, 116)
+
+    assert changed == sorted(changed)
+    assert 2 < len(changed)
+    assert MANY == changed[-1]
+    assert (500, True) == (len(out.sealed), out.more)
+
+
+async def test_names_of_groups_that_are_not_due_count_against_the_share(store: ShardStore) -> None:
+    groups = [b"s%d" % number for number in range(12)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105, names=900)
+    first, second = await seal(store, fence, 111), await seal(store, fence, 111)
+
+    assert (True, False) == (first.more, second.more)
+    assert [] == first.sealed + second.sealed
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+async def test_the_oldest_group_is_the_one_that_has_been_silent_longest(store: ShardStore, quiet: bool) -> None:
+    fence = await fold_at(store, -1, [b"sa", b"sb"], 100)
+    fence = await fold_at(store, fence, [b"sa"], 105)
+    fence = await fold_at(store, fence, [b"sb"], 103)
+    done = await seal(store, fence, 106, quiet=quiet)
+
+    assert 103 == done.oldest_score_ms
+
+
+@pytest.mark.parametrize("max_changed", [10_000, 1])
+async def test_silence_since_an_arrival_is_that_of_the_last_one(store: ShardStore, max_changed: int) -> None:
+    bounds = replace(BOUNDS, hold_ms=9_000, max_changed=max_changed)  # at the bound names are counted, on a way of its own
+    for number, (at_ms, arrived_ms) in enumerate([(100, 1_000), (105, 2_000)]):
+        events = [FoldEvent(number, at_ms, b"sa", {"x": 1})]
+        (chunk,) = chunks_of(events, number, Scoring(100, WALL, None, BOUNDS.quiet_ms))
+        await store.fold(
+            "me", number - 1, number, chunk.clock_ms, chunk.clock_ms, bounds, gaps_close=True, partitions=4,
+            arguments=packed(chunk, sessions=True), arrived_ms=arrived_ms,
+        )  # fmt: skip
+    early, late = [await seal(store, 1, clock_ms, bounds=bounds) for clock_ms in (2_010, 2_011)]
+
+    assert [0, 1] == [len(done.sealed) for done in (early, late)]
+
+
+async def test_groups_are_listed_longest_quiet_first_whatever_their_timers_say(store: ShardStore, names: Names) -> None:
+    groups = [b"s%d" % number for number in range(3 * PAGE)]
+    fence = await fold_at(store, -1, groups, 100)
+    # All but the last ones have moved since.
+    fence = await fold_at(store, fence, groups[:-2], 105)
+    fence = await fold_at(store, fence, groups[-1:], 103)
+    place = Place(names.app_id, FOLD, 0, 106)
+    rows = await collect(store.redis, [place], 3, "quiet")
+
+    assert [4, 7, 9] == [row["quiet_in_ms"] for row in rows]
+    assert [group_text(group) for group in groups[-2:]] == [row["group"] for row in rows[:2]]
