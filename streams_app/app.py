@@ -26,7 +26,7 @@ from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.gauges import observe
 from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
 from streams_app.folding.parts import Parts
-from streams_app.folding.store import ScriptSet
+from streams_app.folding.scripts import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer

@@ -31,7 +31,10 @@ from streams_app.settings import (
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-SCRIPTS = sorted((PACKAGE / "folding" / "lua").glob("*.lua"))
+INCLUDED = {"beyond"}
+"""Lua that scripts share."""
+
+SCRIPTS = sorted(path for path in (PACKAGE / "folding" / "lua").glob("*.lua") if path.stem not in INCLUDED)
 README = ROOT / "README.md"
 CHANGELOG = ROOT / "CHANGELOG.md"
 

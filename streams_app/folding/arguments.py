@@ -7,9 +7,10 @@ open before. Everything else goes through the open groups.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from itertools import chain, zip_longest
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 import orjson
@@ -22,9 +23,15 @@ from streams_app.folding.record import Sealed
 PLAIN_NAMES: Final = 1_000
 """A group with more names is written in several calls of Redis."""
 
-STAGED_RECORDS: Final = 2_000
-STAGED_BYTES: Final = 1_000_000
-"""Of the sessions in one script: no script may hold Redis longer than 20 ms."""
+STAGED_RECORDS: Final = 700
+STAGED_BYTES: Final = 500_000
+"""Of the sessions in one script: no script may hold Redis longer than 20 ms, however many processes want its core."""
+
+STAGED_GROUPS: Final = 400
+STAGED_NAMES: Final = 2_000
+"""Of the groups that one script opens; a group may have more names."""
+
+_Item = TypeVar("_Item")
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -48,6 +55,11 @@ class Bounds:
     outbox_limit: int
 
 
+Plain = tuple[bytes, int, int, list[Any]]
+"""A group of one run that no bound closes by itself: member, first offset, last score (ms), and its sidecar if it opens with the
+run."""
+
+
 class Closed(NamedTuple):
     """A session that begins and ends within a chunk.
 
@@ -64,31 +76,51 @@ class Closed(NamedTuple):
     last_score: int
 
 
+class Portion(NamedTuple):
+    """What one script takes of a chunk.
+
+    Attributes:
+        sessions: That begin and end within the chunk.
+        plain: Groups.
+    """
+
+    sessions: Sequence[Closed]
+    plain: Sequence[Plain]
+
+
 @dataclass(slots=True)
 class Arguments:
     """Of one chunk.
 
     Attributes:
-        plain: msgpack array, four values for each group of one run that no bound closes by itself: group, first offset, last score,
-            fields of its sidecar.
-        groups: msgpack array of ``[group, [run, …]]`` of all others.
+        groups: msgpack array of ``[group, [run, …]]`` of those that are not plain.
+        plain: All others that stay open.
         closed: Sessions that begin and end within the chunk; those of one group in offset order.
+        opens: Most plain groups open with the chunk.
     """
 
-    plain: bytes
     groups: bytes
+    plain: list[Plain] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
+    opens: bool = False
 
-    def parts(self) -> Iterator[list[Closed]]:
-        """The closed sessions, in the portions that one script may take."""
-        begin, size = 0, 0
-        for at, session in enumerate(self.closed):
-            if at - begin >= STAGED_RECORDS or (size >= STAGED_BYTES and at > begin):
-                yield self.closed[begin:at]
-                begin, size = at, 0
-            size += len(session.packed)
-        if begin < len(self.closed):
-            yield self.closed[begin:]
+    def portions(self) -> Iterator[Portion]:
+        """The closed sessions and the plain groups, as many as one script may take."""
+        sessions = _cut(self.closed, STAGED_RECORDS, STAGED_BYTES, lambda session: len(session.packed))
+        plain = _cut(self.plain, STAGED_GROUPS, STAGED_NAMES, lambda group: len(group[3]) // 2) if self.opens else ()
+        for part in zip_longest(sessions, plain, fillvalue=()):
+            yield Portion(*part)
+
+
+def _cut(items: list[_Item], most: int, most_size: int, size_of: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    begin, size = 0, 0
+    for at, item in enumerate(items):
+        if at - begin >= most or (size >= most_size and at > begin):
+            yield items[begin:at]
+            begin, size = at, 0
+        size += size_of(item)
+    if begin < len(items):
+        yield items[begin:]
 
 
 def arguments_of(
@@ -112,7 +144,7 @@ def arguments_of(
         epoch: Of the state in Redis.
         singles: Groups to be sent as one run an event: bounds fall inside their runs.
     """
-    plain: list[Any] = []
+    plain: list[Plain] = []
     others: list[Any] = []
     closed: list[Closed] = []
     single = singles or {}
@@ -129,10 +161,10 @@ def arguments_of(
             continue
         run = whole[-1]
         if ended == len(whole) - 1 and _is_plain(run, bounds):
-            plain += (member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values))
+            plain.append((member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values)))
         else:
             others.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
-    return Arguments(_pack(plain), _pack(others), closed)
+    return Arguments(_pack(others), plain, closed, opens=gaps_close)
 
 
 def packed_closed(sessions: Iterable[Closed]) -> bytes:
@@ -141,6 +173,11 @@ def packed_closed(sessions: Iterable[Closed]) -> bytes:
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.member, sealed.first_offset, first_score, last_score, packed)
     return _pack(values)
+
+
+def packed_plain(groups: Iterable[Plain]) -> bytes:
+    """As scripts want them: group, first offset, last score, fields of each."""
+    return _pack(list(chain.from_iterable(groups)))
 
 
 def packed_staged(sessions: Iterable[Closed]) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streams_app.clock import Clock
-from streams_app.folding.store import ScriptSet
+from streams_app.folding.scripts import ScriptSet
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings

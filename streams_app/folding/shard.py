@@ -177,18 +177,18 @@ class Shard:
             singles=single_events(events(), chunk, detail) if detail else None,
         )
         attempt = secrets.token_hex(4)
-        arguments, staged = await stage(self.store, self.token, self.fence, chunk.to, arguments, attempt)
+        staged = await stage(self.store, self.token, self.fence, chunk.to, arguments, attempt, self.arrived_ms)
         try:
             folded = await self.store.fold(
                 self.token, self.fence, chunk.to, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
-                gaps_close=sessions, partitions=self.partitions, arguments=arguments, staged=len(staged),
-                attempt=attempt, arrived_ms=self.arrived_ms,
+                gaps_close=sessions, partitions=self.partitions, arguments=staged.rest, staged=len(staged.sealed),
+                opened=staged.opened, attempt=attempt, arrived_ms=self.arrived_ms,
             )  # fmt: skip
         except DetailNeededError as needed:
             if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
             return await self._fold(chunk, events, detail | needed.groups)
-        return replace(folded, sealed=staged + folded.sealed)
+        return replace(folded, sealed=[*staged.sealed, *folded.sealed])
 
     def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> deque[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy.

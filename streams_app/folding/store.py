@@ -7,20 +7,16 @@ owner any more, or Redis is not in the state it was left in; the shard is claime
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import msgpack
-from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 
-from streams_app.folding.arguments import Arguments, Bounds, Closed, packed_closed, packed_staged
+from streams_app.folding.arguments import Arguments, Bounds, Portion, packed_closed, packed_plain, packed_staged
 from streams_app.folding.keys import ShardKeys
 from streams_app.folding.record import Sealed
 from streams_app.folding.replies import Claimed, Folded, SealedGroups
-
-SCRIPTS: Final = ("claim", "define", "finish", "fold", "seal", "skip", "stage", "watermark")
+from streams_app.folding.scripts import ScriptSet
 
 
 class RefusedError(Exception):
@@ -53,17 +49,6 @@ class DetailNeededError(Exception):
         self.groups = groups
 
 
-class ScriptSet:
-    """The scripts, loaded once a process; redis-py sends a script again when the server has forgotten it."""
-
-    def __init__(self, redis: Redis) -> None:
-        folder = files("streams_app.folding") / "lua"
-        self.redis = redis
-        self.by_name: dict[str, AsyncScript] = {
-            name: redis.register_script((folder / f"{name}.lua").read_text("utf-8")) for name in SCRIPTS
-        }
-
-
 class ShardStore:
     """One shard's scripts, bound to its keys."""
 
@@ -90,7 +75,7 @@ class ShardStore:
         """
         keys = self.keys
         reply = await self._scripts["claim"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox],
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
             args=[token, "" if fence is None else fence, epoch, definition, owner, topics],
         )
         if reply[0] == b"none":
@@ -119,6 +104,7 @@ class ShardStore:
         partitions: int,
         arguments: Arguments,
         staged: int = 0,
+        opened: int = 0,
         attempt: str = "",
         arrived_ms: int | None = None,
     ) -> Folded:
@@ -133,8 +119,9 @@ class ShardStore:
             bounds: Of the fold.
             gaps_close: ``sessions``: a gap closes a group.
             partitions: Partition count of the source.
-            arguments: Of the range, without the sessions that have been staged.
-            staged: How many have been.
+            arguments: Of the range, without what has been staged.
+            staged: How many sessions have been.
+            opened: How many groups have been.
             attempt: By which attempt.
             arrived_ms: When the range arrived; None: it had been waiting.
 
@@ -150,7 +137,7 @@ class ShardStore:
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
                 arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, staged,
-                arguments.plain, attempt,
+                packed_plain(arguments.plain), attempt, opened,
             ],
         )  # fmt: skip
         status = reply[0]
@@ -172,34 +159,41 @@ class ShardStore:
         raise RefusedError("fold", reply[1].decode())
 
     async def stage(
-        self, token: str, fence: int, to: int, sessions: Sequence[Closed], *, attempt: str, begin: bool
-    ) -> list[Closed] | None:
-        """Puts sessions of the range ``fence + 1 … to`` into the outbox beyond the fence, where they are not seen before it moves.
+        self, token: str, fence: int, to: int, part: Portion, *, attempt: str, begin: bool, arrived_ms: int | None = None
+    ) -> Portion | None:
+        """Puts a part of the range ``fence + 1 … to`` beyond the fence, where it is not seen before the fence moves.
 
         Args:
             token: Of the owner.
             fence: Expected.
             to: End of the range.
-            sessions: That begin and end within it.
+            part: Of the range.
             attempt: The same for all portions, and for :meth:`fold`.
             begin: The first portion: what another attempt has staged is dropped.
+            arrived_ms: As for :meth:`fold`.
 
         Returns:
-            Those whose group is open: they are for :meth:`fold`. None: the range has been folded, and the reply was lost.
+            What is of groups that are open, for :meth:`fold`. None: the range has been folded, and the reply was lost.
 
         Raises:
             RefusedError: Not the owner, another fence, or another attempt.
         """
         keys = self.keys
         reply = await self._scripts["stage"](
-            keys=[keys.meta, keys.first, keys.outbox],
-            args=[token, fence, to, attempt, "1" if begin else "0", packed_staged(sessions)],
-        )
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
+            args=[
+                token, fence, to, attempt, "1" if begin else "0", packed_staged(part.sessions), packed_plain(part.plain),
+                "" if arrived_ms is None else arrived_ms,
+            ],
+        )  # fmt: skip
         if reply[0] == b"already":
             return None
         if reply[0] != b"ok":
             raise RefusedError("stage", reply[1].decode())
-        return [sessions[position - 1] for position in msgpack.unpackb(reply[1])]
+        return Portion(
+            [part.sessions[position - 1] for position in msgpack.unpackb(reply[1])],
+            [part.plain[position - 1] for position in msgpack.unpackb(reply[2])],
+        )
 
     async def seal(  # the arguments of the script
         self,

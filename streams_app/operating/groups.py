@@ -45,6 +45,7 @@ class Place:
     fold: Fold
     partition: int
     clock_ms: int
+    fence: int
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
         """How long until a group is due that has been silent since; 0 or less = due."""
@@ -104,6 +105,8 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
         if packed is None:
             continue  # sealed in the meantime
         _, first, last, opened, score, events, low, spread, _, *silent = msgpack.unpackb(packed, raw=True)
+        if first > place.fence:
+            continue  # staged by a fold that is under way
         silent_from = max(int(timer), opened + score + sum(silent))
         rows.append(
             {
@@ -127,7 +130,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
 async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold: str | None, limit: int) -> list[dict[str, Any]]:
     """Open groups of this worker's partitions, longest quiet first."""
     places = [
-        Place(app_id, shard.fold, shard.partition, shard.clock_ms)
+        Place(app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence)
         for partition in list(ownership.partitions.values())
         for shard in partition.shards
         if fold is None or shard.fold.name == fold
@@ -174,10 +177,12 @@ async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
         numbers = range(begin, begin + PARTITIONS_ASKED)
         async with redis.pipeline(transaction=False) as pipe:
             for number in numbers:
-                pipe.hget(shard_keys(app_id, fold.name, fold.source, number).meta, "clock")
-            clocks = await pipe.execute()
+                pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence"])
+            marks = await pipe.execute()
         found = [
-            Place(app_id, fold, number, int(clock)) for number, clock in zip(numbers, clocks, strict=True) if clock is not None
+            Place(app_id, fold, number, int(clock), int(fence))
+            for number, (clock, fence) in zip(numbers, marks, strict=True)
+            if clock is not None and fence is not None
         ]
         places += found
         if not found:

@@ -14,12 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from streams_app.folding.store import ScriptSet
+from streams_app.folding.scripts import ScriptSet, script_text, with_included
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +116,7 @@ def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
 
 @contextmanager
 def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
-    folder = files("streams_app.folding") / "lua"
-    texts = {name: _apply((folder / f"{name}.lua").read_text("utf-8"), changes) for name, changes in scripts.items()}
+    texts = {name: with_included(_apply(script_text(name), changes)) for name, changes in scripts.items()}
     original = ScriptSet.__init__
 
     def init(self: ScriptSet, redis: Any) -> None:

@@ -61,12 +61,13 @@ SCRIPTS: Final = (
         (
             Change(
                 FOLD,
-                "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or (staged > 0 and state[5] ~= attempt) then",
-                "if false then",
+                "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened",
+                "if false and (false",
             ),
-            Change(STAGE, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')", ""),
-            Change(SEAL, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')", ""),
-            Change(CLAIM, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf')", ""),
+            Change(FOLD, "or (has_staged and state[5] ~= attempt) then", ") then"),
+            Change(STAGE, "  drop_beyond(fence)", ""),
+            Change(SEAL, "drop_beyond(fence) --", "--"),
+            Change(CLAIM, "  drop_beyond(state[1])", ""),
         ),
     ),
     Mutant(
@@ -75,9 +76,15 @@ SCRIPTS: Final = (
         STAGING,
         (
             Change("folding.store:ShardStore.outbox", 'f"({above}", fence,', 'f"({above}", "+inf",'),
-            Change(SEAL, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')", ""),
-            Change(CLAIM, "redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf')", ""),
+            Change(SEAL, "drop_beyond(fence) --", "--"),
+            Change(CLAIM, "  drop_beyond(state[1])", ""),
         ),
+    ),
+    Mutant(
+        "groups opened ahead are taken for open before",
+        "A session that has ended is taken for a part of the one that begins after it, and left out.",
+        STAGING,
+        (Change(STAGE, "if score and tonumber(score) <= fence_offset then", "if score then"),),
     ),
     Mutant(
         "finish removes everything up to an offset",

@@ -264,8 +264,8 @@ def _listening(trace: bool) -> Iterator[None]:
             logger.removeHandler(handler)
 
 
-PORTIONS = (1, 2, arguments.STAGED_RECORDS)
-"""Sessions that one script takes to the outbox: a schedule has few of them."""
+PORTIONS = (1, 2, 500)
+"""Sessions and groups that one script stages: a schedule has few of them."""
 
 
 def run_schedule(
@@ -281,8 +281,9 @@ def run_schedule(
         trace: Print the product's log.
     """
     outcome = Outcome(mix, seed)
-    portion = patch.object(arguments, "STAGED_RECORDS", PORTIONS[seed % len(PORTIONS)])
-    with portion, _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    most = PORTIONS[seed % len(PORTIONS)]
+    portions = patch.multiple(arguments, STAGED_RECORDS=most, STAGED_GROUPS=most)
+    with portions, _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.get_loop()
         world = World(client, mix, seed, tolerated)
         try:

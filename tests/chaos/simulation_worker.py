@@ -15,7 +15,7 @@ from streams_app.errors import TryAgainError
 from streams_app.folding.definition import Fold
 from streams_app.folding.ownership import Ownership
 from streams_app.folding.parts import Parts
-from streams_app.folding.store import ScriptSet
+from streams_app.folding.scripts import ScriptSet
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status

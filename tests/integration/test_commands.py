@@ -24,7 +24,8 @@ from streams_app.embedded.ports import free_port
 from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.keys import shard_keys
-from streams_app.folding.store import ScriptSet, ShardStore
+from streams_app.folding.scripts import ScriptSet
+from streams_app.folding.store import ShardStore
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, write_config
 from tests.servers.cache import ROOT

@@ -19,14 +19,9 @@ from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, sing
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.memory import MemoryShard
 from streams_app.folding.record import Sealed
+from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.staging import stage
-from streams_app.folding.store import (
-    DetailNeededError,
-    OutboxFullError,
-    RefusedError,
-    ScriptSet,
-    ShardStore,
-)
+from streams_app.folding.store import DetailNeededError, OutboxFullError, RefusedError, ShardStore
 
 WALL = 10**12
 BOUNDS = Bounds(quiet_ms=10, hold_ms=40, max_events=0, max_changed=10_000, outbox_limit=1_000)
@@ -60,17 +55,18 @@ async def fold(
             singles=single_events(events or [], chunk, detail) if detail else None,
         )  # fmt: skip
         attempt = secrets.token_hex(4)
-        arguments, staged = await stage(store, "me", fence, chunk.to, arguments, attempt)
+        staged = await stage(store, "me", fence, chunk.to, arguments, attempt)
         try:
             reply = await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=sessions, partitions=4, arguments=arguments, staged=len(staged), attempt=attempt,
+                gaps_close=sessions, partitions=4, arguments=staged.rest, staged=len(staged.sealed), opened=staged.opened,
+                attempt=attempt,
             )  # fmt: skip
         except DetailNeededError as needed:
             assert not needed.groups <= detail, "a group of single events is asked for again"
             detail |= needed.groups
         else:
-            return staged + reply.sealed
+            return [*staged.sealed, *reply.sealed]
 
 
 def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
@@ -113,7 +109,7 @@ bounds = st.builds(
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, bounds=bounds, sessions=st.booleans(), portion=st.sampled_from([1, 2, 100]))
 async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, sessions, portion) -> None:
-    with patch.object(arguments_module, "STAGED_RECORDS", portion):
+    with patch.multiple(arguments_module, STAGED_RECORDS=portion, STAGED_GROUPS=portion):
         await agree_with_the_model(redis, steps, bounds, sessions)
 
 

@@ -20,8 +20,9 @@ from streams_app.folding.keys import EVERYTHING, shard_keys
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.record import Sealed
 from streams_app.folding.replies import SealedGroups
+from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import OutboxFullError, RefusedError, ScriptSet, ShardStore
+from streams_app.folding.store import OutboxFullError, RefusedError, ShardStore
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings

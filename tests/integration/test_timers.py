@@ -14,7 +14,8 @@ from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.replies import SealedGroups
-from streams_app.folding.store import ScriptSet, ShardStore
+from streams_app.folding.scripts import ScriptSet
+from streams_app.folding.store import ShardStore
 from streams_app.operating.groups import PAGE, Place, collect, group_text
 from tests.conftest import Names
 from tests.integration.test_scripts import BOUNDS, WALL, fold, packed
@@ -123,7 +124,7 @@ async def test_groups_are_listed_longest_quiet_first_whatever_their_timers_say(s
     # All but the last ones have moved since.
     fence = await fold_at(store, fence, groups[:-2], 105)
     fence = await fold_at(store, fence, groups[-1:], 103)
-    place = Place(names.app_id, FOLD, 0, 106)
+    place = Place(names.app_id, FOLD, 0, 106, fence)
     rows = await collect(store.redis, [place], 3, "quiet")
 
     assert [4, 7, 9] == [row["quiet_in_ms"] for row in rows]

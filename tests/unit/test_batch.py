@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.folding import batch
-from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_staged, ranges_of
+from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_plain, packed_staged, ranges_of
 from streams_app.folding.batch import (
     CLOSED_COST,
     MAX_COST,
@@ -259,7 +259,7 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
         chunk, bounds, gaps_close=how.gap_ms is not None, keeps_values=keep, partitions=4, epoch=b"eeee", singles=singles
     )  # fmt: skip
     packed = msgpack.unpackb(found.groups, raw=True)
-    plain = msgpack.unpackb(found.plain, raw=True)
+    plain = msgpack.unpackb(packed_plain(found.plain), raw=True)
     for group, first_offset, last_score, fields in zip(plain[0::4], plain[1::4], plain[2::4], plain[3::4], strict=True):
         run = opened(fields)
         assert [first_offset, last_score] == [run[0], run[6]]

@@ -21,7 +21,7 @@ ROW = {
 def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
     row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
-    found = Found(Place("app", fold, 2, clock_ms), b"sa", row, ("likes", "shares"), waiting)
+    found = Found(Place("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
     return describe(found, fold, META, end, now_ms)
 
 

@@ -1,26 +1,29 @@
 #!lua flags=allow-oom
 -- Makes a fresh token the owner of a shard; creates the state where there is none.
 --
--- KEYS[1] meta        hash
--- KEYS[2] due         zset
--- KEYS[3] first       zset
--- KEYS[4] outbox      zset
--- ARGV[1] token       random text of the claimant
--- ARGV[2] fence       offset the state begins with where there is none ("" = do not create)
--- ARGV[3] epoch       four random bytes: tells this state's groups from leftovers of an older one
--- ARGV[4] definition  text: what the fold's stored state means
--- ARGV[5] owner       text: the claimant, for people
--- ARGV[6] topics      text: where records and dead letters go, for whoever drains the fold once it is no longer declared
+-- KEYS[1] meta          hash
+-- KEYS[2] due           zset
+-- KEYS[3] first         zset
+-- KEYS[4] outbox        zset
+-- KEYS[5] group_prefix  prefix of the sidecar hashes (same hash tag)
+-- ARGV[1] token         random text of the claimant
+-- ARGV[2] fence         offset the state begins with where there is none ("" = do not create)
+-- ARGV[3] epoch         four random bytes: tells this state's groups from leftovers of an older one
+-- ARGV[4] definition    text: what the fold's stored state means
+-- ARGV[5] owner         text: the claimant, for people
+-- ARGV[6] topics        text: where records and dead letters go, for whoever drains the fold once it is no longer declared
 --
 -- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records, epoch} or {"none"}.
--- Cost    O(log outbox); O(outbox) where leftovers of a half-lost state are dropped.
-local meta, due, first, outbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- Cost    O(log n), and of what was staged for a range that was never folded; O(outbox) where leftovers of a half-lost state are
+--         dropped.
+local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence, epoch, definition, owner, topics = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+-- include beyond.lua
 
 local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch')
 if state[1] and state[5] then
   redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics)
-  redis.call('ZREMRANGEBYSCORE', outbox, '(' .. state[1], '+inf') -- staged for a range that was never folded
+  drop_beyond(state[1])
   return {'ok', state[1], state[2] or '0', state[3] or '0', state[4] or '',
           redis.call('ZCARD', first), redis.call('ZCARD', outbox), state[5]}
 end

@@ -15,6 +15,6 @@ local token, definition = ARGV[1], ARGV[2]
 local state = redis.call('HMGET', meta, 'token', 'fence')
 if not state[1] or not state[2] then return {'refused', 'no-state'} end
 if state[1] ~= token then return {'refused', 'token'} end
-if redis.call('ZCARD', first) + redis.call('ZCOUNT', outbox, '-inf', state[2]) > 0 then return {'refused', 'not-drained'} end
+if redis.call('ZCOUNT', first, '-inf', state[2]) + redis.call('ZCOUNT', outbox, '-inf', state[2]) > 0 then return {'refused', 'not-drained'} end
 redis.call('HSET', meta, 'definition', definition)
 return {'ok'}

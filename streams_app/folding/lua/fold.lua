@@ -29,6 +29,7 @@
 -- ARGV[16] plain         msgpack array, four values for each group of one run that no bound closes by itself: group, first offset,
 --                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
 -- ARGV[17] attempt       text: of what was staged
+-- ARGV[18] opened        groups of the range that stage.lua has opened
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
 --         not in the outbox as they were sent}
@@ -41,9 +42,10 @@ local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEY
 local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local outbox_limit, partitions, arrived, staged = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14]), tonumber(ARGV[15])
-local plain, attempt = cmsgpack.unpack(ARGV[16]), ARGV[17]
+local plain, attempt, opened = cmsgpack.unpack(ARGV[16]), ARGV[17], tonumber(ARGV[18])
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers: no name, as it is not UTF-8; values in one call
 local call, pack, insert = redis.call, cmsgpack.pack, table.insert
+-- include beyond.lua
 
 local state = call('HMGET', meta, 'token', 'fence', 'clock', 'epoch', 'attempt')
 if not state[2] then return {'refused', 'no-state'} end
@@ -52,9 +54,11 @@ if state[2] == to then return {'already', state[3]} end
 if state[2] ~= fence then return {'refused', 'fence'} end
 local beyond = '(' .. fence
 if call('ZCOUNT', outbox, '-inf', fence) >= outbox_limit then return {'full'} end
-if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or (staged > 0 and state[5] ~= attempt) then
-  if staged > 0 then return {'refused', 'staged'} end
-  call('ZREMRANGEBYSCORE', outbox, beyond, '+inf') -- of an attempt that was given up
+local has_staged = staged + opened > 0
+if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened
+   or (has_staged and state[5] ~= attempt) then
+  if has_staged then return {'refused', 'staged'} end
+  drop_beyond(fence)
 end
 local epoch = state[4]
 -- Silence is counted from here on, if not from a score: see "arrived".
@@ -63,8 +67,8 @@ local groups, closed = cmsgpack.unpack(ARGV[12]), cmsgpack.unpack(ARGV[13])
 
 -- ---- work out: reads only
 
--- Which groups are open: asked for in a few calls.
-local function opened(count, step, at)
+-- Which groups are open: asked for in a few calls. What belongs to a group that stage.lua has opened is not in the arguments.
+local function which_are_open(count, step, at)
   local found = {}
   for from = 1, count, PAGE do
     local members, till = {}, math.min(from + PAGE - 1, count)
@@ -74,8 +78,8 @@ local function opened(count, step, at)
   end
   return found
 end
-local is_open = opened(#plain / 4, 4, function(i) return plain[i] end)
-local was_open = opened(#closed / 5, 5, function(i) return closed[i] end)
+local is_open = which_are_open(#plain / 4, 4, function(i) return plain[i] end)
+local was_open = which_are_open(#closed / 5, 5, function(i) return closed[i] end)
 
 local plans, detail, asked = {}, {}, {}
 local plan_of, closed_now = {}, {}

@@ -28,6 +28,7 @@ local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
 local INFO, PAGE = '\255', 200
 -- What one script packs and returns, and what it reads of groups that are not due: it would hold Redis for seconds.
 local MOST_BYTES, MOST_FIELDS = 4000000, 4000
+-- include beyond.lua
 
 local state = redis.call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
 if not state[2] then return {'refused', 'no-state'} end
@@ -36,8 +37,7 @@ if state[2] ~= fence then return {'refused', 'fence'} end
 local fence_offset, epoch = tonumber(fence), state[4]
 clock = math.max(clock, tonumber(state[3] or '0'))
 
--- Staged by an attempt to fold that was given up, perhaps as memory was short: nobody else would free it.
-redis.call('ZREMRANGEBYSCORE', outbox, '(' .. fence, '+inf')
+drop_beyond(fence) -- perhaps as memory was short: nobody else would free it
 
 -- ---- work out: reads only
 
