@@ -162,6 +162,10 @@ class FoldingApp(faust.App):
         """The consumer group takes partitions away."""
         await self.ownership.revoked(tps)
 
+    def held(self) -> int:
+        """Records in memory that are not folded yet."""
+        return self.ownership.held()
+
     def positions(self) -> dict[TP, int]:
         """Where this worker stands, see :meth:`Ownership.positions`."""
         return self.ownership.positions()

@@ -200,7 +200,7 @@ class FoldTester:
 
     def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:
         emitted = [
-            Record(record.key, orjson.loads(record.value), record.fold_id, self.now_ms)
+            Record(record.key, orjson.loads(record.value), record.fold_id.decode(), self.now_ms)
             for entry in sealed
             for record in render(entry, self._shape, self._fold.source, 0)
         ]

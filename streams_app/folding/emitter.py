@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streams_app.clock import Clock
+from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.record import Renderer, Sealed
 from streams_app.folding.shard import Shard
+from streams_app.folding.store import RefusedError
 from streams_app.kafka.dead_letters import too_large_letter
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.metrics import Metrics, observe_all
@@ -104,6 +106,24 @@ class Emitter:
             if not sealed.sealed:
                 return
 
+    async def seal_ahead(self) -> bool:
+        """Seals what is due by the clock of a backlog before more of it is folded, which would else have to do it in one script.
+
+        Returns:
+            Whether anything is to be sent.
+
+        Raises:
+            RefusedError: The shard must be claimed again.
+        """
+        if self.is_failing or self.shard.stored_shape != self.shard.shape:
+            return False
+        done = Emitted()
+        try:
+            await self._seal_due(done)
+        except REDIS_ERRORS as error:
+            raise RefusedError("seal", "lost-reply") from error
+        return done.sealed > 0
+
     def _known_ms(self, now_ms: int) -> int | None:
         """Until when everything that had arrived is folded: a fetch reply said so, and nothing of what came after it.
 
@@ -174,8 +194,8 @@ class Emitter:
         records: list[Outgoing] = []
         owner: list[int] = []
         for position, entry in enumerate(entries):
-            for part in render(entry):
-                records.append(Outgoing(output, part.key, part.value, part.headers))
+            for name, key, value in render(entry):
+                records.append(tuple.__new__(Outgoing, (output, key, value, [("fold-id", name)], None)))
                 owner.append(position)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)

@@ -50,7 +50,8 @@ class FastReader(EventReader):
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
         """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         new = tuple.__new__
-        decode, member_of_known, known_names = self._decode, self._members.get, self._known_names
+        decode, members, known_names = self._decode, self._members, self._known_names
+        member_of_known, most_key_bytes = members.get, self._limits.key_bytes
         most_bytes, most_names = self._limits.value_bytes, self._limits.names_per_event
         for record in records:
             value = record.value
@@ -61,7 +62,16 @@ class FastReader(EventReader):
                 event = decode(value)
                 group, names = event.group, event.changed
                 known = member_of_known(group) if type(group) is str else None
-                member, key = self._new_member(group) if known is None else known
+                if known is not None:
+                    member, key = known
+                elif type(group) is str and len(members) == KNOWN_GROUPS_MAX:
+                    key = group.encode()
+                    member = TEXT_MARK + key
+                    if len(key) > most_key_bytes:
+                        yield from self._read_slowly(record, reading)
+                        continue
+                else:
+                    member, key = self._new_member(group)
                 # Skipped fields are checked to be JSON, but not to be UTF-8.
                 if not value.isascii():
                     value.decode()

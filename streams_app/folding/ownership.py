@@ -202,6 +202,10 @@ class Ownership:
             self._consumer().resume_partitions({partition.tp})
         partition.is_paused = full
 
+    def held(self) -> int:
+        """Records that were delivered and are not folded yet."""
+        return sum(partition.held for partition in self.partitions.values())
+
     def positions(self) -> dict[TP, int]:
         """Next offset to be folded of every partition the group has assigned; -1 while it is not claimed.
 

@@ -84,6 +84,11 @@ class Partition:
         """Batches not yet folded."""
         return len(self._waiting)
 
+    @property
+    def held(self) -> int:
+        """Records of those batches."""
+        return sum(len(batch.records) for batch in self._waiting)
+
     def start(self) -> None:
         """Begins folding and emission; the shards have been claimed."""
         self.is_claimed = True
@@ -185,9 +190,7 @@ class Partition:
                 again = partial(iter, reading.events)
             chunks = shard.chunks(events, end, view, self._clock.now_ms())
             await self._send_dead_letters(shard, reading)
-            while chunks:
-                # Taken out, so that what is folded does not wait in memory for the rest.
-                await self._fold_chunk(shard, chunks.popleft(), again)
+            await self._fold_all(shard, chunks, again)
             if self._hooks.trusted() and shard.look(view, self._clock.now_ms()) and shard.arrived_ms is None:
                 self.tick()  # a backlog ends: what is due need not wait for the clock
             if reading.misrouted:
@@ -204,6 +207,13 @@ class Partition:
         mine = [i for i in range(at, len(records)) if is_addressed_to(shard.fold.name, records[i].headers)]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
+    async def _fold_all(self, shard: Shard, chunks: deque[Chunk], again: Callable[[], Iterable[FoldEvent]]) -> None:
+        while chunks:
+            if shard.is_behind and await self._emitter(shard).seal_ahead():
+                self.tick()
+            # Taken out, so that what is folded does not wait in memory for the rest.
+            await self._fold_chunk(shard, chunks.popleft(), again)
+
     async def _fold_chunk(self, shard: Shard, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]]) -> None:
         """Folds one chunk, for as long as it takes; the same call again is harmless."""
         attempt = 0
@@ -217,7 +227,7 @@ class Partition:
                 await shard.pending.room(RETRY_SECONDS[-1])
                 continue
             except OutOfMemoryError as error:
-                self._starve(shard, is_starved=True)
+                self._emitter(shard).is_starved = True
                 self._status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
                 if attempt == 0:
                     logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.tp)
@@ -227,7 +237,7 @@ class Partition:
                     logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.tp, error)
             else:
                 if attempt:
-                    self._starve(shard, is_starved=False)
+                    self._emitter(shard).is_starved = False
                     self._status.clear("redis-memory")
                     self._status.clear("redis")
                     logger.info("folding resumed fold=%s source=%s", name, self.tp)
@@ -238,10 +248,8 @@ class Partition:
             await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
             attempt += 1
 
-    def _starve(self, shard: Shard, *, is_starved: bool) -> None:
-        for emitter in self.emitters:
-            if emitter.shard is shard:
-                emitter.is_starved = is_starved
+    def _emitter(self, shard: Shard) -> Emitter:
+        return next(emitter for emitter in self.emitters if emitter.shard is shard)
 
     async def _send_dead_letters(self, shard: Shard, reading: Reading) -> None:
         """Produces refused events and waits for the broker, before the fence may pass them."""

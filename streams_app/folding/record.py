@@ -106,16 +106,17 @@ class Sealed(NamedTuple):
 
 
 class FoldedRecord(NamedTuple):
-    """Bytes for the output topic."""
+    """For the output topic.
 
-    fold_id: str
+    Attributes:
+        fold_id: Value of the header ``fold-id``.
+        key: Bytes of the group key.
+        value: JSON.
+    """
+
+    fold_id: bytes
     key: bytes
     value: bytes
-
-    @property
-    def headers(self) -> list[tuple[str, bytes]]:
-        """As aiokafka takes them."""
-        return [("fold-id", self.fold_id.encode())]
 
 
 def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int) -> str:
@@ -137,14 +138,10 @@ class Renderer:
         self.shape = shape
         self._of = shape, topic, partition
         self._is_usual = len(shape.group_fields) == 1 and shape.keep == "names"
-        self._id = fold_id(shape.fold, topic, partition, 0, 0).removesuffix("0-0").encode()
-        group_field, changed, name = (orjson.dumps(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
-        template = (
-            b'{%b:%%b,%b:%%b,"fold":{"id":%%b,"name":%b,"reason":"%%b","events":%%d,"first_event_ms":%%d,"last_event_ms":%%d,'
-        )
-        self._template = template % tuple(part.replace(b"%", b"%%") for part in (group_field, changed, name)) + b'"version":%d}}'
-        self._quoted_id = orjson.dumps(self._id.decode())[:-1]
-        self._names: dict[tuple[str, ...], bytes] = {}
+        self._id = fold_id(shape.fold, topic, partition, 0, 0).removesuffix("0-0")
+        group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
+        self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
+        self._names: dict[tuple[str, ...], str] = {}
 
     def records(self, sealed: Sealed) -> list[FoldedRecord]:
         """The record of a sealed group; several where one would be too large, see :func:`render`."""
@@ -156,15 +153,16 @@ class Renderer:
         if listed is None:
             if len(self._names) >= CACHED_SETS:
                 self._names.clear()
-            listed = self._names[names] = orjson.dumps(sorted(names))
-        span = b"%d-%d" % (first, last)
-        value = self._template % (
-            orjson.dumps(key.decode()), listed, self._quoted_id + span + b'"', reason.encode(), events, low, high,
-            partitions * VERSION_SHIFT + last,
-        )  # fmt: skip
+            listed = self._names[names] = _json(sorted(names))
+        before_group, before_names, before_span, before_reason = self._between
+        span = f"{first}-{last}"
+        value = (
+            f"{before_group}{_json(key.decode())}{before_names}{listed}{before_span}{span}{before_reason}{reason}"
+            f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{partitions * VERSION_SHIFT + last}}}}}'
+        ).encode()
         if len(value) > MAX_RECORD_BYTES:
             return render(sealed, *self._of)
-        return [FoldedRecord((self._id + span).decode(), key, value)]
+        return [tuple.__new__(FoldedRecord, ((self._id + span).encode(), key, value))]
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> list[FoldedRecord]:
@@ -181,12 +179,16 @@ def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> li
     value = _value(sealed, shape, base, names)
     key = canonical_bytes(sealed.member)
     if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
-        return [FoldedRecord(base, key, value)]
+        return [FoldedRecord(base.encode(), key, value)]
     records = []
     for number, part in enumerate(_parts(sealed, names), start=1):
         part_id = f"{base}#{number}"
-        records.append(FoldedRecord(part_id, key, _value(sealed, shape, part_id, part)))
+        records.append(FoldedRecord(part_id.encode(), key, _value(sealed, shape, part_id, part)))
     return records
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
 
 
 def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:

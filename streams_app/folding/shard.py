@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 OUTBOX_LIMIT = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
-SEAL_LIMIT = 500
-"""Groups one seal script takes: it may not hold Redis longer than 20 ms."""
+SEAL_LIMIT = 300
+"""Groups one seal script takes: it may not hold Redis longer than 20 ms, however many processes want its core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Shard:
         caught_up_at_ms: When it last was at the end of its partition, by a fetch reply or by the log's end at the claim.
         known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
         arrived_ms: When the range that is being folded was fetched, if the reader had been at the end just before; else None.
+        is_behind: Sessions of a backlog are folded: they end by record time, as fast as it is read.
         late_ms: With ``sessions``: by how much record time was behind the wall clock when the last event arrived so.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
@@ -81,6 +82,7 @@ class Shard:
         self.caught_up_at_ms: int | None = None
         self.known_ms: int | None = None
         self.arrived_ms: int | None = None
+        self.is_behind = False
         self.late_ms = 0
         self.pending = Pending()
         self.lock = asyncio.Lock()
@@ -205,6 +207,7 @@ class Shard:
         # A process that was suspended since the fetch does not know what has arrived meanwhile: no wall clock for it.
         is_fresh = now_ms - fetched_ms <= FRESH_MS
         self.arrived_ms = min(fetched_ms, now_ms) if was_at_end and is_fresh else None
+        self.is_behind = sessions and self.arrived_ms is None
         scoring = Scoring(
             clock_ms=self.record_clock_ms if sessions else self.clock_ms,
             now_ms=now_ms,

@@ -22,6 +22,9 @@ from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.settings import Settings
 
+HELD_RECORDS = 40_000
+"""Parsed and not yet folded, of all partitions together: a batch or two are folded while another one waits for Redis."""
+
 
 class _ReadOffsets(dict[TP, "int | None"]):
     """Faust drops a message below the offset it read last; after a rewind that would be every message.
@@ -41,12 +44,14 @@ class FoldingConsumer(Consumer):
     on_revoke: Callable[[Iterable[TP]], Coroutine[Any, Any, None]]
 
     _thread: FoldingThread
+    _held: Callable[[], int]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         transport = args[0] if args else kwargs["transport"]
         self.settings = transport.app.settings
         self.on_seek = transport.app.on_seek
         self.on_revoke = transport.app.on_revoke
+        self._held = transport.app.held
         super().__init__(*args, **kwargs)
         self._read_offset = _ReadOffsets()
         self._resumed = asyncio.Event()
@@ -68,7 +73,8 @@ class FoldingConsumer(Consumer):
 
         What is stale is told by its seek number where it is folded.
         """
-        if self.flow_active and self.assignment() and not self._get_active_partitions():
+        self._thread.room = HELD_RECORDS - self._held()
+        if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
             self._resumed.clear()
             await self.wait(self._resumed, timeout=timeout)
             return

@@ -42,10 +42,13 @@ class FoldingThread(AIOKafkaConsumerThread):
     """The thread in which aiokafka runs; everything that touches its consumer happens here."""
 
     consumer: FoldingConsumer
+    room: int
+    """Records wanted at most, or a few more: a partition is not cut short."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seek_numbers: dict[TP, int] = defaultdict(int)
+        self.room = 0
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         settings = self.consumer.settings
@@ -112,6 +115,7 @@ class FoldingThread(AIOKafkaConsumerThread):
 
     def _drain(self, fetcher: Any, active: set[TP], max_records: int | None) -> dict[TP, Batch]:
         batches: dict[TP, Batch] = {}
+        room = self.room
         for fetched in list(fetcher._records):
             tp = TP(fetched.topic, fetched.partition)
             if tp not in active:
@@ -128,7 +132,10 @@ class FoldingThread(AIOKafkaConsumerThread):
                 continue
             state = fetcher._subscriptions.subscription.assignment.state_value(fetched)
             begin = state.position if state.has_valid_position else None
+            if room <= 0:
+                break
             records = taken(result, fetched, max_records)
+            room -= len(records)
             if not result.has_more():
                 del fetcher._records[fetched]
                 fetcher._notify(fetcher._wait_consume_future)

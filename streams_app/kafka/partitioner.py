@@ -1,34 +1,59 @@
-"""The partition of a record key, as Kafka's own clients choose it (pure).
+"""The partitions of record keys, as Kafka's own clients choose them (pure).
 
-The output must be partitioned as a Java producer would: consumers join it with topics of their own. aiokafka has the same hash in
-Python, byte by byte; this one takes a third of the time, and a record is produced for every folded group.
+The output must be partitioned as a Java producer would: consumers join it with topics of their own. A record is produced for every
+folded group, and the hash is 32-bit arithmetic, which Python does slowly one key at a time: here it is done for all keys of one
+length at once, in the lanes of one large integer.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
+from collections.abc import Sequence
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-_WORDS = [struct.Struct(f"<{words}I").unpack_from for words in range(130)]
+_LANE = struct.pack("<Q", 1)  # 64 bits: a product of two 32-bit numbers stays within its lane
 
 
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit Murmur2 (``org.apache.kafka.common.utils.Utils.murmur2``), unsigned."""
-    length = len(data)
-    words = length >> 2
-    mixed = (_SEED ^ length) & _MASK
-    unpack = _WORDS[words] if words < len(_WORDS) else struct.Struct(f"<{words}I").unpack_from
-    for word in unpack(data):
-        k = word * _M & _MASK
-        mixed = (mixed * _M & _MASK) ^ ((k ^ (k >> 24)) * _M & _MASK)
-    if rest := length & 3:
-        mixed = (mixed ^ int.from_bytes(data[length - rest :], "little")) * _M & _MASK
-    mixed = (mixed ^ (mixed >> 13)) * _M & _MASK
-    return mixed ^ (mixed >> 15)
+def murmur2(keys: Sequence[bytes]) -> list[int]:
+    """Kafka's 32-bit Murmur2 of each key (``org.apache.kafka.common.utils.Utils.murmur2``), unsigned."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for position, key in enumerate(keys):
+        by_length[len(key)].append(position)
+    hashes = [0] * len(keys)
+    for length, positions in by_length.items():
+        found = _of_one_length([keys[position] for position in positions], length)
+        for position, value in zip(positions, found, strict=True):
+            hashes[position] = value
+    return hashes
 
 
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key in a topic with so many partitions."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+def _of_one_length(keys: list[bytes], length: int) -> tuple[int, ...]:
+    count, words = len(keys), -(-length // 4)
+    padding = bytes(words * 4 - length)
+    read = struct.unpack(f"<{count * words}I", padding.join(keys) + padding)
+    lanes = struct.Struct(f"<{count}Q")
+    one = int.from_bytes(_LANE * count, "little")
+    mask = one * _MASK
+    mixed = one * (_SEED ^ length & _MASK)
+    for word in range(words):
+        k = int.from_bytes(lanes.pack(*read[word::words]), "little")
+        if word < length // 4:
+            k = k * _M & mask
+            mixed = (mixed * _M & mask) ^ ((k ^ _shifted(k, 24, one)) * _M & mask)
+        else:
+            mixed = (mixed ^ k) * _M & mask
+    mixed = (mixed ^ _shifted(mixed, 13, one)) * _M & mask
+    return lanes.unpack((mixed ^ _shifted(mixed, 15, one)).to_bytes(8 * count, "little"))
+
+
+def _shifted(lanes: int, bits: int, one: int) -> int:
+    """Every lane shifted to the right; what comes out of the lane above is cut off."""
+    return lanes >> bits & one * (_MASK >> bits)
+
+
+def partitions_of(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """The partition of each key in a topic with so many partitions."""
+    return [(value & 0x7FFFFFFF) % partitions for value in murmur2(keys)]

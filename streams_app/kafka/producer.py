@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
 from streams_app.kafka.client import client_options
-from streams_app.kafka.partitioner import partition_of
+from streams_app.kafka.partitioner import partitions_of
 from streams_app.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes it
     timestamp_ms: int | None = None
 
 
@@ -48,7 +48,7 @@ class _Batch:
 
     def append(self, record: Outgoing, position: int) -> bool:
         """False where the batch is full; an empty one takes any record."""
-        added = self.builder.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers))
+        added = self.builder.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=record.headers)
         if added is not None:
             self.positions.append(position)
         return added is not None
@@ -112,12 +112,15 @@ class AckedProducer:
         """Packs records by partition: several times cheaper than a future for each."""
         open_batches: dict[tuple[str, int], _Batch] = {}
         batches: list[_Batch] = []
-        counts: dict[str, int] = {}
+        by_topic: dict[str, list[int]] = defaultdict(list)
         for position in positions:
+            by_topic[records[position].topic].append(position)
+        partitions: dict[int, int] = {}
+        for topic, mine in by_topic.items():
+            count = len(await producer.partitions_for(topic))
+            partitions.update(zip(mine, self._partitions([records[position].key for position in mine], count), strict=True))
+        for position, partition in sorted(partitions.items()):
             record = records[position]
-            if record.topic not in counts:
-                counts[record.topic] = len(await producer.partitions_for(record.topic))
-            partition = self._partition(record.key, counts[record.topic])
             batch = open_batches.get((record.topic, partition))
             if batch is None or not batch.append(record, position):
                 batch = open_batches[record.topic, partition] = _Batch(record.topic, partition, producer.create_batch())
@@ -125,11 +128,13 @@ class AckedProducer:
                 batch.append(record, position)
         return batches
 
-    def _partition(self, key: bytes | None, partitions: int) -> int:
-        if key is None:
-            self._turn += 1
-            return self._turn % partitions
-        return partition_of(key, partitions)
+    def _partitions(self, keys: list[bytes | None], count: int) -> list[int]:
+        found = partitions_of([key or b"" for key in keys], count)
+        for position, key in enumerate(keys):
+            if key is None:
+                self._turn += 1
+                found[position] = self._turn % count
+        return found
 
     async def _send_all(self, producer: AIOKafkaProducer, batches: Sequence[_Batch], outcomes: list[BaseException | None]) -> None:
         """Sends batches, those of one partition in order, and notes what became of each record."""

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.partitioner import murmur2 as reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.kafka.partitioner import murmur2, partition_of
+from streams_app.kafka.partitioner import murmur2, partitions_of
+
+# From Kafka's own test (UtilsTest.testMurmur2).
+KNOWN = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    # From Kafka's own test (UtilsTest.testMurmur2), as unsigned numbers.
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_the_hash_is_that_of_the_java_client(key: bytes, expected: int) -> None:
-    assert expected % 2**32 == murmur2(key)
+def test_the_hash_is_that_of_the_java_client() -> None:
+    assert [value % 2**32 for value in KNOWN.values()] == murmur2(list(KNOWN))
 
 
-@given(st.binary(max_size=600))
-def test_the_hash_is_that_of_aiokafka(key: bytes) -> None:
-    assert reference(key) == murmur2(key)
+@given(st.lists(st.binary(max_size=40) | st.binary(min_size=12, max_size=13) | st.binary(max_size=600), max_size=60))
+def test_the_hashes_are_those_of_aiokafka(keys: list[bytes]) -> None:
+    assert [reference(key) for key in keys] == murmur2(keys)
 
 
-@given(st.binary(min_size=1, max_size=40), st.integers(1, 50))
-def test_the_partition_is_that_of_aiokafka(key: bytes, partitions: int) -> None:
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=20), st.integers(1, 50))
+def test_the_partitions_are_those_of_aiokafka(keys: list[bytes], partitions: int) -> None:
     everyone = list(range(partitions))
 
-    assert DefaultPartitioner()(key, everyone, everyone) == partition_of(key, partitions)
+    assert [DefaultPartitioner()(key, everyone, everyone) for key in keys] == partitions_of(keys, partitions)

@@ -52,11 +52,10 @@ def test_value_has_the_documented_layout() -> None:
     ) == record.value
 
 
-def test_fold_id_is_a_header_too() -> None:
+def test_fold_id_is_beside_the_value_too() -> None:
     (record,) = rendered(SEALED)
 
-    assert ID == record.fold_id
-    assert [("fold-id", ID.encode())] == record.headers
+    assert ID.encode() == record.fold_id
 
 
 def test_fold_id_is_made_of_the_source_alone() -> None:
@@ -159,12 +158,12 @@ def test_record_at_the_limit_is_whole_and_one_byte_more_splits_it(shape: RecordS
     split = rendered(SEALED._replace(names={"a": b"1", "b" * (room + 2): b"2"}), shape)
 
     assert [MAX_RECORD_BYTES] == [len(record.value) for record in whole]
-    assert [ID] == [record.fold_id for record in whole]
-    assert [f"{ID}#1", f"{ID}#2"] == [record.fold_id for record in split]
+    assert [ID] == [record.fold_id.decode() for record in whole]
+    assert [f"{ID}#1", f"{ID}#2"] == [record.fold_id.decode() for record in split]
 
 
 def test_single_name_beyond_the_limit_stays_one_record() -> None:
-    assert [ID] == [record.fold_id for record in rendered(SEALED._replace(names={"a" * (MAX_RECORD_BYTES + 1): b""}))]
+    assert [ID] == [record.fold_id.decode() for record in rendered(SEALED._replace(names={"a" * (MAX_RECORD_BYTES + 1): b""}))]
 
 
 sizes = st.lists(st.integers(1, 400_000), min_size=2, max_size=12)
@@ -182,7 +181,7 @@ def test_split_record_loses_and_doubles_no_name_and_stays_below_the_limit(length
     ids = [ID] if len(records) == 1 else [f"{ID}#{number}" for number in range(1, len(records) + 1)]
 
     assert expected == found
-    assert ids == [record.fold_id for record in records]
+    assert ids == [record.fold_id.decode() for record in records]
     assert ids == [value["fold"]["id"] for value in decoded]
     assert {(b"account_1", SEALED.version)} == {
         (record.key, value["fold"]["version"]) for record, value in zip(records, decoded, strict=True)

@@ -20,7 +20,7 @@ if state[1] ~= token then return {'refused', 'token'} end
 local removed = 0
 for i = 1, #ranges, 3 do
   local from, to = string.format('%.0f', ranges[i]), string.format('%.0f', ranges[i + 1])
-  if redis.call('ZCOUNT', outbox, from, from) == 1 and redis.call('ZCOUNT', outbox, to, to) == 1
+  if redis.call('ZCOUNT', outbox, from, from) > 0 and redis.call('ZCOUNT', outbox, to, to) > 0
       and redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then
     removed = removed + redis.call('ZREMRANGEBYSCORE', outbox, from, to)
   end
