@@ -1,25 +1,43 @@
 """A worker that takes 20 records at a time and does not look by itself whether it may go on: it has to be woken.
 
+It may hold few records at once, and ends if it holds more: what was read of one partition, and what was on its way meanwhile.
+
 Run as ``python -m tests.patient worker ...``.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest import mock
 
 from streams_app import app
+from streams_app.folding import claiming
+from streams_app.folding.partition import Partition
+from streams_app.kafka import consumer
+from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer import FoldingConsumer
 
 RECORDS = 20
+HELD = 30
+FOLD_SECONDS = 0.02
 WAIT_SECONDS = 3_600.0
+
+
+class PatientPartition(Partition):
+    """Takes its time, so that others are read meanwhile."""
+
+    async def fold_once(self, batch: Batch) -> None:
+        await asyncio.sleep(FOLD_SECONDS)
+        await super().fold_once(batch)
 
 
 class PatientConsumer(FoldingConsumer):
     """Where the usual one waits for a second, it waits for an hour."""
 
     def getmany(self, timeout: float) -> AsyncIterator[tuple[Any, Any]]:
+        assert self._held() <= HELD + 2 * RECORDS, f"{self._held()} records are held"
         return super().getmany(WAIT_SECONDS)
 
     async def sleep(self, n: float, **options: Any) -> None:
@@ -30,5 +48,9 @@ class PatientConsumer(FoldingConsumer):
 if __name__ == "__main__":
     from streams_app.cli import main
 
-    with mock.patch.multiple(app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS):
+    with (
+        mock.patch.multiple(app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS),
+        mock.patch.object(consumer, "HELD_RECORDS", HELD),
+        mock.patch.object(claiming, "Partition", PatientPartition),
+    ):
         main()

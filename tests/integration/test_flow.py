@@ -29,3 +29,14 @@ async def test_a_paused_reader_is_woken(site: Site, partitions: int) -> None:
         worker.kill()
 
     assert 4_000 == outcome.events
+
+
+async def test_partitions_share_the_room_for_parsed_records(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=8)
+    for partition in range(8):
+        await site.send("events", [event(f"group{number % 7}", f"n{partition}") for number in range(400)], partition=partition)
+    with PatientWorker(site.config(site.fold("folded", "events")), site.folder) as worker:
+        outcome = await site.outcome("folded", 3_200)
+        code = await worker.terminate()
+
+    assert (3_200, 0) == (outcome.events, code)
