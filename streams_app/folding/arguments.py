@@ -96,7 +96,7 @@ class Arguments:
         groups: msgpack array of ``[group, [run, …]]`` of those that are not plain.
         plain: All others that stay open.
         closed: Sessions that begin and end within the chunk; those of one group in offset order.
-        opens: Most plain groups open with the chunk.
+        opens: Most plain groups open with the chunk: others cannot be staged.
     """
 
     groups: bytes
@@ -131,6 +131,7 @@ def arguments_of(
     keeps_values: bool,
     partitions: int,
     epoch: bytes,
+    opens: bool = True,
     singles: Mapping[bytes, list[Run]] | None = None,
 ) -> Arguments:
     """Packs a chunk.
@@ -142,6 +143,7 @@ def arguments_of(
         keeps_values: The last value of each name is carried.
         partitions: Of the source, for the version of a record.
         epoch: Of the state in Redis.
+        opens: Most groups that stay open are opened by the chunk.
         singles: Groups to be sent as one run an event: bounds fall inside their runs.
     """
     plain: list[Plain] = []
@@ -164,7 +166,7 @@ def arguments_of(
             plain.append((member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values)))
         else:
             others.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
-    return Arguments(_pack(others), plain, closed, opens=gaps_close)
+    return Arguments(_pack(others), plain, closed, opens)
 
 
 def packed_closed(sessions: Iterable[Closed]) -> bytes:

@@ -22,10 +22,10 @@ MAX_CLOSED_COST: Final = 60_000
 them are in one chunk, the fewer groups are open at its end and have to be stored."""
 
 OPEN_COST: Final = 20
-"""Of a group that stays open; and 1 for each changed name."""
+"""Of a group that stays open, where most of them open with the chunk; and 1 for each changed name."""
 
 UPDATE_COST: Final = 80
-"""Of a group where only bounds close groups while folding: most of them have been open before, which costs four times as much."""
+"""Of a group that stays open, where most of them have been open before: a single script has to move them all."""
 
 CLOSED_COST: Final = 10
 """Of a session that begins and ends within one chunk; and 1 for every fourth name."""
@@ -86,7 +86,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How the events of a batch get their scores.
+    """How the events of a batch get their scores, and what they cost.
 
     Attributes:
         clock_ms: Partition clock (``merge``) or record clock (``sessions``) before the batch.
@@ -95,6 +95,7 @@ class Scoring:
             None while it is behind.
         gap_ms: A gap longer than this begins a new run; None where only bounds close groups while folding.
         keeps_values: The last value of each name is wanted; else only the names are kept.
+        group_cost: Of a group that stays open, see :func:`group_cost`.
     """
 
     clock_ms: int
@@ -102,6 +103,12 @@ class Scoring:
     live_ms: int | None
     gap_ms: int | None
     keeps_values: bool = True
+    group_cost: int = OPEN_COST
+
+
+def group_cost(opened: int, groups: int) -> int:
+    """What a group that stays open costs in the next chunk, where so many of those of the last one have been opened by it."""
+    return OPEN_COST if 2 * opened >= groups else UPDATE_COST
 
 
 def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:
@@ -122,10 +129,10 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
     count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
-    group_cost = OPEN_COST if gap is not None else UPDATE_COST
+    group_cost = scoring.group_cost
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
-            cost = closed.take(groups, clock, gap) if gap is not None else cost
+            cost = closed.take(groups, clock, gap, group_cost) if gap is not None else cost
             # Looked at again only if it was worth it: each look goes over all groups that may be open.
             if cost > most * 4 // 5 or closed.cost >= MAX_CLOSED_COST:
                 yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
@@ -168,7 +175,7 @@ class _Closed:
         self.cost = 0
         self._groups: dict[bytes, list[Run]] = {}
 
-    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int) -> int:
+    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int, group_cost: int) -> int:
         """Takes the groups that have ended out of a chunk; returns what the others cost."""
         cost = 0
         ended = []
@@ -177,7 +184,7 @@ class _Closed:
             if clock_ms - run.last_score > gap_ms:
                 ended.append(member)
             else:
-                cost += OPEN_COST + len(run.names)
+                cost += group_cost + len(run.names)
                 if len(runs) > 1:
                     cost += _closed_cost(runs[:-1])
         for member in ended:

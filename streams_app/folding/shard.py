@@ -11,12 +11,13 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import orjson
 
 from streams_app.folding.arguments import Bounds, arguments_of
-from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
+from streams_app.folding.batch import OPEN_COST, Chunk, FoldEvent, Scoring, chunks_of, group_cost, single_events
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import owner_text
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
@@ -35,8 +36,7 @@ SEAL_LIMIT = 300
 """Groups one seal script takes: it may not hold Redis longer than 20 ms, however many processes want its core."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoldStep:
+class FoldStep(NamedTuple):
     """What folding one chunk did."""
 
     events: int
@@ -53,6 +53,7 @@ class Shard:
         known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
         arrived_ms: When the range that is being folded was fetched, if the reader had been at the end just before; else None.
         is_behind: Sessions of a backlog are folded: they end by record time, as fast as it is read.
+        group_cost: Of a group that stays open, by what the last chunk did.
         late_ms: With ``sessions``: by how much record time was behind the wall clock when the last event arrived so.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
@@ -82,8 +83,7 @@ class Shard:
         self.caught_up_at_ms: int | None = None
         self.known_ms: int | None = None
         self.arrived_ms: int | None = None
-        self.is_behind = False
-        self.late_ms = 0
+        self.is_behind, self.group_cost, self.late_ms = False, OPEN_COST, 0
         self.pending = Pending()
         self.lock = asyncio.Lock()
         self.is_claimed = False
@@ -176,6 +176,7 @@ class Shard:
             keeps_values=self.fold.keep == "last",
             partitions=self.partitions,
             epoch=self.epoch,
+            opens=self.group_cost == OPEN_COST,
             singles=single_events(events(), chunk, detail) if detail else None,
         )
         attempt = secrets.token_hex(4)
@@ -190,6 +191,8 @@ class Shard:
             if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
             return await self._fold(chunk, events, detail | needed.groups)
+        if arguments.plain:
+            self.group_cost = group_cost(staged.opened + folded.opened, len(arguments.plain))
         return replace(folded, sealed=[*staged.sealed, *folded.sealed])
 
     def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> deque[Chunk]:
@@ -209,12 +212,9 @@ class Shard:
         self.arrived_ms = min(fetched_ms, now_ms) if was_at_end and is_fresh else None
         self.is_behind = sessions and self.arrived_ms is None
         scoring = Scoring(
-            clock_ms=self.record_clock_ms if sessions else self.clock_ms,
-            now_ms=now_ms,
-            live_ms=None if sessions else self.arrived_ms,
-            gap_ms=self.bounds.quiet_ms if sessions else None,
-            keeps_values=self.fold.keep == "last",
-        )
+            clock_ms=self.record_clock_ms if sessions else self.clock_ms, now_ms=now_ms,
+            live_ms=None if sessions else self.arrived_ms, gap_ms=self.bounds.quiet_ms if sessions else None,
+            keeps_values=self.fold.keep == "last", group_cost=self.group_cost)  # fmt: skip
         chunks = deque(chunks_of(events, end, scoring))
         if sessions and any(chunk.events for chunk in chunks):
             self.late_ms = max(0, (self.arrived_ms or 0) - chunks[-1].clock_ms)

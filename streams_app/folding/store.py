@@ -149,6 +149,7 @@ class ShardStore:
                 repeated=False,
                 clock_ms=int(reply[1]),
                 sealed=sorted(sealed, key=attrgetter("first_offset")) if reply[2] else sealed,
+                opened=reply[4],
             )
         if status == b"already":
             return Folded(repeated=True, clock_ms=int(reply[1]), sealed=[])

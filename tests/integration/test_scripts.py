@@ -304,6 +304,29 @@ async def test_a_fold_that_died_before_its_last_write_is_repeated_without_counti
     assert [told(entry)[:4] for entry in sealed.sealed] == [(b"sa", 0, 4, 5)]
 
 
+@pytest.mark.parametrize("before", [0, 1], ids=["a new group", "a group that was open"])
+async def test_what_a_dying_fold_had_closed_is_folded_again(redis, before: int) -> None:
+    """Its records lie beyond the fence and are dropped; a group it had opened behind them does not stand for them."""
+    store = new_store(redis)
+    await store.claim("me", -1, b"eeee", "")
+    bounds = Bounds(10, 40, 0, 2, 1_000)
+    events = [FoldEvent(n, 1_000, b"sa", {f"n{n}": n, f"m{n}": n}) for n in range(4)]
+    scoring = Scoring(0, WALL, None, None)
+    if before:
+        (chunk,) = chunks_of(events[:1], 0, scoring)
+        await fold(store, -1, chunk, bounds, events[:1], sessions=False)
+    (chunk,) = chunks_of(events[before:3], 2, scoring)
+    await fold(store, before - 1, chunk, bounds, events[:3], sessions=False)
+    await redis.hset(store.keys.meta, "fence", before - 1)
+    await redis.zadd(store.keys.first, {b"sa": 0}) if before else await redis.zrem(store.keys.first, b"sa")
+    (chunk,) = chunks_of(events[before:], 3, scoring)
+    await fold(store, before - 1, chunk, bounds, events, sessions=False)
+    sealed = [Sealed.unpack(packed) for _, packed in await store.outbox(-1, 9, fence=3)]
+
+    assert [0, 1, 2] == [entry.first_offset for entry in sealed]
+    assert 3 == await store.redis.zscore(store.keys.first, b"sa")
+
+
 async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")

@@ -11,9 +11,10 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
+from streams_app.folding import arguments
 from streams_app.folding import shard as sharding
 from streams_app.folding.arguments import Bounds
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
+from streams_app.folding.batch import OPEN_COST, UPDATE_COST, FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import EVERYTHING, shard_keys
@@ -178,6 +179,20 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     third = await shard.seal(50_000, known_ms=50_000)
 
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
+
+
+@pytest.mark.parametrize("portion", [2, 100])
+async def test_a_shard_learns_whether_groups_open_or_move(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    monkeypatch.setattr(arguments, "STAGED_GROUPS", portion)
+    shard = await claimed_shard(redis_client, names)
+    costs = [shard.group_cost]
+    for begin, groups in ((0, range(5)), (5, range(5)), (10, range(2, 8)), (16, range(8, 10)), (18, range(4))):
+        await fold_some(shard, [FoldEvent(begin + at, 1_000, b"s%d" % group, {"u": 1}) for at, group in enumerate(groups)])
+        costs.append(shard.group_cost)
+
+    assert [OPEN_COST, OPEN_COST, UPDATE_COST, OPEN_COST, OPEN_COST, UPDATE_COST] == costs
 
 
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,12 +19,14 @@ from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, p
 from streams_app.folding.batch import (
     CLOSED_COST,
     MAX_COST,
+    OPEN_COST,
     UPDATE_COST,
     Chunk,
     FoldEvent,
     Run,
     Scoring,
     chunks_of,
+    group_cost,
     single_events,
 )
 from streams_app.folding.keys import INFO_FIELD
@@ -142,10 +145,11 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
     assert before == events
 
 
-def test_groups_beyond_the_limit_begin_another_chunk() -> None:
-    most = -(-MAX_COST // (UPDATE_COST + 1))
+@pytest.mark.parametrize("cost", [OPEN_COST, UPDATE_COST])
+def test_groups_beyond_the_limit_begin_another_chunk(cost: int) -> None:
+    most = -(-MAX_COST // (cost + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
-    chunks = list(chunks_of(events, most + 5, scoring()))
+    chunks = list(chunks_of(events, most + 5, replace(scoring(), group_cost=cost)))
 
     assert [most, 1] == [len(chunk.groups) for chunk in chunks]
     assert [most - 1, most + 5] == [chunk.to for chunk in chunks]
@@ -159,10 +163,14 @@ def test_sessions_that_have_ended_leave_room_for_more_in_a_chunk() -> None:
 
 
 def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_COST", 2 * UPDATE_COST + 4)
+    monkeypatch.setattr(batch, "MAX_COST", 2 * OPEN_COST + 4)
     events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
 
     assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
+
+
+def test_what_groups_cost_is_learned_from_the_last_chunk() -> None:
+    assert [OPEN_COST, OPEN_COST, UPDATE_COST, UPDATE_COST] == [group_cost(opened, 10) for opened in (10, 5, 4, 0)]
 
 
 def test_empty_range_moves_the_fence_too() -> None:

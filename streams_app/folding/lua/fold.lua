@@ -32,7 +32,7 @@
 -- ARGV[18] opened        groups of the range that stage.lua has opened
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
---         not in the outbox as they were sent}
+--         not in the outbox as they were sent, groups of "plain" that were not open}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
 --         {"detail", {group whose runs must be single events, …}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
@@ -93,7 +93,8 @@ local function plan_for(group)
   plan = {group = group, key = key, sealed = {}, stored = false, drop = false, names = {}}
   if packed then
     local i = cmsgpack.unpack(packed)
-    if i[1] == epoch then
+    -- Otherwise of an older state, or of a script that died half-way: what it had closed before was beyond the fence and is gone.
+    if i[1] == epoch and tonumber(call('ZSCORE', first, group) or -1) == i[2] then
       plan.open = {first = i[2], last = i[2] + i[3], opened = i[4], score = i[4] + i[5], events = i[6],
                    low_ms = i[4] + i[7], high_ms = i[4] + i[7] + i[8], bound = i[9], silent = i[4] + i[5] + (i[10] or 0)}
       plan.stored = true
@@ -392,4 +393,4 @@ in_chunks('ZREM', due, gone)
 in_chunks('ZREM', first, gone)
 clock = string.format('%.0f', math.max(tonumber(clock), tonumber(state[3] or '0')))
 call('HSET', meta, 'clock', clock, 'record_clock', record_clock, 'fence', to)
-return {'ok', clock, table.concat(sealed), pack(elsewhere)}
+return {'ok', clock, table.concat(sealed), pack(elsewhere), #fresh / 2}
