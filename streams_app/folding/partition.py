@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError
@@ -22,7 +21,7 @@ from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
-from streams_app.folding.reader import EventReader, Reading, decode_all, is_addressed_to
+from streams_app.folding.reader import EventReader, Reading, addressed_to, decode_all
 from streams_app.folding.refusals import send_until_acknowledged
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import OutboxFullError, RefusedError
@@ -34,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 WAITING_BATCHES = 1
 """Batches of a partition in memory before its reader is paused; what has been fetched meanwhile waits as bytes."""
+
+STUCK_MS = 1_000
+"""A chunk takes a fraction of it."""
 
 RESET = "reset"
 """Cause of a resync: the client has reset its position by itself."""
@@ -86,8 +88,9 @@ class Partition:
 
     @property
     def held(self) -> int:
-        """Records of those batches."""
-        return sum(len(batch.records) for batch in self._waiting)
+        """Records of those batches; 0 while nothing of them gets folded: no other partition waits for this one."""
+        is_stuck = self._clock.monotonic_ms() - self.progress_ms > STUCK_MS
+        return 0 if is_stuck else sum(len(batch.records) for batch in self._waiting)
 
     def start(self) -> None:
         """Begins folding and emission; the shards have been claimed."""
@@ -162,6 +165,7 @@ class Partition:
         Raises:
             RefusedError: The range does not continue a shard (the chain rule), or Redis refused.
         """
+        self.progress_ms = self._clock.monotonic_ms()
         end = batch.end - 1
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
         behind = [shard for shard in self.shards if shard.fence < end]
@@ -180,7 +184,7 @@ class Partition:
             if batch.begin <= above:
                 at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
             reader = self._readers[shard.fold.name]
-            mine = self._addressed(shard, batch.records, decoded, at, has_headers)
+            mine = addressed_to(shard.fold.name, batch.records, decoded, at, has_headers=has_headers)
             reading = Reading()
             events: Iterable[FoldEvent] = reader.events(*mine, reading)
             again = partial(reader.events, *mine, Reading())
@@ -195,17 +199,6 @@ class Partition:
                 self.tick()  # a backlog ends: what is due need not wait for the clock
             if reading.misrouted:
                 self._count_misrouted(shard, reading)
-        self.progress_ms = self._clock.monotonic_ms()
-
-    @staticmethod
-    def _addressed(
-        shard: Shard, records: list[Any], decoded: list[Any] | None, at: int, has_headers: bool
-    ) -> tuple[list[Any], list[Any] | None]:
-        """What one shard has to read of a batch: from a position on, without what was put back for another fold."""
-        if not has_headers:
-            return (records[at:], decoded and decoded[at:]) if at else (records, decoded)
-        mine = [i for i in range(at, len(records)) if is_addressed_to(shard.fold.name, records[i].headers)]
-        return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
     async def _fold_all(self, shard: Shard, chunks: deque[Chunk], again: Callable[[], Iterable[FoldEvent]]) -> None:
         while chunks:
@@ -213,6 +206,7 @@ class Partition:
                 self.tick()
             # Taken out, so that what is folded does not wait in memory for the rest.
             await self._fold_chunk(shard, chunks.popleft(), again)
+            self.progress_ms = self._clock.monotonic_ms()
 
     async def _fold_chunk(self, shard: Shard, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]]) -> None:
         """Folds one chunk, for as long as it takes; the same call again is harmless."""

@@ -95,6 +95,16 @@ def is_addressed_to(fold: str, headers: Sequence[tuple[str, bytes]]) -> bool:
     return all(name != REPLAY_HEADER or target == fold.encode() for name, target in headers)
 
 
+def addressed_to(
+    fold: str, records: list[Any], decoded: list[Any] | None, begin: int, *, has_headers: bool
+) -> tuple[list[Any], list[Any] | None]:
+    """What one fold has to read of a range from a position on, and the same of what was decoded."""
+    if not has_headers:
+        return (records[begin:], decoded and decoded[begin:]) if begin else (records, decoded)
+    mine = [i for i in range(begin, len(records)) if is_addressed_to(fold, records[i].headers)]
+    return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
+
+
 class EventReader:
     """Reads the events of one source for one fold.
 

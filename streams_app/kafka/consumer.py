@@ -26,6 +26,10 @@ HELD_RECORDS = 40_000
 """Parsed and not yet folded, of all partitions together: a batch or two are folded while another one waits for Redis."""
 
 
+ROOM_SECONDS = 1.0
+"""How soon it is noticed that what is held does not move: others are read then."""
+
+
 class _ReadOffsets(dict[TP, "int | None"]):
     """Faust drops a message below the offset it read last; after a rewind that would be every message.
 
@@ -76,7 +80,7 @@ class FoldingConsumer(Consumer):
         self._thread.room = HELD_RECORDS - self._held()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):
             self._resumed.clear()
-            await self.wait(self._resumed, timeout=timeout)
+            await self.wait(self._resumed, timeout=min(timeout, ROOM_SECONDS) if self._get_active_partitions() else timeout)
             return
         records, _ = await self._wait_next_records(timeout)
         generation = self.app.consumer_generation_id

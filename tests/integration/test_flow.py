@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.checker import event
-from tests.helpers import WorkerProcess
+from tests.helpers import WorkerProcess, wait_until
 from tests.integration.site import Site
+from tests.integration.test_worker import LIMIT_SECONDS, _metric
+from tests.patient import STUCK
 
 
 class PatientWorker(WorkerProcess):
@@ -29,6 +31,21 @@ async def test_a_paused_reader_is_woken(site: Site, partitions: int) -> None:
         worker.kill()
 
     assert 4_000 == outcome.events
+
+
+async def test_no_partition_waits_for_others_that_hold_all_the_room(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=4)
+    items = [[event(f"group{partition}", f"n{number}") for number in range(100)] for partition in range(4)]
+    for partition in range(3):
+        await site.send("events", items[partition], partition=partition)
+    with PatientWorker(site.config(site.fold("folded", "events")), site.folder, {STUCK: "012"}) as worker:
+        await worker.wait_ready()
+        await wait_until(lambda: _metric(worker, "streams_app_lag_events") == 300, LIMIT_SECONDS, "the others have been read")
+        await site.send("events", items[3], partition=3)
+        outcome = await site.outcome("folded", 100)
+        worker.kill()
+
+    assert (100, {b"group3"}) == (outcome.events, set(outcome.groups.values()))
 
 
 async def test_partitions_share_the_room_for_parsed_records(site: Site) -> None:

@@ -13,7 +13,7 @@ from faust.types import TP
 
 from streams_app.folding.definition import Fold
 from streams_app.folding.ownership import IDLE_MS, Ownership
-from streams_app.folding.partition import RESET, Partition
+from streams_app.folding.partition import RESET, STUCK_MS, Partition
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.shard import Shard
@@ -149,3 +149,24 @@ async def test_nothing_is_committed_while_any_fold_has_no_state(
     found = await partition.low_marks()
 
     assert (offset, metadata) == ((found.offset, found.metadata) if found else (None, ""))
+
+
+# What it holds
+
+
+@pytest.mark.parametrize(("still_ms", "held"), [(0, 6), (STUCK_MS, 6), (STUCK_MS + 1, 0)])
+async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_ms: int, held: int) -> None:
+    parts = parts_at(still_ms)
+    partition, moving = partition_of(parts, []), partition_of(parts, [])
+    partition.progress_ms, moving.progress_ms = 0, still_ms
+    for begin in (10, 12):
+        found = batch(begin, begin + 2)
+        found.records = [None] * 3
+        partition.deliver(found)
+    moving.deliver(batch(10, 12))
+    ownership = Ownership(parts, cast("Any", lambda: None), lambda: 1, refused_crash)
+    ownership.partitions.update({TP0: partition, TP("t", 1): moving})
+
+    assert held == ownership.held()
+    ownership.partitions.clear()
+    await ownership.stop()
