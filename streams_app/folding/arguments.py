@@ -96,12 +96,14 @@ class Arguments:
         groups: msgpack array of ``[group, [run, …]]`` of those that are not plain.
         plain: All others that stay open.
         closed: Sessions that begin and end within the chunk; those of one group in offset order.
+        gaps_close: ``sessions``: a gap closes a group while folding.
         opens: Most plain groups open with the chunk: others cannot be staged.
     """
 
     groups: bytes
     plain: list[Plain] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
+    gaps_close: bool = True
     opens: bool = False
 
     def portions(self) -> Iterator[Portion]:
@@ -166,7 +168,7 @@ def arguments_of(
             plain.append((member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values)))
         else:
             others.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
-    return Arguments(_pack(others), plain, closed, opens)
+    return Arguments(_pack(others), plain, closed, gaps_close, opens)
 
 
 def packed_closed(sessions: Iterable[Closed]) -> bytes:

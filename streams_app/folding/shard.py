@@ -115,7 +115,7 @@ class Shard:
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
             self.caught_up_at_ms = self.known_ms = None
-            self.arrived_ms, self.late_ms = None, 0
+            self.arrived_ms, self.late_ms, self.group_cost = None, 0, group_cost(0, claimed.open_groups)
             self.stored_shape = RecordShape.from_text(claimed.definition)
             self.seen = None
             await self._load_outbox()

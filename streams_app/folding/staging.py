@@ -52,7 +52,9 @@ async def stage(
     plain: list[Plain] = [] if arguments.opens else list(arguments.plain)
     sealed: list[Sealed] = []
     for number, portion in enumerate(portions):
-        held = await store.stage(token, fence, to, portion, attempt=attempt, begin=number == 0, arrived_ms=arrived_ms)
+        held = await store.stage(
+            token, fence, to, portion, attempt=attempt, begin=number == 0, gaps_close=arguments.gaps_close, arrived_ms=arrived_ms
+        )
         if held is None:
             return Staged(replace(arguments, closed=[], plain=[]))
         closed += held.sessions

@@ -160,8 +160,9 @@ class ShardStore:
         raise RefusedError("fold", reply[1].decode())
 
     async def stage(
-        self, token: str, fence: int, to: int, part: Portion, *, attempt: str, begin: bool, arrived_ms: int | None = None
-    ) -> Portion | None:
+        self, token: str, fence: int, to: int, part: Portion, *, attempt: str, begin: bool, gaps_close: bool,
+        arrived_ms: int | None = None,
+    ) -> Portion | None:  # fmt: skip
         """Puts a part of the range ``fence + 1 … to`` beyond the fence, where it is not seen before the fence moves.
 
         Args:
@@ -171,7 +172,8 @@ class ShardStore:
             part: Of the range.
             attempt: The same for all portions, and for :meth:`fold`.
             begin: The first portion: what another attempt has staged is dropped.
-            arrived_ms: As for :meth:`fold`.
+            gaps_close: As for :meth:`fold`.
+            arrived_ms: Likewise.
 
         Returns:
             What is of groups that are open, for :meth:`fold`. None: the range has been folded, and the reply was lost.
@@ -184,7 +186,7 @@ class ShardStore:
             keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
             args=[
                 token, fence, to, attempt, "1" if begin else "0", packed_staged(part.sessions), packed_plain(part.plain),
-                "" if arrived_ms is None else arrived_ms,
+                "" if arrived_ms is None else arrived_ms, "1" if gaps_close else "0",
             ],
         )  # fmt: skip
         if reply[0] == b"already":
@@ -269,8 +271,8 @@ class ShardStore:
     async def left_behind(self) -> tuple[str, str] | None:
         """Definition and topics of a fold that has groups or records here; None where nothing of it waits to be emitted."""
         keys = self.keys
-        told: Any = await self.redis.hmget(keys.meta, ["definition", "topics"])
-        if not all(told) or not (await self.redis.zcard(keys.first) or await self.redis.zcard(keys.outbox)):
+        told: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
+        if not all(told) or not any([await self.redis.zcount(key, "-inf", told[2]) for key in (keys.first, keys.outbox)]):
             return None
         return told[0].decode(), told[1].decode()
 

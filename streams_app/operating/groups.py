@@ -25,6 +25,9 @@ MAX_ROWS: Final = 10_000
 MAX_SCANNED: Final = 100_000
 """Groups of one shard that are looked at for an order Redis does not keep."""
 
+WORKER_SCANNED: Final = 10_000
+"""The same for the page of a worker: groups that move all the time may hide a few that do not."""
+
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
 
@@ -128,14 +131,14 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
 
 
 async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold: str | None, limit: int) -> list[dict[str, Any]]:
-    """Open groups of this worker's partitions, longest quiet first."""
+    """Open groups of this worker's partitions, longest quiet first; of those that are looked at, as the worker has more to do."""
     places = [
         Place(app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence)
         for partition in list(ownership.partitions.values())
         for shard in partition.shards
         if fold is None or shard.fold.name == fold
     ]
-    return await collect(redis, places, limit, "quiet")
+    return await collect(redis, places, limit, "quiet", max(limit, min(10 * limit, WORKER_SCANNED)))
 
 
 async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort: str = "quiet") -> list[dict[str, Any]]:
@@ -157,7 +160,8 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
 async def open_in_redis(settings: Settings, fold: str | None) -> int:
     """How many groups are open, of one fold or of all declared ones."""
     async with redis_of(settings) as redis:
-        return sum([await redis.zcard(place.keys.first) for place in await places_of(redis, settings, fold)])
+        places = await places_of(redis, settings, fold)
+        return sum([await redis.zcount(place.keys.first, "-inf", place.fence) for place in places])
 
 
 async def places_of(redis: Redis, settings: Settings, fold: str | None) -> list[Place]:
@@ -190,33 +194,61 @@ async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
         begin += PARTITIONS_ASKED
 
 
-async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str) -> list[dict[str, Any]]:
-    """The first open groups of some shards, in one of the orders of :data:`SORTS`; rows as of :func:`rows_of`."""
+async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, scanned: int = MAX_SCANNED) -> list[dict[str, Any]]:
+    """The first open groups of some shards, in one of the orders of :data:`SORTS`; rows as of :func:`rows_of`.
+
+    Args:
+        redis: Of the application.
+        places: The shards.
+        limit: Rows at most.
+        sort: The order.
+        scanned: Groups of one shard that are looked at, at most.
+    """
     limit = min(limit, MAX_ROWS)
-    # Redis keeps two orders: that of the timers, before which no group is due, and that of the first offsets, in which groups
-    # were opened.
-    scanned = limit if sort == "oldest" else MAX_SCANNED
     column, descending = SORTS[sort]
     rows: list[dict[str, Any]] = []
     for place in places:
-        for begin in range(0, scanned, PAGE):
-            members = await _page(redis, place, sort, begin, min(begin + PAGE, scanned) - 1)
+        if sort == "quiet":
+            pages = _by_timer(redis, place, scanned)
+        else:
+            pages = _by_opening(redis, place, limit if sort == "oldest" else scanned)
+        async for members, until in pages:
             rows += await rows_of(redis, place, members)
             rows.sort(key=lambda row: row[column], reverse=descending)
             del rows[limit:]
-            if len(members) < PAGE:
-                break
-            if sort == "quiet" and len(rows) == limit and rows[-1][column] <= place.quiet_in_ms(members[-1][1]):
+            if sort == "quiet" and len(rows) == limit and rows[-1][column] <= until:
                 break
     return rows
 
 
-async def _page(redis: Redis, place: Place, sort: str, begin: int, end: int) -> list[tuple[bytes, float]]:
-    if sort != "oldest":
-        found: Any = await redis.zrange(place.keys.due, begin, end, withscores=True)
-        return list(found)
-    groups: Any = await redis.zrange(place.keys.first, begin, end)
-    if not groups:
-        return []
-    scores: Any = await redis.zmscore(place.keys.due, groups)
-    return [(group, score) for group, score in zip(groups, scores, strict=True) if score is not None]
+_Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
+
+
+async def _by_timer(redis: Redis, place: Place, scanned: int) -> _Pages:
+    """Pages of members with their timers, and how soon the others are due at the earliest.
+
+    By score and not by rank: meanwhile the owner moves timers, and ranks with them.
+    """
+    after, ties = float("-inf"), 0
+    seen: set[bytes] = set()
+    while len(seen) < scanned:
+        # Groups with the last timer once more, as others of them may have left the places before.
+        found: Any = await redis.zrangebyscore(place.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
+        fresh = [pair for pair in found if pair[0] not in seen]
+        if found:
+            wanted, after = ties + PAGE, found[-1][1]
+            yield fresh, place.quiet_in_ms(after)
+            seen.update(member for member, _ in fresh)
+            ties = sum(score == after for _, score in found)
+        if not found or len(found) < wanted:
+            return
+
+
+async def _by_opening(redis: Redis, place: Place, scanned: int) -> _Pages:
+    """Pages of members with their timers, in the order in which they were opened."""
+    for begin in range(0, scanned, PAGE):
+        members: Any = await redis.zrange(place.keys.first, begin, min(begin + PAGE, scanned) - 1)
+        timers: Any = await redis.zmscore(place.keys.due, members) if members else []
+        yield [(member, timer) for member, timer in zip(members, timers, strict=True) if timer is not None], 0.0
+        if len(members) < PAGE:
+            return

@@ -202,9 +202,9 @@ class Link:
         """As redis-py."""
         return await self.call(lambda: self.server.client.hmget(name, list(fields)))
 
-    async def zcard(self, name: str) -> Any:
+    async def zcount(self, name: str, low: Any, high: Any) -> Any:
         """As redis-py."""
-        return await self.call(lambda: self.server.client.zcard(name))
+        return await self.call(lambda: self.server.client.zcount(name, low, high))
 
     async def hget(self, name: str, key: str) -> Any:
         """As redis-py; only a broken variant of the product asks so."""

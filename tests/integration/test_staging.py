@@ -119,7 +119,7 @@ async def test_a_portion_that_is_sent_twice_stages_once(store: ShardStore, redis
     for _ in range(2):
         for number, portion in enumerate(portions):
             for _ in range(2):
-                held = await store.stage("me", -1, LAST, portion, attempt="one", begin=number == 0)
+                held = await store.stage("me", -1, LAST, portion, attempt="one", begin=number == 0, gaps_close=True)
                 assert Portion([], []) == held
 
     assert (ENDED, 2, 2, 2) == await beyond(store, redis_client)
@@ -176,10 +176,10 @@ async def test_a_seal_frees_what_an_attempt_left(store: ShardStore, redis_client
 
 async def test_portions_of_two_attempts_are_not_mixed(store: ShardStore) -> None:
     first, second, *_ = packed(chunk_of()).portions()
-    await store.stage("me", -1, LAST, first, attempt="one", begin=True)
-    await store.stage("me", -1, LAST, first, attempt="two", begin=True)
+    await store.stage("me", -1, LAST, first, attempt="one", begin=True, gaps_close=True)
+    await store.stage("me", -1, LAST, first, attempt="two", begin=True, gaps_close=True)
     with pytest.raises(RefusedError, match="staged"):
-        await store.stage("me", -1, LAST, second, attempt="one", begin=False)
+        await store.stage("me", -1, LAST, second, attempt="one", begin=False, gaps_close=True)
     with pytest.raises(RefusedError, match="staged"):
         await store.fold(
             "me", -1, LAST, 2_000, 2_000, BOUNDS, gaps_close=True, partitions=4, arguments=packed(chunk_of()), staged=2, opened=1,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.folding import arguments
 from streams_app.folding.arguments import Bounds
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
@@ -16,6 +17,7 @@ from streams_app.folding.keys import shard_keys
 from streams_app.folding.replies import SealedGroups
 from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.store import ShardStore
+from streams_app.operating import groups as listing
 from streams_app.operating.groups import PAGE, Place, collect, group_text
 from tests.conftest import Names
 from tests.integration.test_scripts import BOUNDS, WALL, fold, packed
@@ -84,13 +86,15 @@ async def test_a_script_sets_no_more_timers_than_its_share(store: ShardStore) ->
     assert (500, True) == (len(out.sealed), out.more)
 
 
-async def test_names_of_groups_that_are_not_due_count_against_the_share(store: ShardStore) -> None:
+async def test_groups_that_are_not_due_are_not_read(store: ShardStore) -> None:
     groups = [b"s%d" % number for number in range(12)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105, names=900)
-    first, second = await seal(store, fence, 111), await seal(store, fence, 111)
+    await store.redis.config_resetstat()
+    done = await seal(store, fence, 111)
+    counts = await store.redis.info("commandstats")
 
-    assert (True, False) == (first.more, second.more)
-    assert [] == first.sealed + second.sealed
+    assert [] == done.sealed
+    assert (False, True) == ("cmdstat_hgetall" in counts, "cmdstat_hget" in counts)
 
 
 @pytest.mark.parametrize("quiet", [True, False])
@@ -129,3 +133,47 @@ async def test_groups_are_listed_longest_quiet_first_whatever_their_timers_say(s
 
     assert [4, 7, 9] == [row["quiet_in_ms"] for row in rows]
     assert [group_text(group) for group in groups[-2:]] == [row["group"] for row in rows[:2]]
+
+
+async def test_a_listing_neither_repeats_nor_misses_groups_whose_timers_move_meanwhile(
+    store: ShardStore, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [b"s%d" % number for number in range(3 * PAGE)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[: 2 * PAGE], 105)
+    place = Place(names.app_id, FOLD, 0, 111, fence)
+    rows_of = listing.rows_of
+
+    async def meanwhile(*arguments: Any) -> Any:
+        await seal(store, fence, 109)  # moves the earliest timers to the end
+        await store.redis.zadd(store.keys.due, {group: 105 for group in groups[:PAGE]})
+        return await rows_of(*arguments)
+
+    monkeypatch.setattr(listing, "rows_of", meanwhile)
+    rows = await collect(store.redis, [place], 10_000, "quiet")
+    found = [row["group"] for row in rows]
+
+    assert len(set(found)) == len(found)
+    assert {group_text(group) for group in groups} == set(found)
+
+
+@pytest.mark.parametrize("sort", ["quiet", "oldest", "events"])
+async def test_a_listing_looks_at_no_more_groups_than_it_may(store: ShardStore, names: Names, sort: str) -> None:
+    groups = [b"s%d" % number for number in range(3 * PAGE)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
+    place = Place(names.app_id, FOLD, 0, 106, fence)
+    await store.redis.config_resetstat()
+    rows = await collect(store.redis, [place], 5, sort, PAGE)
+    looked: Any = await store.redis.info("commandstats")
+
+    assert 5 == len(rows)
+    assert looked["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else PAGE)
+
+
+async def test_a_group_that_is_opened_ahead_gets_the_timer_it_would_have_got(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arguments, "STAGED_GROUPS", 1)
+    await store.seal("me", -1, 600, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
+    await fold_at(store, -1, [b"sa", b"sb"], 100)
+
+    assert {b"sa": 100, b"sb": 100} == await timers(store)

@@ -26,8 +26,8 @@ local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local quiet_ms, hold_ms, all = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
 local INFO, PAGE = '\255', 200
--- What one script packs and returns, and what it reads of groups that are not due: it would hold Redis for seconds.
-local MOST_BYTES, MOST_FIELDS = 4000000, 4000
+-- What one script packs and returns, and how many timers it finds to be early: it would hold Redis for seconds.
+local MOST_BYTES, MOST_EARLY = 4000000, 1000
 -- include beyond.lua
 
 local state = redis.call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
@@ -42,7 +42,7 @@ drop_beyond(fence) -- perhaps as memory was short: nobody else would free it
 -- ---- work out: reads only
 
 local sealed, gone, sent, answered, later = {}, {}, {}, {}, {}
-local seen, taken, bytes, looked, more = {}, 0, 0, 0, false
+local seen, taken, bytes, more = {}, 0, 0, false
 
 local function info_of(packed)
   local info = packed and cmsgpack.unpack(packed)
@@ -54,19 +54,15 @@ local function silent_from(info, timer) return math.max(timer or 0, info[4] + in
 -- Puts a group among those that leave, unless only its timer says that it is due. False once this script has done enough.
 local function take(group, why, timer)
   if seen[group] then return true end
-  if taken >= limit or bytes > MOST_BYTES or looked > MOST_FIELDS then
+  if taken >= limit or bytes > MOST_BYTES or #later >= 2 * MOST_EARLY then
     more = true
     return false
   end
   seen[group] = true
-  local content = redis.call('HGETALL', prefix .. group)
-  local at = 1
-  while content[at] and content[at] ~= INFO do at = at + 2 end
-  local info = info_of(content[at + 1])
+  local info = info_of(redis.call('HGET', prefix .. group, INFO))
   if info and timer and silent_from(info, timer) + quiet_ms >= clock then
     later[#later + 1] = silent_from(info, timer)
     later[#later + 1] = group
-    looked = looked + #content / 2
     return true
   end
   taken = taken + 1
@@ -74,9 +70,9 @@ local function take(group, why, timer)
     gone[#gone + 1] = group -- a leftover of an older state: its events are read again from Kafka's low mark
     answered[#answered + 1] = group
   elseif info[2] + info[3] <= fence_offset then
-    local names = {}
+    local content, names = redis.call('HGETALL', prefix .. group), {}
     for j = 1, #content, 2 do
-      if j ~= at then names[content[j]] = content[j + 1] end
+      if content[j] ~= INFO then names[content[j]] = content[j + 1] end
     end
     local opened = info[4]
     local hold_due, quiet_due = opened + hold_ms, opened + info[5] + (quiet_ms or math.huge)

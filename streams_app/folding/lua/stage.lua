@@ -16,6 +16,7 @@
 -- ARGV[6] sessions      msgpack array, three values for each: group, first offset, packed record
 -- ARGV[7] plain         msgpack array, as in fold.lua
 -- ARGV[8] arrived       ms, "" = it had been waiting; as in fold.lua
+-- ARGV[9] gaps_close    "1" = gaps close groups while folding: silence is counted from the arrival
 --
 -- Returns {"ok", positions in "sessions", positions in "plain"}: msgpack arrays of those whose group is open; they are not staged
 --         {"already"} when this very range was folded by this owner and the reply was lost
@@ -24,6 +25,7 @@
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence, to, attempt, begin = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local sessions, plain, arrived = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7]), tonumber(ARGV[8])
+local gaps_close = ARGV[9] == '1'
 local PAGE = 4000 -- values in one call
 -- include beyond.lua
 
@@ -69,7 +71,7 @@ local open_sessions = split(sessions, 3, function(at)
   staged[#staged + 1] = sessions[at + 2]
   staged[#staged + 1] = sessions[at + 3]
 end)
-local silent_from = math.max(arrived or 0, tonumber(state[4] or '0'))
+local silent_from = gaps_close and math.max(arrived or 0, tonumber(state[4] or '0')) or 0
 local open_groups = split(plain, 4, function(at)
   local group, fields = plain[at + 1], plain[at + 4]
   local key = prefix .. group
