@@ -18,9 +18,9 @@ sealed; ``outbox`` until the broker has acknowledged (what lies beyond the fence
 validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v1`` is the state
 version: a worker of another version does not touch these keys.
 
-A timer is at the partition clock of the group's last event, or before it: an event of an open group moves the numbers in its
-sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead of
-one an event, to the one structure whose cost grows with the groups that are open.
+A timer is never later than the moment from which the silence of its group is counted: an event of an open group moves the numbers
+in its sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead
+of one an event, to the one structure whose cost grows with the groups that are open.
 
 The sidecar is a hash, not a plain set: Redis 7.0 stores a small hash in half the memory of a small set of strings, the
 numbers of the group ride along in it, and ``keep = "last"`` needs the value beside the name.
