@@ -23,7 +23,7 @@ from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.settings import Settings
 
 HELD_RECORDS = 40_000
-"""Parsed and not yet folded, of all partitions together: a batch or two are folded while another one waits for Redis."""
+"""Parsed and not yet folded, of all partitions together: one batch is worked on while another one waits for Redis."""
 
 
 ROOM_SECONDS = 1.0
