@@ -29,7 +29,7 @@ T = TypeVar("T")
 FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
 """One fetch is in flight for each broker; while it waits for an idle partition, a busy one, behind its end, gets nothing."""
 
-FETCH_MAX_BYTES = 16 * 1024 * 1024
+FETCH_MAX_BYTES = 4 * 1024 * 1024
 """Of one reply: memory does not grow with the number of partitions."""
 METADATA_MAX_AGE_MS = 30_000
 """Added partitions are noticed within it."""
