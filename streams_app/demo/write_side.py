@@ -77,7 +77,7 @@ class WriteSide:
             account = canonical_bytes(event.group).decode()
             value = decoded[event.offset]
             post = str(value.get("post_id", "")) if isinstance(value, dict) else ""
-            for name, level in event.names.items():
+            for name, level in event.changed.items():
                 place = account, post, name
                 rows[place] = self._posts[place] = self._number(place, level)
         self._connection.execute("BEGIN")

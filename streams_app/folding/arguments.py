@@ -10,14 +10,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack
 import orjson
 
-from streams_app.folding.batch import Chunk, Run
+from streams_app.folding.batch import Chunk, Run, size_of
 from streams_app.folding.keys import INFO_FIELD
-from streams_app.folding.names import without_values
+from streams_app.folding.names import NameSet, of_mask, without_values
 from streams_app.folding.record import Sealed
 
 PLAIN_NAMES: Final = 1_000
@@ -32,6 +33,7 @@ STAGED_NAMES: Final = 2_000
 """Of the groups that one script opens; a group may have more names."""
 
 _Item = TypeVar("_Item")
+_FIRST_OFFSET = attrgetter("first_offset")
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
 
@@ -157,10 +159,7 @@ def arguments_of(
         ended = 0
         if gaps_close and whole is runs:
             ended = _ended(runs, chunk.clock_ms, bounds)
-        for run in whole[:ended] if ended else ():
-            names = _names(run.names, keeps_values=keeps_values)
-            entry = _sealed(member, run, names, bounds, partitions)
-            closed.append(Closed(entry, _pack(entry), run.first_score, run.last_score))
+        closed += [_closed(member, run, _names(run, keeps_values=keeps_values), bounds, partitions) for run in whole[:ended]]
         if ended == len(whole):
             continue
         run = whole[-1]
@@ -192,21 +191,26 @@ def packed_staged(sessions: Iterable[Closed]) -> bytes:
     return _pack(values)
 
 
-def _names(names: Mapping[str, Any], *, keeps_values: bool) -> dict[str, bytes]:
+def _names(run: Run, *, keeps_values: bool) -> dict[str, bytes]:
     if keeps_values:
-        return {name: orjson.dumps(value) for name, value in names.items()}
-    return without_values(names)
+        return {name: orjson.dumps(value) for name, value in run.changed.items()}
+    return _names_only(run)
+
+
+def _names_only(run: Run) -> NameSet:
+    names = run.names
+    return of_mask(names) if isinstance(names, int) else without_values(names)
 
 
 def _packable(run: Run, *, keeps_values: bool) -> tuple[Any, ...]:
     return (
         run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score,
-        len(run.names), _names(run.names, keeps_values=keeps_values),
+        size_of(run.names), dict(_names(run, keeps_values=keeps_values)),
     )  # fmt: skip
 
 
 def _is_plain(run: Run, bounds: Bounds) -> bool:
-    names = len(run.names)
+    names = size_of(run.names)
     return (
         run.last_score - run.first_score < bounds.hold_ms
         and names <= bounds.max_changed
@@ -220,15 +224,14 @@ def _fields(run: Run, epoch: bytes, *, keeps_values: bool) -> list[Any]:
     opened = run.first_score
     numbers = (
         epoch, run.first_offset, run.last_offset - run.first_offset, opened, run.last_score - opened, run.events,
-        run.low_ms - opened, run.high_ms - run.low_ms, len(run.names),
+        run.low_ms - opened, run.high_ms - run.low_ms, size_of(run.names),
     )  # fmt: skip
     fields: list[Any] = [INFO_FIELD, _pack(numbers)]
     if keeps_values:
-        for name, value in run.names.items():
+        for name, value in run.changed.items():
             fields += (name, orjson.dumps(value))
     else:
-        for name in run.names:
-            fields += (name, b"")
+        fields += _names_only(run).fields
     return fields
 
 
@@ -240,25 +243,27 @@ def _ended(runs: list[Run], clock_ms: int, bounds: Bounds) -> int:
         if (
             run.last_score - run.first_score >= bounds.hold_ms
             or (bounds.max_events and run.events >= bounds.max_events)
-            or len(run.names) > bounds.max_changed
+            or size_of(run.names) > bounds.max_changed
         ):
             return 0
     return ended
 
 
-def _sealed(member: bytes, run: Run, names: dict[str, bytes], bounds: Bounds, partitions: int) -> Sealed:
+def _closed(member: bytes, run: Run, names: dict[str, bytes], bounds: Bounds, partitions: int) -> Closed:
     hold_due, quiet_due = run.first_score + bounds.hold_ms, run.last_score + bounds.quiet_ms
     reason, due = ("max_hold", hold_due) if hold_due <= quiet_due else ("quiet", quiet_due)
-    return Sealed(
-        member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due, partitions, names
-    )  # fmt: skip
+    numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due, partitions
+    # An array of ten, the last of which may be packed already.
+    packed = b"\x9a" + _pack(numbers)[1:] + (names.packed if type(names) is NameSet else _pack(names))
+    # Thousands at a time: the constructors of named tuples are slow.
+    sealed = tuple.__new__(Sealed, (*numbers, names))
+    return tuple.__new__(Closed, (sealed, packed, run.first_score, run.last_score))
 
 
 def ranges_of(sent: Sequence[Sealed], pending: Iterable[Sealed]) -> list[tuple[int, int, int]]:
     """First offsets of what was sent, as ranges in which nothing else is pending: (lowest, highest, how many)."""
-    gone = sorted(entry.first_offset for entry in sent)
-    held = set(gone)
-    others = sorted(entry.first_offset for entry in pending if entry.first_offset not in held)
+    gone = sorted(map(_FIRST_OFFSET, sent))
+    others = sorted(set(map(_FIRST_OFFSET, pending)).difference(gone))
     ranges: list[tuple[int, int, int]] = []
     begin = 0
     while begin < len(gone):

@@ -7,11 +7,14 @@ A *run* is what neighbouring events of one group add to its open fold. Most grou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from streams_app.folding.names import without_values
+import msgspec
+
+from streams_app.folding.names import mask_of, of_mask
 
 MAX_COST: Final = 45_000
 """Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
@@ -38,17 +41,21 @@ class FoldEvent(NamedTuple):
         offset: In the source partition.
         timestamp_ms: Of the record; negative where the producer gave none.
         group: Member bytes (see :func:`streams_app.codec.member_of`).
-        names: Changed name → value, as decoded.
+        names: Changed name → value, as decoded; where values are not kept perhaps the mask of the names.
     """
 
     offset: int
     timestamp_ms: int
     group: bytes
-    names: dict[str, Any]
+    names: dict[str, Any] | int
+
+    @property
+    def changed(self) -> Mapping[str, Any]:
+        """Changed name → value, or an empty one."""
+        return unmasked(self.names)
 
 
-@dataclass(slots=True)
-class Run:
+class Run(msgspec.Struct, gc=False):
     """What neighbouring events of one group add up to; times in ms."""
 
     first_offset: int
@@ -58,7 +65,12 @@ class Run:
     high_ms: int
     first_score: int
     last_score: int
-    names: dict[str, Any]
+    names: dict[str, Any] | int
+
+    @property
+    def changed(self) -> Mapping[str, Any]:
+        """Changed name → last value, or an empty one."""
+        return unmasked(self.names)
 
 
 @dataclass(slots=True)
@@ -123,16 +135,15 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
         Chunks in offset order; the last one ends at ``end``. At least one, as an empty range moves the fence too.
     """
     clock = start = max(scoring.clock_ms, scoring.live_ms or 0)
-    now, gap = scoring.now_ms, scoring.gap_ms
-    # Most runs are single events, and there are few different sets of names: without values they share one dictionary.
-    own: Callable[[dict[str, Any]], dict[str, Any]] = dict if scoring.keeps_values else without_values
+    now, gap = scoring.now_ms, math.inf if scoring.gap_ms is None else scoring.gap_ms
+    own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if scoring.keeps_values else _masked
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
     count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
     group_cost = scoring.group_cost
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
-            cost = closed.take(groups, clock, gap, group_cost) if gap is not None else cost
+            cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, group_cost)
             # Looked at again only if it was worth it: each look goes over all groups that may be open.
             if cost > most * 4 // 5 or closed.cost >= MAX_CLOSED_COST:
                 yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
@@ -144,17 +155,14 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
         count += 1
         last = offset
         runs = groups.get(member)
-        if runs is None:
-            groups[member] = [Run(offset, offset, 1, stamp, stamp, clock, clock, own(names))]
-            cost += group_cost + len(names)
+        if runs is None or clock - runs[-1].last_score > gap:
+            held = names if isinstance(names, int) else own(names)
+            run = Run(offset, offset, 1, stamp, stamp, clock, clock, held)
+            cost += held.bit_count() if isinstance(held, int) else len(held)
+            cost += group_cost if runs is None else OPEN_COST
+            groups.setdefault(member, []).append(run)
             continue
         run = runs[-1]
-        if gap is not None and clock - run.last_score > gap:
-            runs.append(Run(offset, offset, 1, stamp, stamp, clock, clock, own(names)))
-            cost += OPEN_COST + len(names)
-            continue
-        if run.events == 1:
-            run.names = dict(run.names)
         run.last_offset, run.last_score = offset, clock
         run.events += 1
         if stamp < run.low_ms:
@@ -162,10 +170,42 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
         elif stamp > run.high_ms:
             run.high_ms = stamp
         held = run.names
-        cost -= len(held)
-        held.update(names)
-        cost += len(held)
+        if isinstance(held, int) and isinstance(names, int):
+            if held | names != held:
+                run.names = held | names
+                cost += (held | names).bit_count() - held.bit_count()
+        else:
+            cost += _join(run, names)
     yield Chunk(above, end, start, now, clock, count, closed.joined(groups))
+
+
+def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
+    mask = mask_of(names)
+    return dict(names) if mask is None else mask
+
+
+def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
+    """The same names as a mapping."""
+    return of_mask(names) if isinstance(names, int) else names
+
+
+def size_of(names: Mapping[str, Any] | int) -> int:
+    """How many they are."""
+    return names.bit_count() if isinstance(names, int) else len(names)
+
+
+def _join(run: Run, names: dict[str, Any] | int) -> int:
+    """Adds names to a run; returns how many it did not have."""
+    held = run.names
+    before = size_of(held)
+    mask = names if isinstance(names, int) else mask_of(names) if isinstance(held, int) else None
+    if isinstance(held, int) and mask is not None:
+        run.names = held | mask
+    else:
+        if isinstance(held, int):
+            held = run.names = dict(of_mask(held))
+        held.update(unmasked(names))
+    return size_of(run.names) - before
 
 
 class _Closed:
@@ -184,7 +224,7 @@ class _Closed:
             if clock_ms - run.last_score > gap_ms:
                 ended.append(member)
             else:
-                cost += group_cost + len(run.names)
+                cost += group_cost + size_of(run.names)
                 if len(runs) > 1:
                     cost += _closed_cost(runs[:-1])
         for member in ended:
@@ -208,7 +248,7 @@ class _Closed:
 def _closed_cost(runs: list[Run]) -> int:
     cost = 0
     for run in runs:
-        cost += CLOSED_COST + len(run.names) // 4
+        cost += CLOSED_COST + size_of(run.names) // 4
     return cost
 
 
@@ -230,5 +270,5 @@ def single_events(events: Iterable[FoldEvent], chunk: Chunk, groups: frozenset[b
         clock = max(clock, min(stamp, chunk.now_ms))
         if group in groups:
             at_ms = stamp if stamp >= 0 else clock
-            found[group].append(Run(offset, offset, 1, at_ms, at_ms, clock, clock, dict(names)))
+            found[group].append(Run(offset, offset, 1, at_ms, at_ms, clock, clock, names))
     return found

@@ -15,11 +15,15 @@ from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.batch import FoldEvent
 from streams_app.folding.definition import RECORD_KEY, Fold
+from streams_app.folding.names import CACHED_NAMES, mask_of
 from streams_app.folding.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
 """Groups whose key is remembered: the few that have most of the events."""
+
+KNOWN_SETS_MAX: Final = 5_000
+"""Sets of names in one order that are remembered."""
 
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
@@ -46,13 +50,14 @@ class FastReader(EventReader):
         )
         self._decode: Any = msgspec.json.Decoder(event).decode
         self._members: dict[str, tuple[bytes, bytes]] = {}
+        self._masks: dict[tuple[str, ...], int | dict[str, Any]] = {}
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
         """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
         new = tuple.__new__
-        decode, members, known_names = self._decode, self._members, self._known_names
-        member_of_known, most_key_bytes = members.get, self._limits.key_bytes
-        most_bytes, most_names = self._limits.value_bytes, self._limits.names_per_event
+        decode, members = self._decode, self._members
+        member_of_known, mask_of_known = members.get, self._masks.get
+        most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
         for record in records:
             value = record.value
             if not value or len(value) > most_bytes:
@@ -72,20 +77,20 @@ class FastReader(EventReader):
                         continue
                 else:
                     member, key = self._new_member(group)
+                mask = mask_of_known(tuple(names)) if type(names) is dict else None
+                if mask is None:
+                    mask = self._new_mask(names)
                 # Skipped fields are checked to be JSON, but not to be UTF-8.
                 if not value.isascii():
                     value.decode()
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
                 yield from self._read_slowly(record, reading)
                 continue
-            if type(names) is not dict or len(names) > most_names or not known_names.issuperset(names):
-                yield from self._read_slowly(record, reading)
-                continue
             stamp, offset = record.timestamp, record.offset
             if record.key != key:
                 reading.misrouted += 1
                 reading.misrouted_example = offset
-            yield new(FoldEvent, (offset, -1 if stamp is None else stamp, member, names))
+            yield new(FoldEvent, (offset, -1 if stamp is None else stamp, member, mask))
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """The name of a group in Redis, and the record key it should have."""
@@ -96,6 +101,19 @@ class FastReader(EventReader):
         if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
             self._members[group] = known
         return known
+
+    def _new_mask(self, names: Any) -> int | dict[str, Any]:
+        """Of names that were all seen before; the names themselves where one has no bit."""
+        if type(names) is not dict or len(names) > self._limits.names_per_event or not self._known_names.issuperset(names):
+            raise BadEventError("no-changed", "said by the slow way")
+        mask = mask_of(names)
+        if mask is None:
+            return names
+        if len(names) <= CACHED_NAMES:
+            if len(self._masks) >= KNOWN_SETS_MAX:
+                self._masks.clear()
+            self._masks[tuple(names)] = mask
+        return mask
 
     def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[FoldEvent]:
         """One event the exact way; a name seen for the first time comes here, too."""

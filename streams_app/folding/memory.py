@@ -69,7 +69,7 @@ class MemoryShard:
         held = self.open.get(group)
         if held is not None and self._is_over(held, score_ms):
             sealed.append(self._close(group, self._reason(held)))
-        elif held is not None and len(held.names.keys() | event.names.keys()) > self.max_changed:
+        elif held is not None and len(held.names.keys() | event.changed.keys()) > self.max_changed:
             sealed.append(self._close(group, "max_changed"))
         held = self.open.get(group)
         if held is None:
@@ -78,7 +78,7 @@ class MemoryShard:
         held.last_offset, held.score_ms, held.silent_from_ms = event.offset, score_ms, silent_from_ms
         held.events += 1
         held.low_ms, held.high_ms = min(held.low_ms, stamp_ms), max(held.high_ms, stamp_ms)
-        held.names |= {name: orjson.dumps(value) for name, value in event.names.items()}
+        held.names |= {name: orjson.dumps(value) for name, value in event.changed.items()}
         if self.max_events and held.events >= self.max_events:
             sealed.append(self._close(group, "max_events"))
         return sealed

@@ -12,7 +12,7 @@ import msgpack
 import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
-from streams_app.folding.names import CACHED_NAMES, CACHED_SETS, without_values
+from streams_app.folding.names import NameSet, without_values_of_bytes
 
 VERSION_SHIFT: Final = 2**40
 """Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
@@ -92,12 +92,11 @@ class Sealed(NamedTuple):
         member, first, last, events, low, high, reason, due, partitions, held = fields
         # Lua packs an empty table as an array.
         if not held or any(held.values()):
-            names = {name.decode(): value for name, value in held.items()} if held else {}
+            names: dict[str, bytes] = {name.decode(): value for name, value in held.items()} if held else {}
         else:
-            names = without_values([name.decode() for name in held])
-        return cls(
-            member, int(first), int(last), int(events), int(low), int(high), reason.decode(), int(due), int(partitions), names
-        )
+            names = without_values_of_bytes(held)
+        # Whole numbers: Lua packs them so. The constructor of a named tuple is slow.
+        return tuple.__new__(cls, (member, first, last, events, low, high, reason.decode(), due, partitions, names))
 
     @property
     def version(self) -> int:
@@ -141,23 +140,17 @@ class Renderer:
         self._id = fold_id(shape.fold, topic, partition, 0, 0).removesuffix("0-0")
         group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
         self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
-        self._names: dict[tuple[str, ...], str] = {}
 
     def records(self, sealed: Sealed) -> list[FoldedRecord]:
         """The record of a sealed group; several where one would be too large, see :func:`render`."""
         member, first, last, events, low, high, reason, _, partitions, held = sealed
-        if not self._is_usual or member[:1] != TEXT_MARK or len(held) > CACHED_NAMES:
+        if not self._is_usual or member[:1] != TEXT_MARK or type(held) is not NameSet:
             return render(sealed, *self._of)
-        key, names = member[1:], tuple(held)
-        listed = self._names.get(names)
-        if listed is None:
-            if len(self._names) >= CACHED_SETS:
-                self._names.clear()
-            listed = self._names[names] = _json(sorted(names))
+        key = member[1:]
         before_group, before_names, before_span, before_reason = self._between
         span = f"{first}-{last}"
         value = (
-            f"{before_group}{_json(key.decode())}{before_names}{listed}{before_span}{span}{before_reason}{reason}"
+            f"{before_group}{_json(key.decode())}{before_names}{held.listed}{before_span}{span}{before_reason}{reason}"
             f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{partitions * VERSION_SHIFT + last}}}}}'
         ).encode()
         if len(value) > MAX_RECORD_BYTES:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import aiokafka
+import uvloop
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import ConsumerStoppedError
@@ -45,10 +46,20 @@ class FoldingThread(AIOKafkaConsumerThread):
     room: int
     """Records wanted at most, or a few more: a partition is not cut short."""
 
+    def __init__(self, consumer: FoldingConsumer, **options: Any) -> None:
+        # It reads megabytes at a time: asyncio's own loop takes them in pieces and asks for Python's lock for each.
+        super().__init__(consumer, thread_loop=uvloop.new_event_loop(), **options)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seek_numbers: dict[TP, int] = defaultdict(int)
         self.room = 0
+
+    def _start_thread(self) -> None:
+        try:
+            super()._start_thread()
+        finally:
+            self.thread_loop.close()  # mode closes only those it has made
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         settings = self.consumer.settings

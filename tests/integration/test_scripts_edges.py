@@ -157,7 +157,7 @@ async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: Sh
     found = [Sealed.unpack(packed) for _, packed in await store.outbox(-1, MANY + 2, fence=10**6)]
 
     assert (0, MANY + 1, MANY + 1) == (done.open_groups, done.outbox_records, len(found))
-    assert set(wide.names) == set(found[-1].names)
+    assert set(wide.changed) == set(found[-1].names)
 
 
 async def test_a_flush_of_everything_goes_on_until_everything_has_left(store: ShardStore, redis_client: Redis) -> None:

@@ -73,7 +73,7 @@ def naive(events: Sequence[FoldEvent], scores: Sequence[int], gap_ms: int | None
             runs.append(Run(event.offset, event.offset, 0, stamp, stamp, score, score, {}))
         run = runs[-1]
         run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
-        run.low_ms, run.high_ms, run.names = min(run.low_ms, stamp), max(run.high_ms, stamp), run.names | event.names
+        run.low_ms, run.high_ms, run.names = min(run.low_ms, stamp), max(run.high_ms, stamp), {**run.changed, **event.changed}
     return folded
 
 
@@ -88,7 +88,7 @@ def joined(chunks: Sequence[Chunk], gap_ms: int | None) -> dict[bytes, list[Run]
                     last = held[-1]
                     held[-1] = Run(
                         last.first_offset, run.last_offset, last.events + run.events, min(last.low_ms, run.low_ms),
-                        max(last.high_ms, run.high_ms), last.first_score, run.last_score, last.names | run.names,
+                        max(last.high_ms, run.high_ms), last.first_score, run.last_score, {**last.changed, **run.changed},
                     )  # fmt: skip
                 else:
                     held.append(run)
@@ -139,7 +139,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
 
 @given(events_of_a_range)
 def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
-    before = [event._replace(names=dict(event.names)) for event in events]
+    before = [event._replace(names=dict(event.changed)) for event in events]
     list(chunks_of(events, 1_000, scoring()))
 
     assert before == events
@@ -309,7 +309,7 @@ def opened(fields: list[Any]) -> list[Any]:
 
 
 def as_packed(run: Run, keep: bool) -> list[Any]:
-    names = {name.encode(): orjson.dumps(value) if keep else b"" for name, value in run.names.items()}
+    names = {name.encode(): orjson.dumps(value) if keep else b"" for name, value in run.changed.items()}
     return [
         run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, len(names), names
     ]  # fmt: skip

@@ -32,7 +32,7 @@ def fold(**options: Any) -> Fold:
 
 
 def told(reading: Reading) -> tuple[Any, ...]:
-    events = [(event.offset, event.timestamp_ms, event.group, sorted(event.names)) for event in reading.events]
+    events = [(event.offset, event.timestamp_ms, event.group, sorted(event.changed)) for event in reading.events]
     refused = [(refused.record.offset, refused.reason, refused.detail) for refused in reading.refused]
     return events, refused, reading.misrouted, reading.misrouted_example
 

@@ -48,7 +48,7 @@ def test_one_group_with_ever_new_names_is_cut_into_chunks(gap_ms: int | None) ->
 
     chunks = list(chunks_of(events, 500, Scoring(0, 10**9, None, gap_ms)))
 
-    held = [sum(len(run.names) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
+    held = [sum(len(run.changed) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
     assert 400 * 256 == sum(held)
     assert max(held) <= (MAX_COST + 256 if gap_ms is None else 4 * MAX_COST)
     assert 500 == chunks[-1].to

@@ -111,7 +111,7 @@ def test_event_at_a_limit_is_folded(value: bytes, group: bytes, names: list[str]
     reading = read_value(value)
 
     assert [] == reading.refused
-    assert [(group, names)] == [(canonical_bytes(event.group), list(event.names)) for event in reading.events]
+    assert [(group, names)] == [(canonical_bytes(event.group), list(event.changed)) for event in reading.events]
 
 
 @pytest.mark.parametrize(

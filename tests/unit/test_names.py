@@ -1,0 +1,111 @@
+"""Names without values: as masks and as mappings they mean the same, also where some of them have no bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgpack
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams_app.folding import names as names_module
+from streams_app.folding.arguments import Bounds, arguments_of
+from streams_app.folding.batch import FoldEvent, Scoring, chunks_of, size_of
+from streams_app.folding.names import NameSet, mask_of, of_mask, without_values, without_values_of_bytes
+
+BOUNDS = Bounds(10, 10_000, 0, 100, 1)
+texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])
+sets = st.lists(texts, max_size=6, unique=True)
+
+
+@pytest.fixture(autouse=True)
+def _vocabulary_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cache in ("_of_text", "_of_bytes", "_of_mask", "_in_order"):
+        monkeypatch.setattr(names_module, cache, names_module._Cache())
+    monkeypatch.setattr(names_module, "_bits", {})
+
+
+@given(st.lists(sets, max_size=8))
+def test_a_set_is_the_same_however_it_is_asked_for(asked: Sequence[list[str]]) -> None:
+    for names in asked:
+        mask = mask_of(dict.fromkeys(names))
+        assert mask is not None
+        found = of_mask(mask)
+
+        assert dict.fromkeys(names, b"") == found == without_values(names) == without_values_of_bytes([n.encode() for n in names])
+        assert len(names) == mask.bit_count() == size_of(mask) == size_of(found)
+        assert mask == mask_of(dict.fromkeys(reversed(names)))
+
+
+@given(sets)
+def test_what_is_written_of_a_set_is_what_would_be_written_of_its_names(names: list[str]) -> None:
+    found = NameSet(names)
+
+    assert dict.fromkeys(names, "") == msgpack.unpackb(found.packed)
+    assert [part for name in names for part in (name, b"")] == found.fields
+    assert sorted(names) == orjson.loads(found.listed)
+
+
+def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "CACHED_TOTAL", 30)
+    for number in range(100):
+        mask = mask_of({f"a{number}": 1, f"b{number}": 1})
+        assert mask is not None
+        assert (
+            {f"a{number}", f"b{number}"} == set(of_mask(mask)) == set(without_values_of_bytes([b"a%d" % number, b"b%d" % number]))
+        )
+        for cache in (names_module._of_text, names_module._of_bytes, names_module._of_mask, names_module._in_order):
+            assert len(cache) <= 10
+
+
+def test_sets_of_many_names_are_not_remembered() -> None:
+    many = {f"n{number}": 1 for number in range(names_module.CACHED_NAMES + 1)}
+    mask = mask_of(many)
+    assert mask is not None
+
+    assert many.keys() == of_mask(mask).keys() == without_values(many).keys()
+    assert not names_module._of_text
+    assert not names_module._of_mask
+    assert not names_module._in_order
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 15), st.sampled_from([b"sa", b"sb"]), sets, st.booleans()), min_size=1, max_size=30),
+    st.integers(0, 7),
+)
+@settings(max_examples=200)
+def test_events_fold_to_the_same_with_masks_and_with_mappings(
+    drawn: Sequence[tuple[int, bytes, list[str], bool]], with_bits: int
+) -> None:
+    plain, mixed, clock = [], [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(names_module, "MASKED_NAMES", with_bits)
+        patch.setattr(names_module, "_bits", {})
+        patch.setattr(names_module, "_of_mask", names_module._Cache())
+        patch.setattr(names_module, "_in_order", names_module._Cache())
+        for offset, (step, group, names, is_masked) in enumerate(drawn):
+            clock += step
+            event = FoldEvent(offset, clock, group, dict.fromkeys(names, 1))
+            mask = mask_of(event.changed) if is_masked else None
+            plain.append(event)
+            mixed.append(event if mask is None else event._replace(names=mask))
+        expected, found, of_mappings = (
+            _told(events, Scoring(0, 10_000, None, 10, keeps_values=keeps))
+            for events, keeps in ((plain, True), (mixed, False), (plain, False))
+        )
+
+    assert expected == found == of_mappings
+
+
+def _told(events: list[FoldEvent], how: Scoring) -> list[object]:
+    """What scripts would be told, whatever the order of names."""
+    found: list[object] = []
+    for chunk in chunks_of(events, len(events), how):
+        told = arguments_of(chunk, BOUNDS, gaps_close=True, keeps_values=False, partitions=4, epoch=b"e")
+        found.append(msgpack.unpackb(told.groups))
+        found += [(group[:3], group[3][:2], set(group[3][2:])) for group in told.plain]
+        found += [(closed.sealed, msgpack.unpackb(closed.packed, raw=True)[:9], closed[2:]) for closed in told.closed]
+        found += [set(msgpack.unpackb(closed.packed)[9]) for closed in told.closed]
+    return found
