@@ -24,12 +24,12 @@ from streams_app.folding.record import Sealed
 PLAIN_NAMES: Final = 1_000
 """A group with more names is written in several calls of Redis."""
 
-STAGED_RECORDS: Final = 700
-STAGED_BYTES: Final = 500_000
+STAGED_RECORDS: Final = 300
+STAGED_BYTES: Final = 200_000
 """Of the sessions in one script: no script may hold Redis longer than 20 ms, however many processes want its core."""
 
-STAGED_GROUPS: Final = 400
-STAGED_NAMES: Final = 2_000
+STAGED_GROUPS: Final = 180
+STAGED_NAMES: Final = 900
 """Of the groups that one script opens; a group may have more names."""
 
 _Item = TypeVar("_Item")

@@ -27,7 +27,7 @@ them are in one chunk, the fewer groups are open at its end and have to be store
 OPEN_COST: Final = 20
 """Of a group that stays open, where most of them open with the chunk; and 1 for each changed name."""
 
-UPDATE_COST: Final = 80
+UPDATE_COST: Final = 110
 """Of a group that stays open, where most of them have been open before: a single script has to move them all."""
 
 CLOSED_COST: Final = 10
