@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgpack
 import orjson
 
-from streams_app.folding.batch import Chunk, Run, size_of
+from streams_app.folding.batch import Chunk, Run
 from streams_app.folding.keys import INFO_FIELD
-from streams_app.folding.names import NameSet, of_mask, without_values
+from streams_app.folding.names import NameSet, of_mask, size_of, without_values
 from streams_app.folding.record import Sealed
 
 PLAIN_NAMES: Final = 1_000
@@ -116,13 +116,13 @@ class Arguments:
             yield Portion(*part)
 
 
-def _cut(items: list[_Item], most: int, most_size: int, size_of: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+def _cut(items: list[_Item], most: int, most_size: int, item_size: Callable[[_Item], int]) -> Iterator[list[_Item]]:
     begin, size = 0, 0
     for at, item in enumerate(items):
         if at - begin >= most or (size >= most_size and at > begin):
             yield items[begin:at]
             begin, size = at, 0
-        size += size_of(item)
+        size += item_size(item)
     if begin < len(items):
         yield items[begin:]
 

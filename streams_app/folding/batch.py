@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streams_app.folding.names import mask_of, of_mask
+from streams_app.folding.names import mask_of, of_mask, size_of, unmasked
 
 MAX_COST: Final = 45_000
 """Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
@@ -51,7 +51,7 @@ class FoldEvent(NamedTuple):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Changed name → value, or an empty one."""
+        """Changed name → value; of a mask each with an empty one."""
         return unmasked(self.names)
 
 
@@ -69,7 +69,7 @@ class Run(msgspec.Struct, gc=False):
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Changed name → last value, or an empty one."""
+        """Changed name → last value; of a mask each with an empty one."""
         return unmasked(self.names)
 
 
@@ -182,16 +182,6 @@ def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterat
 def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
     mask = mask_of(names)
     return dict(names) if mask is None else mask
-
-
-def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
-    """The same names as a mapping."""
-    return of_mask(names) if isinstance(names, int) else names
-
-
-def size_of(names: Mapping[str, Any] | int) -> int:
-    """How many they are."""
-    return names.bit_count() if isinstance(names, int) else len(names)
 
 
 def _join(run: Run, names: dict[str, Any] | int) -> int:

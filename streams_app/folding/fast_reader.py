@@ -15,15 +15,12 @@ from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError
 from streams_app.folding.batch import FoldEvent
 from streams_app.folding.definition import RECORD_KEY, Fold
-from streams_app.folding.names import CACHED_NAMES, mask_of
+from streams_app.folding.names import Cache, mask_of
 from streams_app.folding.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
 """Groups whose key is remembered: the few that have most of the events."""
-
-KNOWN_SETS_MAX: Final = 5_000
-"""Sets of names in one order that are remembered."""
 
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
@@ -50,7 +47,7 @@ class FastReader(EventReader):
         )
         self._decode: Any = msgspec.json.Decoder(event).decode
         self._members: dict[str, tuple[bytes, bytes]] = {}
-        self._masks: dict[tuple[str, ...], int | dict[str, Any]] = {}
+        self._masks: Cache[tuple[str, ...], int] = Cache()
 
     def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
         """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
@@ -77,9 +74,9 @@ class FastReader(EventReader):
                         continue
                 else:
                     member, key = self._new_member(group)
-                mask = mask_of_known(tuple(names)) if type(names) is dict else None
-                if mask is None:
-                    mask = self._new_mask(names)
+                held: Any = mask_of_known(tuple(names)) if type(names) is dict else None
+                if held is None:
+                    held = self._without_values(names)
                 # Skipped fields are checked to be JSON, but not to be UTF-8.
                 if not value.isascii():
                     value.decode()
@@ -90,7 +87,7 @@ class FastReader(EventReader):
             if record.key != key:
                 reading.misrouted += 1
                 reading.misrouted_example = offset
-            yield new(FoldEvent, (offset, -1 if stamp is None else stamp, member, mask))
+            yield new(FoldEvent, (offset, -1 if stamp is None else stamp, member, held))
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """The name of a group in Redis, and the record key it should have."""
@@ -102,18 +99,16 @@ class FastReader(EventReader):
             self._members[group] = known
         return known
 
-    def _new_mask(self, names: Any) -> int | dict[str, Any]:
-        """Of names that were all seen before; the names themselves where one has no bit."""
+    def _without_values(self, names: Any) -> int | dict[str, None]:
+        """The mask of names that were all seen before; a mapping of them where one has no bit.
+
+        Raises:
+            BadEventError: Some are new, or there is something wrong with them.
+        """
         if type(names) is not dict or len(names) > self._limits.names_per_event or not self._known_names.issuperset(names):
             raise BadEventError("no-changed", "said by the slow way")
         mask = mask_of(names)
-        if mask is None:
-            return names
-        if len(names) <= CACHED_NAMES:
-            if len(self._masks) >= KNOWN_SETS_MAX:
-                self._masks.clear()
-            self._masks[tuple(names)] = mask
-        return mask
+        return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
 
     def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[FoldEvent]:
         """One event the exact way; a name seen for the first time comes here, too."""

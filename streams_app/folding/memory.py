@@ -78,7 +78,8 @@ class MemoryShard:
         held.last_offset, held.score_ms, held.silent_from_ms = event.offset, score_ms, silent_from_ms
         held.events += 1
         held.low_ms, held.high_ms = min(held.low_ms, stamp_ms), max(held.high_ms, stamp_ms)
-        held.names |= {name: orjson.dumps(value) for name, value in event.changed.items()}
+        masked = isinstance(event.names, int)
+        held.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
         if self.max_events and held.events >= self.max_events:
             sealed.append(self._close(group, "max_events"))
         return sealed

@@ -15,10 +15,12 @@ import orjson
 CACHED_NAMES: Final = 64
 """Sets of at most so many names are remembered."""
 
-CACHED_TOTAL: Final = 40_000
-"""Names in all the sets remembered: some 8 MB for each way to ask."""
+CACHED_TOTAL: Final = 1_500_000
+"""Characters of all the sets remembered, and :data:`NAME_WEIGHT` for each name: some 8 MB for each way to ask."""
 
-MASKED_NAMES: Final = 500
+NAME_WEIGHT: Final = 20
+
+MASKED_NAMES: Final = 1_000
 """Names that have a bit."""
 
 _Key = TypeVar("_Key")
@@ -49,48 +51,64 @@ class NameSet(dict[str, bytes]):
         self.listed = orjson.dumps(sorted(self)).decode()
 
 
-class _Cache(dict[_Key, _Value]):
+class Cache(dict[_Key, _Value]):
     """What was wanted before; emptied where it is too much."""
 
-    names = 0
+    weight = 0
 
-    def add(self, key: _Key, names: int, value: _Value) -> _Value:
-        if names <= CACHED_NAMES:
-            self.names += names + 1
-            if self.names > CACHED_TOTAL:
+    def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
+        """Remembers a value; not for very many names."""
+        if len(names) <= CACHED_NAMES:
+            weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
+            self.weight += weight
+            if self.weight > CACHED_TOTAL:
                 self.clear()
-                self.names = names + 1
+                self.weight = weight
             self[key] = value
         return value
 
 
-_of_text: _Cache[frozenset[str], NameSet] = _Cache()
-_of_bytes: _Cache[frozenset[bytes], NameSet] = _Cache()
-_of_mask: _Cache[int, NameSet] = _Cache()
-_in_order: _Cache[tuple[str, ...], int] = _Cache()
+_of_text: Cache[frozenset[str], NameSet] = Cache()
+_of_bytes: Cache[frozenset[bytes], NameSet] = Cache()
+_of_mask: Cache[int, NameSet] = Cache()
+_in_order: Cache[tuple[str, ...], int] = Cache()
 _bits: dict[str, int] = {}
 
 
-def without_values(names: Iterable[str]) -> NameSet:
+def without_values(names: Collection[str]) -> NameSet:
     """The one set of these names."""
     key = frozenset(names)
     found = _of_text.get(key)
-    return _of_text.add(key, len(key), NameSet(names)) if found is None else found
+    return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
-def without_values_of_bytes(names: Iterable[bytes]) -> NameSet:
+def without_values_of_bytes(names: Collection[bytes]) -> NameSet:
     """The one set of these names, which are UTF-8."""
     key = frozenset(names)
     found = _of_bytes.get(key)
-    return _of_bytes.add(key, len(key), without_values([name.decode() for name in names])) if found is None else found
+    if found is None:
+        text = without_values([name.decode() for name in names])
+        found = _of_bytes.add(key, text, text)
+    return found
 
 
 def of_mask(mask: int) -> NameSet:
     """The one set of these names."""
     found = _of_mask.get(mask)
     if found is None:
-        found = _of_mask.add(mask, mask.bit_count(), without_values([name for name, bit in _bits.items() if mask & bit]))
+        names = without_values([name for name, bit in _bits.items() if mask & bit])
+        found = _of_mask.add(mask, names, names)
     return found
+
+
+def unmasked(names: Mapping[str, Any] | int) -> Mapping[str, Any]:
+    """A mask or a mapping as a mapping."""
+    return of_mask(names) if isinstance(names, int) else names
+
+
+def size_of(names: Mapping[str, Any] | int) -> int:
+    """How many names there are in a mask or a mapping."""
+    return names.bit_count() if isinstance(names, int) else len(names)
 
 
 def mask_of(names: Mapping[str, Any]) -> int | None:
@@ -109,4 +127,4 @@ def _new_mask(names: tuple[str, ...]) -> int | None:
                 return None
             bit = _bits[name] = 1 << len(_bits)
         mask |= bit
-    return _in_order.add(names, len(names), mask)
+    return _in_order.add(names, names, mask)

@@ -95,8 +95,8 @@ class Sealed(NamedTuple):
             names: dict[str, bytes] = {name.decode(): value for name, value in held.items()} if held else {}
         else:
             names = without_values_of_bytes(held)
-        # Whole numbers: Lua packs them so. The constructor of a named tuple is slow.
-        return tuple.__new__(cls, (member, first, last, events, low, high, reason.decode(), due, partitions, names))
+        # Lua packs whole numbers so up to 2^63, which a record timestamp may be beyond. The constructor of a named tuple is slow.
+        return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
 
     @property
     def version(self) -> int:

@@ -10,11 +10,12 @@ import ssl
 from typing import Any
 
 from streams_app.errors import ConfigurationError
+from streams_app.kafka.connections import expect_losses
 from streams_app.settings import KafkaSettings
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Connection options shared by consumers, producers and admin clients.
+    """Connection options shared by consumers, producers and admin clients; from now on they may run on uvloop.
 
     Args:
         kafka: The ``[kafka]`` section.
@@ -25,6 +26,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     Raises:
         ConfigurationError: A certificate or key file cannot be read.
     """
+    expect_losses()
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "security_protocol": kafka.security_protocol,

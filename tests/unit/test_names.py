@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streams_app.folding import names as names_module
 from streams_app.folding.arguments import Bounds, arguments_of
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of, size_of
-from streams_app.folding.names import NameSet, mask_of, of_mask, without_values, without_values_of_bytes
+from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
+from streams_app.folding.names import NameSet, mask_of, of_mask, size_of, without_values, without_values_of_bytes
 
 BOUNDS = Bounds(10, 10_000, 0, 100, 1)
 texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])
@@ -23,7 +23,7 @@ sets = st.lists(texts, max_size=6, unique=True)
 @pytest.fixture(autouse=True)
 def _vocabulary_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for cache in ("_of_text", "_of_bytes", "_of_mask", "_in_order"):
-        monkeypatch.setattr(names_module, cache, names_module._Cache())
+        monkeypatch.setattr(names_module, cache, names_module.Cache())
     monkeypatch.setattr(names_module, "_bits", {})
 
 
@@ -49,7 +49,7 @@ def test_what_is_written_of_a_set_is_what_would_be_written_of_its_names(names: l
 
 
 def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names_module, "CACHED_TOTAL", 30)
+    monkeypatch.setattr(names_module, "CACHED_TOTAL", 500)
     for number in range(100):
         mask = mask_of({f"a{number}": 1, f"b{number}": 1})
         assert mask is not None
@@ -83,8 +83,8 @@ def test_events_fold_to_the_same_with_masks_and_with_mappings(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(names_module, "MASKED_NAMES", with_bits)
         patch.setattr(names_module, "_bits", {})
-        patch.setattr(names_module, "_of_mask", names_module._Cache())
-        patch.setattr(names_module, "_in_order", names_module._Cache())
+        patch.setattr(names_module, "_of_mask", names_module.Cache())
+        patch.setattr(names_module, "_in_order", names_module.Cache())
         for offset, (step, group, names, is_masked) in enumerate(drawn):
             clock += step
             event = FoldEvent(offset, clock, group, dict.fromkeys(names, 1))

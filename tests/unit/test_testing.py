@@ -70,6 +70,17 @@ def test_a_bound_closes_a_group_and_says_so(options: dict[str, Any], names: list
     assert reason == kit.records[0].value["fold"]["reason"]
 
 
+@pytest.mark.parametrize(("keep", "changed"), [("names", ["likes", "shares"]), ("last", {"likes": 3, "shares": 2})])
+def test_events_with_the_same_names_again_and_again(keep: str, changed: Any) -> None:
+    kit = FoldTester(fold(keep=keep))
+    for likes in (1, 2, 3):
+        kit.send({"g": "a", "m": {"likes": likes, "shares": 2}})
+    kit.advance("15m")
+
+    assert [changed] == [record.value["m"] for record in kit.records]
+    assert 3 == kit.records[0].value["fold"]["events"]
+
+
 steps = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), st.sampled_from("xyz")), min_size=1, max_size=40)
 
 

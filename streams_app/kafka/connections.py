@@ -1,0 +1,34 @@
+"""aiokafka's connections on uvloop: a connection that is lost is an error of the connection.
+
+Between the loss of a connection and the moment when aiokafka has noticed it, asyncio drops what is written; uvloop raises
+``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): heartbeats, metadata or fetching would end for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.errors import KafkaConnectionError
+
+
+def _closing(send: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(send)
+    def sent(self: AIOKafkaConnection, *args: Any, **options: Any) -> Any:
+        try:
+            return send(self, *args, **options)
+        except RuntimeError as error:
+            self.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise KafkaConnectionError(f"the connection to {self.host}:{self.port} is lost: {error}") from error
+
+    return sent
+
+
+def expect_losses() -> None:
+    """From now on every connection of this process does as an ``OSError`` would make it do; may be called again."""
+    for name in ("send", "_send_sasl_token"):
+        send = getattr(AIOKafkaConnection, name)
+        if not hasattr(send, "__wrapped__"):
+            setattr(AIOKafkaConnection, name, _closing(send))

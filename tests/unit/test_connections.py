@@ -1,0 +1,63 @@
+"""Connections that are lost, on the loop the worker runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+import uvloop
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.admin import ApiVersionRequest
+
+from streams_app.kafka.client import client_options
+from streams_app.settings import KafkaSettings
+
+TURNS = 20
+
+
+class Connection(AIOKafkaConnection):
+    """Asks nobody for versions: the other side says nothing."""
+
+    async def _do_version_lookup(self) -> None:
+        self._versions = {ApiVersionRequest.API_KEY: (0, 0)}
+
+
+async def _outcomes_of_sending_over_a_reset() -> list[BaseException]:
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Closed with a linger of 0 s, a socket sends a reset.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await released.wait()
+        writer.close()
+
+    released = asyncio.Event()
+    server = await asyncio.start_server(reset, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connection = Connection("127.0.0.1", port, request_timeout_ms=1_000)
+    await connection.connect()
+    released.set()
+    found: list[BaseException] = []
+    waiting = []
+    for _ in range(TURNS):
+        try:
+            waiting.append(asyncio.ensure_future(connection.send(ApiVersionRequest())))
+        except Exception as error:  # whatever a task of aiokafka would get
+            found.append(error)
+        await asyncio.sleep(0)
+    found += [outcome for outcome in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(outcome, BaseException)]
+    connection.close()
+    server.close()
+    await server.wait_closed()
+    return found
+
+
+@pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_connection_that_is_reset_is_an_error_that_aiokafka_expects(factory) -> None:
+    client_options(KafkaSettings())
+    with asyncio.Runner(loop_factory=factory) as runner:
+        found = runner.run(_outcomes_of_sending_over_a_reset())
+
+    assert found
+    assert {KafkaConnectionError} == {type(error) for error in found}
