@@ -36,6 +36,8 @@ WAITING_BATCHES = 1
 
 STUCK_MS = 1_000
 """A chunk takes a fraction of it."""
+WORTH_SENDING = 500
+"""Records: what one request to the broker costs, whatever is in it, is small beside them."""
 
 RESET = "reset"
 """Cause of a resync: the client has reset its position by itself."""
@@ -203,7 +205,7 @@ class Partition:
     async def _fold_all(self, shard: Shard, chunks: deque[Chunk], again: Callable[[], Iterable[FoldEvent]]) -> None:
         while chunks:
             if shard.is_behind and await self._emitter(shard).seal_ahead():
-                self.tick()
+                self._wake(shard)
             # Taken out, so that what is folded does not wait in memory for the rest.
             await self._fold_chunk(shard, chunks.popleft(), again)
             self.progress_ms = self._clock.monotonic_ms()
@@ -237,10 +239,15 @@ class Partition:
                     logger.info("folding resumed fold=%s source=%s", name, self.tp)
                 self._metrics.events_folded.labels(fold=name).inc(step.events)
                 if step.sealed:
-                    self.tick()
+                    self._wake(shard)
                 return
             await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
             attempt += 1
+
+    def _wake(self, shard: Shard) -> None:
+        """Wakes the emission; in a backlog not for a few records, which the next tick takes along."""
+        if not shard.is_behind or len(shard.pending) >= WORTH_SENDING:
+            self.tick()
 
     def _emitter(self, shard: Shard) -> Emitter:
         return next(emitter for emitter in self.emitters if emitter.shard is shard)

@@ -75,7 +75,7 @@ def test_events_with_the_same_names_again_and_again(keep: str, changed: Any) -> 
     kit = FoldTester(fold(keep=keep))
     for likes in (1, 2, 3):
         kit.send({"g": "a", "m": {"likes": likes, "shares": 2}})
-    kit.advance("15m")
+    kit.advance("20m")
 
     assert [changed] == [record.value["m"] for record in kit.records]
     assert 3 == kit.records[0].value["fold"]["events"]
