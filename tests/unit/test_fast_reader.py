@@ -105,6 +105,16 @@ def test_both_readers_agree_about_odd_values(value: bytes) -> None:
         assert told(exact) == told(FastReader(fold(), limits).read(records))
 
 
+def test_too_many_names_are_refused_although_all_of_them_are_known() -> None:
+    limits = Limits(names_per_event=2)
+    known = [Raw(at, 1, b"a", b'{"g":"a","m":["%c"]}' % name) for at, name in enumerate(b"xyz")]
+    records = [*known, Raw(3, 1, b"a", b'{"g":"a","m":{"x":1,"y":1,"z":1}}'), Raw(4, 1, b"a", b'{"g":"a","m":{"x":1,"y":1}}')]
+    reading = FastReader(fold(), limits).read(records)
+
+    assert ["too-many-names"] == [refused.reason for refused in reading.refused]
+    assert [0, 1, 2, 4] == [event.offset for event in reading.events]
+
+
 def test_groups_beyond_those_remembered_are_read_all_the_same() -> None:
     reader = FastReader(fold(), Limits())
     records = [Raw(i, 1, b"k%d" % i, b'{"g":"k%d","m":["x"]}' % i) for i in range(KNOWN_GROUPS_MAX + 10)]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams_app.folding import batch
 from streams_app.folding import names as names_module
 from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
@@ -46,6 +47,20 @@ def test_what_is_written_of_a_set_is_what_would_be_written_of_its_names(names: l
     assert dict.fromkeys(names, "") == msgpack.unpackb(found.packed)
     assert [part for name in names for part in (name, b"")] == found.fields
     assert sorted(names) == orjson.loads(found.listed)
+
+
+def test_names_beyond_the_vocabulary_have_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "MASKED_NAMES", 2)
+
+    assert [1, 3, None, 2] == [mask_of(dict.fromkeys(names)) for names in ("a", "ab", "abc", "b")]
+
+
+def test_names_that_masks_bring_count_towards_the_end_of_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MAX_COST", 50)
+    masks = [mask_of({f"n{number}": 1}) for number in range(100)]
+    events = [FoldEvent(at, 0, b"sa", mask) for at, mask in enumerate(masks) if mask is not None]
+
+    assert [30, 30, 30, 10] == [chunk.events for chunk in chunks_of(events, 100, Scoring(0, 1, None, None, keeps_values=False))]
 
 
 def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:

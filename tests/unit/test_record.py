@@ -52,6 +52,13 @@ def test_value_has_the_documented_layout() -> None:
     ) == record.value
 
 
+def test_a_time_beyond_what_lua_counts_in_is_a_whole_number_all_the_same() -> None:
+    packed = msgpack.packb([*SEALED[:4], 0.0, 2.0**63, "quiet", *SEALED[7:9], {"likes": b""}])
+    (record,) = Renderer(SHAPE, "events", 3).records(Sealed.unpack(packed))
+
+    assert b'"first_event_ms":0,"last_event_ms":9223372036854775808,' in record.value
+
+
 def test_fold_id_is_beside_the_value_too() -> None:
     (record,) = rendered(SEALED)
 

@@ -75,10 +75,11 @@ def test_events_with_the_same_names_again_and_again(keep: str, changed: Any) -> 
     kit = FoldTester(fold(keep=keep))
     for likes in (1, 2, 3):
         kit.send({"g": "a", "m": {"likes": likes, "shares": 2}})
+    kit.send({"g": "b", "m": {"likes": 3, "shares": 2}})
     kit.advance("20m")
 
-    assert [changed] == [record.value["m"] for record in kit.records]
-    assert 3 == kit.records[0].value["fold"]["events"]
+    assert [changed, changed] == [record.value["m"] for record in kit.records]
+    assert [3, 1] == [record.value["fold"]["events"] for record in kit.records]
 
 
 steps = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), st.sampled_from("xyz")), min_size=1, max_size=40)
