@@ -1,7 +1,7 @@
 """aiokafka's connections on uvloop: a connection that is lost is an error of the connection.
 
 Between the loss of a connection and the moment when aiokafka has noticed it, asyncio drops what is written; uvloop raises
-``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): heartbeats, metadata or fetching would end for good.
+``RuntimeError``, which aiokafka does not expect (0.14, ``conn.py``): the task that sends, or asks for metadata, would end for good.
 """
 
 from __future__ import annotations
