@@ -90,11 +90,13 @@ class Sealed(NamedTuple):
     @classmethod
     def _of(cls, fields: list[Any]) -> Sealed:
         member, first, last, events, low, high, reason, due, partitions, held = fields
-        # Lua packs an empty table as an array.
-        if not held or any(held.values()):
-            names: dict[str, bytes] = {name.decode(): value for name, value in held.items()} if held else {}
+        # A map, or name, value, name … as seal.lua finds them; of none Lua makes an array, too.
+        keys, values = (held[::2], held[1::2]) if isinstance(held, list) else (held, held.values())
+        names: dict[str, bytes]
+        if any(values):
+            names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
         else:
-            names = without_values_of_bytes(held)
+            names = without_values_of_bytes(keys)
         # Lua packs whole numbers so up to 2^63, which a record timestamp may be beyond. The constructor of a named tuple is slow.
         return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
 
