@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -177,14 +178,8 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def observe_all(histogram: Histogram, values: Iterable[float]) -> None:
+def observe_all(histogram: Histogram, values: Collection[float]) -> None:
     """What ``histogram.observe`` does for each of many values, in a tenth of the time."""
-    counts: Tally[int] = Tally()
-    bounds = histogram._upper_bounds
-    total = 0.0
-    for value in values:
-        counts[bisect_left(bounds, value)] += 1
-        total += value
-    for bucket, count in counts.items():
+    for bucket, count in Tally(map(partial(bisect_left, histogram._upper_bounds), values)).items():
         histogram._buckets[bucket].inc(count)
-    histogram._sum.inc(total)
+    histogram._sum.inc(sum(values))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from streams_app.clock import Clock
 from streams_app.folding.connection import REDIS_ERRORS
@@ -22,6 +23,8 @@ from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.metrics import Metrics, observe_all
 
 logger = logging.getLogger(__name__)
+
+_DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
 
 SEND_LIMIT = 2_000
 """Records produced before they are finished."""
@@ -190,13 +193,12 @@ class Emitter:
         shard = self.shard
         if self.renderer is None or self.renderer.shape != shard.stored_shape:
             self.renderer = Renderer(shard.stored_shape, shard.topic, shard.partition)
-        render, output = self.renderer.records, shard.fold.output
+        new, output = tuple.__new__, shard.fold.output
         records: list[Outgoing] = []
         owner: list[int] = []
-        for position, entry in enumerate(entries):
-            for name, key, value in render(entry):
-                records.append(tuple.__new__(Outgoing, (output, key, value, [("fold-id", name)], None)))
-                owner.append(position)
+        for position, name, key, value in self.renderer.records(entries):
+            records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None)))
+            owner.append(position)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)
         self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)
@@ -226,10 +228,8 @@ class Emitter:
     def _count(self, entries: Sequence[Sealed]) -> None:
         metrics, name = self.metrics, self.shard.fold.name
         now_ms = self.clock.now_ms()
-        by_reason: dict[str, tuple[int, int]] = {}
-        for entry in entries:
-            records, events = by_reason.get(entry.reason, (0, 0))
-            by_reason[entry.reason] = records + 1, events + entry.events
-        observe_all(metrics.emit_delay_seconds.labels(fold=name), [max(0, now_ms - entry.due_ms) / 1000 for entry in entries])
-        for reason, (records, events) in by_reason.items():
-            metrics.emitted(name, reason, records, events)
+        delays = [max(0, now_ms - due_ms) / 1000 for due_ms in map(_DUE_MS, entries)]
+        observe_all(metrics.emit_delay_seconds.labels(fold=name), delays)
+        for reason in set(map(_REASON, entries)):
+            events = [entry.events for entry in entries if entry.reason == reason]
+            metrics.emitted(name, reason, len(events), sum(events))

@@ -5,6 +5,7 @@ The bytes are derived from the sealed entry alone, so a re-send after a crash ca
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -78,20 +79,20 @@ class Sealed(NamedTuple):
     @classmethod
     def unpack(cls, packed: bytes) -> Sealed:
         """From what the scripts put into the outbox."""
-        return cls._of(msgpack.unpackb(packed, raw=True))
+        return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> list[Sealed]:
         """Several, one behind the other."""
-        unpacker = msgpack.Unpacker(raw=True, max_buffer_size=len(packed))
+        unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
 
     @classmethod
-    def _of(cls, fields: list[Any]) -> Sealed:
+    def _of(cls, fields: tuple[Any, ...]) -> Sealed:
         member, first, last, events, low, high, reason, due, partitions, held = fields
         # A map, or name, value, name … as seal.lua finds them; of none Lua makes an array, too.
-        keys, values = (held[::2], held[1::2]) if isinstance(held, list) else (held, held.values())
+        keys, values = (held[::2], held[1::2]) if isinstance(held, tuple) else (held, held.values())
         names: dict[str, bytes]
         if any(values):
             names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
@@ -143,21 +144,29 @@ class Renderer:
         group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
         self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
 
-    def records(self, sealed: Sealed) -> list[FoldedRecord]:
-        """The record of a sealed group; several where one would be too large, see :func:`render`."""
-        member, first, last, events, low, high, reason, _, partitions, held = sealed
-        if not self._is_usual or member[:1] != TEXT_MARK or type(held) is not NameSet:
-            return render(sealed, *self._of)
-        key = member[1:]
+    def records(self, entries: Iterable[Sealed]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+        """The records of sealed groups; several of one group where one would be too large, see :func:`render`.
+
+        Yields:
+            Position of the group, and the fields of :class:`FoldedRecord`.
+        """
+        id_begin, is_usual = self._id, self._is_usual
         before_group, before_names, before_span, before_reason = self._between
-        span = f"{first}-{last}"
-        value = (
-            f"{before_group}{_json(key.decode())}{before_names}{held.listed}{before_span}{span}{before_reason}{reason}"
-            f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{partitions * VERSION_SHIFT + last}}}}}'
-        ).encode()
-        if len(value) > MAX_RECORD_BYTES:
-            return render(sealed, *self._of)
-        return [tuple.__new__(FoldedRecord, ((self._id + span).encode(), key, value))]
+        for position, sealed in enumerate(entries):
+            member, first, last, events, low, high, reason, _, partitions, held = sealed
+            if is_usual and type(held) is NameSet and member[:1] == TEXT_MARK:
+                key = member[1:]
+                span = f"{first}-{last}"
+                version = partitions * VERSION_SHIFT + last
+                value = (
+                    f"{before_group}{_json(key.decode())}{before_names}{held.listed}{before_span}{span}{before_reason}{reason}"
+                    f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{version}}}}}'
+                ).encode()
+                if len(value) <= MAX_RECORD_BYTES:
+                    yield position, (id_begin + span).encode(), key, value
+                    continue
+            for record in render(sealed, *self._of):
+                yield position, *record
 
 
 def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> list[FoldedRecord]:

@@ -48,10 +48,11 @@ class _Batch:
 
     def append(self, record: Outgoing, position: int) -> bool:
         """False where the batch is full; an empty one takes any record."""
-        added = self.builder.append(timestamp=record.timestamp_ms, key=record.key, value=record.value, headers=record.headers)
-        if added is not None:
-            self.positions.append(position)
-        return added is not None
+        _, key, value, headers, timestamp_ms = record
+        if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
+            return False
+        self.positions.append(position)
+        return True
 
 
 class AckedProducer:
@@ -110,22 +111,19 @@ class AckedProducer:
 
     async def _batches(self, producer: AIOKafkaProducer, records: Sequence[Outgoing], positions: Iterable[int]) -> list[_Batch]:
         """Packs records by partition: several times cheaper than a future for each."""
-        open_batches: dict[tuple[str, int], _Batch] = {}
         batches: list[_Batch] = []
         by_topic: dict[str, list[int]] = defaultdict(list)
         for position in positions:
             by_topic[records[position].topic].append(position)
-        partitions: dict[int, int] = {}
         for topic, mine in by_topic.items():
             count = len(await producer.partitions_for(topic))
-            partitions.update(zip(mine, self._partitions([records[position].key for position in mine], count), strict=True))
-        for position, partition in sorted(partitions.items()):
-            record = records[position]
-            batch = open_batches.get((record.topic, partition))
-            if batch is None or not batch.append(record, position):
-                batch = open_batches[record.topic, partition] = _Batch(record.topic, partition, producer.create_batch())
-                batches.append(batch)
-                batch.append(record, position)
+            open_batches: dict[int, _Batch] = {}
+            for position, partition in zip(mine, self._partitions([records[at].key for at in mine], count), strict=True):
+                batch = open_batches.get(partition)
+                if batch is None or not batch.append(records[position], position):
+                    batch = open_batches[partition] = _Batch(topic, partition, producer.create_batch())
+                    batches.append(batch)
+                    batch.append(records[position], position)
         return batches
 
     def _partitions(self, keys: list[bytes | None], count: int) -> list[int]:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.codec import member_of
+from streams_app.folding.names import without_values
 from streams_app.folding.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, Sealed, fold_id, render
 
 SHAPE = RecordShape("account-metrics", ("account_id",), "metrics", "names")
@@ -30,6 +31,14 @@ SEALED = Sealed(
     names={"likes": b"", "shares": b"", "comments": b"", "impressions": b""},
 )
 ID = "account-metrics:post-metric-updated:3:1041-1077"
+
+
+def of_renderer(renderer: Renderer, entries: list[Sealed]) -> list[list[FoldedRecord]]:
+    """The records of each entry."""
+    found: list[list[FoldedRecord]] = [[] for _ in entries]
+    for position, *fields in renderer.records(entries):
+        found[position].append(FoldedRecord(*fields))
+    return found
 
 
 def rendered(sealed: Sealed, shape: RecordShape = SHAPE) -> list[FoldedRecord]:
@@ -54,7 +63,7 @@ def test_value_has_the_documented_layout() -> None:
 
 def test_a_time_beyond_what_lua_counts_in_is_a_whole_number_all_the_same() -> None:
     packed = msgpack.packb([*SEALED[:4], 0.0, 2.0**63, "quiet", *SEALED[7:9], {"likes": b""}])
-    (record,) = Renderer(SHAPE, "events", 3).records(Sealed.unpack(packed))
+    (record,) = of_renderer(Renderer(SHAPE, "events", 3), [Sealed.unpack(packed)])[0]
 
     assert b'"first_event_ms":0,"last_event_ms":9223372036854775808,' in record.value
 
@@ -209,6 +218,15 @@ def test_sealed_group_is_unpacked_from_what_the_scripts_pack() -> None:
     assert SEALED == Sealed.unpack(packed)
 
 
+@pytest.mark.parametrize("names", [{}, SEALED.names, {"likes": b"12", "shares": b""}])
+def test_sealed_names_are_a_map_or_pairs_one_after_the_other(names: dict[str, bytes]) -> None:
+    pairs = [part for item in names.items() for part in item]
+
+    assert [SEALED._replace(names=names)] * 2 == [
+        Sealed.unpack(msgpack.packb([*SEALED[:9], held], use_bin_type=False)) for held in (names, pairs)
+    ]
+
+
 def test_sealed_group_without_names_is_unpacked_from_an_empty_lua_table() -> None:
     packed = msgpack.packb([b"sa", 1.0, 2.0, 2, 3, 4, b"flush", 5, 1, {}], use_bin_type=False)
 
@@ -232,14 +250,13 @@ texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%"
 @settings(max_examples=300)
 def test_renderer_writes_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
     shape = RecordShape(f"f-{text}", tuple(f"{text}{number}" for number in range(len(fields))), f"m{text}", keep)
-    renderer = Renderer(shape, "t", 3)
-    for names in sets:
-        sealed = SEALED._replace(member=member_of(tuple(fields)), names=names)
+    entries = [SEALED._replace(member=member_of(tuple(fields)), names=names) for names in sets]
 
-        assert render(sealed, shape, "t", 3) == renderer.records(sealed)
+    assert [render(sealed, shape, "t", 3) for sealed in entries] == of_renderer(Renderer(shape, "t", 3), entries)
 
 
 def test_renderer_splits_what_is_too_large() -> None:
-    sealed = SEALED._replace(names={f"{number}{'n' * 40_000}": b"" for number in range(30)})
+    sealed = SEALED._replace(names=without_values([f"{number}{'n' * 40_000}" for number in range(30)]))
+    entries = [sealed, SEALED]
 
-    assert render(sealed, SHAPE, "t", 3) == Renderer(SHAPE, "t", 3).records(sealed)
+    assert [render(entry, SHAPE, "t", 3) for entry in entries] == of_renderer(Renderer(SHAPE, "t", 3), entries)
