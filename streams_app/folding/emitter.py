@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 _DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
 
+KNOWN_MS = 100
+"""How long after a moment it is known that nothing else had arrived by then: two fetches that wait in vain."""
+
 SEND_LIMIT = 2_000
 """Records produced before they are finished."""
 
@@ -63,6 +66,28 @@ class Emitter:
     is_failing: bool = False
     """The last records were not acknowledged."""
     renderer: Renderer | None = None
+    was_early: bool = False
+    """The last pass did not wait for the tick."""
+
+    async def turn(self, ticked: asyncio.Event, last: Emitted) -> None:
+        """Returns at the next tick, or when the first group is due if the last pass found none that was.
+
+        Under load that is at each tick; what becomes due after a while of silence need not wait for one.
+        """
+        seconds = None if last.sealed or self.was_early else self._seconds_to_due()
+        self.was_early = False
+        ticked.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await ticked.wait()
+        except TimeoutError:
+            self.was_early = True
+
+    def _seconds_to_due(self) -> float | None:
+        shard = self.shard
+        due_ms = shard.seen.next_due_ms(shard.bounds.quiet_ms, shard.bounds.hold_ms) if shard.seen else None
+        wait_ms = -1 if due_ms is None else due_ms + KNOWN_MS - self.clock.now_ms()
+        return wait_ms / 1000 if wait_ms >= 0 else None
 
     async def emit_due_once(self) -> Emitted:
         """One pass: send what is in the outbox and meanwhile seal what is due; then send that, unless more is due.
@@ -142,7 +167,7 @@ class Emitter:
         return None if known_ms is None else min(known_ms, now_ms)
 
     def _audit(self, sealed: Sequence[Sealed]) -> None:
-        flushed = sum(entry.reason == "flush" for entry in sealed)
+        flushed = list(map(_REASON, sealed)).count("flush")
         if flushed:
             logger.info(
                 "groups flushed on request fold=%s source=%s-%d count=%d",

@@ -23,11 +23,8 @@ class Views(Protocol):
 
 def overdue_ms(shard: Shard) -> int:
     """By how much the oldest due group of a shard is overdue, in the partition clock; 0 if none is."""
-    seen = shard.seen
-    if seen is None or seen.oldest_score_ms is None or seen.oldest_opened_ms is None:
-        return 0
-    due = min(seen.oldest_score_ms + shard.bounds.quiet_ms, seen.oldest_opened_ms + shard.bounds.hold_ms)
-    return max(0, shard.clock_ms - due)
+    due_ms = shard.seen.next_due_ms(shard.bounds.quiet_ms, shard.bounds.hold_ms) if shard.seen else None
+    return 0 if due_ms is None else max(0, shard.clock_ms - due_ms)
 
 
 def observe(ownership: Ownership, metrics: Metrics, now_ms: int, views: Views) -> None:

@@ -299,8 +299,7 @@ class Partition:
                 logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.tp)
                 failures = 0
             if not emitted.more:
-                self._ticked.clear()
-                await self._ticked.wait()
+                await emitter.turn(self._ticked, emitted)
 
     # ---- commit
 

@@ -49,3 +49,9 @@ class SealedGroups:
     oldest_score_ms: int | None
     oldest_opened_ms: int | None
     sealed: list[Sealed]
+
+    def next_due_ms(self, quiet_ms: int, hold_ms: int) -> int | None:
+        """When the first of the open groups is due, by what was folded until then; None where no group is open."""
+        if self.oldest_score_ms is None or self.oldest_opened_ms is None:
+            return None
+        return min(self.oldest_score_ms + quiet_ms, self.oldest_opened_ms + hold_ms)

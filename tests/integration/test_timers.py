@@ -97,6 +97,32 @@ async def test_groups_that_are_not_due_are_not_read(store: ShardStore) -> None:
     assert (False, True) == ("cmdstat_hgetall" in counts, "cmdstat_hget" in counts)
 
 
+@pytest.mark.parametrize(("leaving", "reads"), [(1, 2), (3, 4)])
+async def test_one_group_that_is_not_due_is_read_after_those_that_leave(store: ShardStore, leaving: int, reads: int) -> None:
+    groups = [b"s%02d" % number for number in range(12)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[leaving:], 105, names=900)
+    await store.redis.config_resetstat()
+    done = await seal(store, fence, 111)
+    counts = await store.redis.info("commandstats")
+
+    assert leaving == len(done.sealed)
+    assert reads == counts["cmdstat_hgetall"]["calls"]
+
+
+async def test_what_was_read_of_groups_that_stay_counts(store: ShardStore) -> None:
+    groups = [b"s%03d" % number for number in range(160)]
+    fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[1::2], 105, names=900)
+    sealed = []
+    while True:
+        done = await seal(store, fence, 111)
+        sealed.append(len(done.sealed))
+        if not done.more:
+            break
+
+    assert 80 == sum(sealed)
+    assert 2 <= len(sealed)
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 async def test_the_oldest_group_is_the_one_that_has_been_silent_longest(store: ShardStore, quiet: bool) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb"], 100)

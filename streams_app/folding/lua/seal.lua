@@ -43,7 +43,7 @@ drop_beyond(fence) -- perhaps as memory was short: nobody else would free it
 -- ---- work out: reads only
 
 local sealed, gone, gone_keys, sent, answered, later = {}, {}, {}, {}, {}, {}
-local seen, taken, bytes, more, leaves = {}, 0, 0, false, true
+local seen, taken, bytes, more, leaves = {}, 0, 0, false, false
 
 local function info_of(packed)
   local info = packed and cmsgpack.unpack(packed)
