@@ -21,7 +21,7 @@ from faust.types import TP
 from redis.asyncio import Redis
 
 from streams_app.clock import Clock, SystemClock
-from streams_app.errors import TryAgainError
+from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.gauges import observe
 from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
@@ -257,4 +257,4 @@ def _add_timers(app: FoldingApp, clock: Clock) -> None:
         try:
             await ownership.check_skew_once()
         except DEPENDENCY_ERRORS as error:
-            logger.info("cannot compare clocks with Redis error=%r", error)
+            logger.info("cannot compare clocks with Redis error=%s", text_of(error))

@@ -14,6 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def text_of(error: BaseException) -> str:
+    """Class and message; the ``repr`` of redis-py's errors leaves the message out."""
+    return f"{type(error).__name__}({str(error)!r})"
+
+
 class StreamsAppError(Exception):
     """Base of all errors this project raises on purpose."""
 

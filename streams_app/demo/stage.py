@@ -21,7 +21,7 @@ from streams_app.clock import Clock
 from streams_app.demo.write_side import SUM
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
-from streams_app.errors import InternalError, TryAgainError
+from streams_app.errors import InternalError, TryAgainError, text_of
 from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client, create_topics, topics_of
@@ -148,7 +148,7 @@ async def _remove(settings: Settings) -> None:
         async for key in redis.scan_iter(match=APP_PATTERN.format(app_id=settings.app_id), count=1_000):
             await redis.unlink(key)
     except REDIS_ERRORS as error:
-        logger.warning("keys of the demo are left behind prefix=%s error=%r", settings.app_id, error)
+        logger.warning("keys of the demo are left behind prefix=%s error=%s", settings.app_id, text_of(error))
     finally:
         await redis.aclose()
 

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from streams_app.clock import Clock
-from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError, text_of
 from streams_app.folding.claiming import Claimer, LogEndError
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.partition import RESET, WAITING_BATCHES, Partition
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 30.0
 REVOKE_SECONDS: Final = 4.0
 IDLE_MS: Final = 10_000
+LONG_AGO_MS: Final = 60_000
 BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
@@ -58,7 +59,7 @@ class _Patience:
         if type(error) is not self._kind:
             self._kind, self._since_ms = type(error), now_ms
             level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
-            logger.log(level, "cannot claim yet, trying again source=%s-%d error=%r", tp.topic, tp.partition, error)
+            logger.log(level, "cannot claim yet, trying again source=%s-%d error=%s", tp.topic, tp.partition, text_of(error))
         waited_ms = now_ms - self._since_ms
         if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
             message = f"Kafka refuses our commits for {tp.topic}-{tp.partition} and no rebalance follows: not the owner"
@@ -85,6 +86,7 @@ class Ownership:
         self._on_fatal = on_fatal
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._reset: set[TP] = set()
+        self._stuck: dict[TP, tuple[int, int, int]] = {}
         self._skewed = False
         self._drift_ms = self._drift()
         self.folds = parts.settings.folds
@@ -153,7 +155,7 @@ class Ownership:
                 raise ConfigurationError([f"{error}: {advice}"]) from error
             except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as error:
                 if isinstance(error, DEPENDENCY_ERRORS):
-                    self._parts.status.set_not_ready("claim", f"cannot claim {tp.topic}-{tp.partition}: {error!r}")
+                    self._parts.status.set_not_ready("claim", f"cannot claim {tp.topic}-{tp.partition}: {text_of(error)}")
                 await asyncio.sleep(patience.failed(tp, error))
                 continue
             self._reset.discard(tp)
@@ -182,7 +184,18 @@ class Ownership:
         for shard in partition.shards:
             self._parts.metrics.resyncs.labels(fold=shard.fold.name, cause=cause).inc()
         self._consumer().pause_partitions({partition.tp})
-        self._claim_soon(partition.tp, partition.generation, delay_seconds=BACKOFF_SECONDS[0])
+        self._claim_soon(partition.tp, partition.generation, self._delay_seconds(partition, f"{script}: {cause}"))
+
+    def _delay_seconds(self, partition: Partition, why: str) -> float:
+        """Until the next claim: longer each time a partition is refused again before it got any further."""
+        fence, now_ms = min(shard.fence for shard in partition.shards), self._parts.clock.monotonic_ms()
+        stood_at, times, before_ms = self._stuck.get(partition.tp, (-1, -1, -LONG_AGO_MS))
+        times = times + 1 if fence == stood_at and now_ms - before_ms < LONG_AGO_MS else 0
+        self._stuck[partition.tp] = fence, times, now_ms
+        if times >= len(BACKOFF_SECONDS):
+            about = f"{partition.tp.topic}-{partition.tp.partition} is claimed again and again ({why}), see the log"
+            self._parts.status.set_not_ready("claim", about)
+        return BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS) - 1)]
 
     def deliver(self, batch: Batch) -> None:
         """Hands a fetched range to its partition; unclaimed partitions drop it, their claim reads it again."""
@@ -279,7 +292,7 @@ class Ownership:
             except NotOwnerError as error:
                 logger.info("commit refused, a rebalance is under way error=%s", error)
             except DEPENDENCY_ERRORS as error:
-                logger.warning("commit not made, the next one will be error=%r", error)
+                logger.warning("commit not made, the next one will be error=%s", text_of(error))
             else:
                 for partition in partitions:
                     partition.committed = offsets.get(partition.tp, partition.committed)

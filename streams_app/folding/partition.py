@@ -15,6 +15,7 @@ from operator import attrgetter
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError
 
+from streams_app.errors import text_of
 from streams_app.folding import retired
 from streams_app.folding.batch import Chunk, FoldEvent
 from streams_app.folding.connection import REDIS_ERRORS
@@ -280,7 +281,7 @@ class Partition:
                 return
             except REDIS_ERRORS as error:
                 if failures == 0:
-                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, error)
+                    logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, self.tp, text_of(error))
                 failures += 1
                 if not shard.is_claimed and self.is_claimed:
                     self._hooks.on_refused(self, "seal", "lost-reply")

@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 from faust.types import TP
 
+from streams_app.errors import text_of
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.definition import RECORD_KEY, Fold
 from streams_app.folding.emitter import Emitter
@@ -89,8 +90,9 @@ async def drain(emitter: Emitter, is_claimed: Callable[[], bool]) -> None:
         except (*REDIS_ERRORS, OSError) as error:
             if failures == 0:
                 logger.warning(
-                    "open groups cannot be emitted yet fold=%s source=%s-%d error=%r", name, shard.topic, shard.partition, error
-                )
+                    "open groups cannot be emitted yet fold=%s source=%s-%d error=%s",
+                    name, shard.topic, shard.partition, text_of(error),
+                )  # fmt: skip
             failures += 1
             await asyncio.sleep(RETRY_SECONDS)
         else:

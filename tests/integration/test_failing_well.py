@@ -201,6 +201,28 @@ async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey:
     assert [] == left
 
 
+async def test_a_redis_that_refuses_a_command_is_told(staged: Stage, valkey: Valkey) -> None:
+    with staged.worker() as worker, redis.Redis.from_url(valkey.url) as client:
+        await worker.wait_ready()
+        client.acl_setuser("default", enabled=True, nopass=True, commands=["-hgetall"])
+        await staged.send(400)
+
+        async def is_told() -> bool:
+            return any("is claimed again and again (seal: lost-reply)" in reason for reason in await reasons(worker))
+
+        await wait_until(is_told, LIMIT_SECONDS, "the worker says that it gets no further")
+        client.acl_setuser("default", enabled=True, nopass=True, commands=["+hgetall"])
+        outcome = await staged.outcome()
+        await wait_until(lambda: _is_ready(worker), LIMIT_SECONDS, "nothing is in its way any more")
+
+    assert "no permissions to run the 'hgetall' command" in worker.log()
+    assert [] == outcome.faults(staged.sent)
+
+
+async def _is_ready(worker: WorkerProcess) -> bool:
+    return (await worker.get("/health/ready"))[0] == 200
+
+
 # The broker
 
 
