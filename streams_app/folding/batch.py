@@ -34,6 +34,10 @@ CLOSED_COST: Final = 10
 """Of a session that begins and ends within one chunk; and 1 for every fourth name."""
 
 
+Event = tuple[int, int, bytes, dict[str, Any] | int]
+"""The fields of a :class:`FoldEvent`: a plain tuple is made in half the time, and there is one for each event."""
+
+
 class FoldEvent(NamedTuple):
     """One event as a fold sees it.
 
@@ -123,7 +127,7 @@ def group_cost(opened: int, groups: int) -> int:
     return OPEN_COST if 2 * opened >= groups else UPDATE_COST
 
 
-def chunks_of(events: Iterable[FoldEvent], end: int, scoring: Scoring) -> Iterator[Chunk]:
+def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[Chunk]:
     """Cuts the events of one range into sub-ranges that a script call can fold.
 
     Args:
@@ -242,7 +246,7 @@ def _closed_cost(runs: list[Run]) -> int:
     return cost
 
 
-def single_events(events: Iterable[FoldEvent], chunk: Chunk, groups: frozenset[bytes]) -> dict[bytes, list[Run]]:
+def single_events(events: Iterable[Event], chunk: Chunk, groups: frozenset[bytes]) -> dict[bytes, list[Run]]:
     """The events of some groups of a chunk, as one run each.
 
     Args:

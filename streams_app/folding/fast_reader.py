@@ -13,7 +13,7 @@ import msgspec
 
 from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError
-from streams_app.folding.batch import FoldEvent
+from streams_app.folding.batch import Event
 from streams_app.folding.definition import RECORD_KEY, Fold
 from streams_app.folding.names import Cache, mask_of
 from streams_app.folding.reader import EventReader, RawRecord, Reading, decode_all
@@ -49,9 +49,8 @@ class FastReader(EventReader):
         self._members: dict[str, tuple[bytes, bytes]] = {}
         self._masks: Cache[tuple[str, ...], int] = Cache()
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
         """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
-        new = tuple.__new__
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
@@ -87,7 +86,7 @@ class FastReader(EventReader):
             if record.key != key:
                 reading.misrouted += 1
                 reading.misrouted_example = offset
-            yield new(FoldEvent, (offset, -1 if stamp is None else stamp, member, held))
+            yield offset, -1 if stamp is None else stamp, member, held
 
     def _new_member(self, group: Any) -> tuple[bytes, bytes]:
         """The name of a group in Redis, and the record key it should have."""
@@ -110,6 +109,6 @@ class FastReader(EventReader):
         mask = mask_of(names)
         return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
 
-    def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[FoldEvent]:
+    def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[Event]:
         """One event the exact way; a name seen for the first time comes here, too."""
         return super().events([record], decode_all([record], self._limits), reading)

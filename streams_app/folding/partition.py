@@ -17,7 +17,7 @@ from redis.exceptions import OutOfMemoryError
 
 from streams_app.errors import text_of
 from streams_app.folding import retired
-from streams_app.folding.batch import Chunk, FoldEvent
+from streams_app.folding.batch import Chunk, Event
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
@@ -189,12 +189,12 @@ class Partition:
             reader = self._readers[shard.fold.name]
             mine = addressed_to(shard.fold.name, batch.records, decoded, at, has_headers=has_headers)
             reading = Reading()
-            events: Iterable[FoldEvent] = reader.events(*mine, reading)
+            events: Iterable[Event] = reader.events(*mine, reading)
             again = partial(reader.events, *mine, Reading())
             if reader.needs_decoded:
                 # A user's functions need not say the same twice.
-                events = reading.events = list(events)
-                again = partial(iter, reading.events)
+                events = listed = list(events)
+                again = partial(iter, listed)
             chunks = shard.chunks(events, end, view, self._clock.now_ms())
             await self._send_dead_letters(shard, reading)
             await self._fold_all(shard, chunks, again)
@@ -203,7 +203,7 @@ class Partition:
             if reading.misrouted:
                 self._count_misrouted(shard, reading)
 
-    async def _fold_all(self, shard: Shard, chunks: deque[Chunk], again: Callable[[], Iterable[FoldEvent]]) -> None:
+    async def _fold_all(self, shard: Shard, chunks: deque[Chunk], again: Callable[[], Iterable[Event]]) -> None:
         while chunks:
             if shard.is_behind and await self._emitter(shard).seal_ahead():
                 self._wake(shard)
@@ -211,7 +211,7 @@ class Partition:
             await self._fold_chunk(shard, chunks.popleft(), again)
             self.progress_ms = self._clock.monotonic_ms()
 
-    async def _fold_chunk(self, shard: Shard, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]]) -> None:
+    async def _fold_chunk(self, shard: Shard, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
         """Folds one chunk, for as long as it takes; the same call again is harmless."""
         attempt = 0
         name = shard.fold.name

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from streams_app.codec import member_of
 from streams_app.errors import BadEventError
-from streams_app.folding.batch import FoldEvent
+from streams_app.folding.batch import Event, FoldEvent
 from streams_app.folding.definition import Fold
 from streams_app.folding.fast_reader import FastReader, is_usual
 from streams_app.folding.reader import EventReader, RawRecord, Reading, Refused, decode_all
@@ -33,7 +33,7 @@ def reader_of(fold: Fold, limits: Limits) -> EventReader:
 class PythonReader(EventReader):
     """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
         """Reads a range; see :meth:`EventReader.events`.
 
         An event for which ``source_filter`` returns something false is neither folded nor a dead letter.

@@ -13,7 +13,7 @@ import orjson
 
 from streams_app.codec import TEXT_MARK, decode_object, member_of
 from streams_app.errors import BadEventError
-from streams_app.folding.batch import FoldEvent
+from streams_app.folding.batch import Event, FoldEvent
 from streams_app.folding.definition import Fold
 from streams_app.settings import Limits
 
@@ -128,10 +128,10 @@ class EventReader:
     def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
         """Reads a range at once; see :meth:`events`."""
         reading = Reading()
-        reading.events = list(self.events(records, decoded, reading))
+        reading.events = [FoldEvent(*event) for event in self.events(records, decoded, reading)]
         return reading
 
-    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[FoldEvent]:
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
         """Reads a range, one event after the other.
 
         Args:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import orjson
 
 from streams_app.folding.arguments import Bounds, arguments_of
-from streams_app.folding.batch import OPEN_COST, Chunk, FoldEvent, Scoring, chunks_of, group_cost, single_events
+from streams_app.folding.batch import OPEN_COST, Chunk, Event, Scoring, chunks_of, group_cost, single_events
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import owner_text
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
@@ -135,7 +135,7 @@ class Shard:
         if not self.is_claimed:
             raise RefusedError("owner", "released")
 
-    async def fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]]) -> FoldStep:
+    async def fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> FoldStep:
         """Folds one chunk; may be called again with the same chunk after an error.
 
         Args:
@@ -167,7 +167,7 @@ class Shard:
             self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
             return FoldStep(chunk.events, len(reply.sealed))
 
-    async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[FoldEvent]], detail: frozenset[bytes]) -> Folded:
+    async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[Event]], detail: frozenset[bytes]) -> Folded:
         sessions = self.fold.backlog == "sessions"
         arguments = arguments_of(
             chunk,
@@ -195,7 +195,7 @@ class Shard:
             self.group_cost = group_cost(staged.opened + folded.opened, len(arguments.plain))
         return replace(folded, sealed=[*staged.sealed, *folded.sealed])
 
-    def chunks(self, events: Iterable[FoldEvent], end: int, view: ReaderView, now_ms: int) -> deque[Chunk]:
+    def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> deque[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy.
 
         Args:
