@@ -65,3 +65,21 @@ async def test_one_record_that_is_too_large_keeps_no_other_from_being_acknowledg
         await producer.stop()
 
     assert ({b"k7"}, []) == (refused, waiting)
+
+
+async def test_records_of_several_topics_each_go_to_their_own(kafka: KafkaServer, names: Names) -> None:
+    topics = [names.topic("one"), names.topic("two")]
+    await create_topics(kafka.bootstrap_servers, topics, 2)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    records = [Outgoing(topics[number % 2], b"k%d" % (number // 2), b"%d" % number) for number in range(40)]
+    try:
+        outcomes = await producer.send(records)
+    finally:
+        await producer.stop()
+    found = [
+        await read_topic(kafka.bootstrap_servers, topic, until=lambda found: len(found) >= 20, timeout_seconds=LIMIT_SECONDS)
+        for topic in topics
+    ]
+
+    assert [None] * 40 == outcomes
+    assert [list(range(0, 40, 2)), list(range(1, 40, 2))] == [sorted(int(record.value) for record in each) for each in found]

@@ -203,3 +203,16 @@ async def test_a_group_that_is_opened_ahead_gets_the_timer_it_would_have_got(
     await fold_at(store, -1, [b"sa", b"sb"], 100)
 
     assert {b"sa": 100, b"sb": 100} == await timers(store)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_nothing_is_left_of_a_group_that_was_sealed(store: ShardStore, *, is_known: bool) -> None:
+    fence = await fold_at(store, -1, [b"s%d" % number for number in range(5)], 100)
+    if not is_known:  # of an older state
+        await store.redis.hset(store.keys.meta, "epoch", b"ffff")
+    done = await seal(store, fence, 111)
+    left = [key async for key in store.redis.scan_iter(match=store.keys.group_prefix + "*")]
+
+    assert (5 if is_known else 0) == len(done.sealed)
+    assert [] == left
+    assert {} == await timers(store)

@@ -1,4 +1,4 @@
-"""When the emission takes its next turn."""
+"""When the emission takes its next turn, and what it counts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streams_app.clock import ManualClock
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import KNOWN_MS, Emitted, Emitter
 from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.record import Sealed
 from streams_app.folding.replies import SealedGroups
 from streams_app.folding.shard import Shard
 from streams_app.metrics import Metrics
@@ -68,3 +69,15 @@ async def test_a_group_held_too_long_is_due_too() -> None:
     held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - KNOWN_MS, sealed=[])
 
     assert not await waits_for_the_tick(emitter_that_has(held), NOTHING)
+
+
+def test_records_and_events_are_counted_by_reason() -> None:
+    emitter = emitter_that_has(None)
+    entries = [Sealed(b"sa", 1, 2, events, 0, 0, reason, 0, 1, {}) for reason, events in (("quiet", 3), ("flush", 5), ("quiet", 7))]
+    emitter._count(entries)
+    (family,) = emitter.metrics.records_emitted.collect()
+    ratio = emitter.metrics.folding_ratio.labels(fold="f")._value.get()
+    counted = {each.labels["reason"]: each.value for each in family.samples if each.name.endswith("_total")}
+
+    assert {"quiet": 2, "flush": 1} == counted
+    assert pytest.approx(1 - 3 / 15) == ratio

@@ -12,7 +12,7 @@ import pytest
 from faust.types import TP
 
 from streams_app.folding.definition import Fold
-from streams_app.folding.ownership import IDLE_MS, Ownership
+from streams_app.folding.ownership import IDLE_MS, LONG_AGO_MS, Ownership
 from streams_app.folding.partition import RESET, STUCK_MS, Partition
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
@@ -170,3 +170,19 @@ async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_
     assert held == ownership.held()
     ownership.partitions.clear()
     await ownership.stop()
+
+
+def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals_and_says_so() -> None:
+    parts = parts_at(5_000)
+    ownership = Ownership(parts, cast("Any", lambda: None), lambda: 1, refused_crash)
+    stuck = [ownership._delay_seconds(partition_of(parts, [], fence=9), "seal: why") for _ in range(5)]
+    is_told = [any("seal: why" in reason for reason in parts.status.ready_reasons())]
+    stuck.append(ownership._delay_seconds(partition_of(parts, [], fence=9), "seal: why"))
+    is_told.append(any("seal: why" in reason for reason in parts.status.ready_reasons()))
+    moved = [ownership._delay_seconds(partition_of(parts, [], fence=fence), "seal: why") for fence in (10, 11, 11)]
+    parts.clock.monotonic_ms = lambda: 5_000 + LONG_AGO_MS  # type: ignore[method-assign]  # a clock of this test
+    later = ownership._delay_seconds(partition_of(parts, [], fence=11), "seal: why")
+
+    assert [0.05, 0.2, 0.5, 1.0, 2.0, 2.0] == stuck
+    assert [False, True] == is_told
+    assert [0.05, 0.05, 0.2, 0.05] == [*moved, later]
