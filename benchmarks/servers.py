@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from redis import Redis
 
-import streams_app
 from streams_app.embedded import Broker, Valkey
 from streams_app.folding.keys import APP_PATTERN
+from streams_app.folding.scripts import SCRIPTS, script_text, with_included
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,7 @@ class Servers:
 
 
 _SCRIPTS = {
-    hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest(): path.name
-    for path in (Path(streams_app.__file__).parent / "folding" / "lua").glob("*.lua")
+    hashlib.sha1(with_included(script_text(name)).encode(), usedforsecurity=False).hexdigest(): f"{name}.lua" for name in SCRIPTS
 }
 
 
