@@ -241,7 +241,7 @@ async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | Apa
 
     assert [] == outcome.faults(apart.sent)
     assert 800 == outcome.events
-    assert 0 == code
+    assert 0 == code, worker.log()
 
 
 @pytest.mark.apache
