@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 import uvloop
 
@@ -51,7 +52,8 @@ def serve(settings: Settings) -> None:
     # the time goes into looking for some.
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
-    uvloop.run(_serve(settings))
+    # Not closed: see leave().
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
@@ -82,6 +84,18 @@ async def _serve(settings: Settings) -> None:
     logger.info("worker ended")
 
 
+def leave(exit_code: int) -> NoReturn:
+    """Ends the process at once, and does not take the event loop and Python apart.
+
+    Everything is closed by now. Both can crash while a thread is still about to end (uvloop #706, CPython #87135): a worker that
+    has lost nothing would end with a segmentation fault.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
 def _on_signal(stop: asyncio.Event, number: int) -> None:
     logger.info("signal received, committing and leaving the group signal=%s", signal.Signals(number).name)
     stop.set()
@@ -90,8 +104,7 @@ def _on_signal(stop: asyncio.Event, number: int) -> None:
 def _deadline() -> None:
     def end() -> None:
         logger.error("not stopped within %s seconds, ending now; nothing is lost", STOP_SECONDS)
-        logging.shutdown()
-        os._exit(TryAgainError.exit_code)
+        leave(TryAgainError.exit_code)
 
     timer = threading.Timer(STOP_SECONDS, end)
     timer.daemon = True

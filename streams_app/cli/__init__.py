@@ -69,7 +69,7 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         result = group.main(args=arguments, prog_name="streams-app", standalone_mode=False)
     except StreamsAppError as error:
-        _tell(error)
+        tell(error)
         return error.exit_code
     except click.ClickException as error:
         error.show()  # no arguments at all: the help
@@ -83,7 +83,8 @@ def run(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _tell(error: StreamsAppError) -> None:
+def tell(error: StreamsAppError) -> None:
+    """On stderr, each fault on a line of its own."""
     if isinstance(error, ConfigurationError) and len(error.faults) > 1:
         click.echo("\n  ".join(["error:", *error.faults]), err=True)
     else:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from streams_app.cli import tell
 from streams_app.cli.options import config_option
+from streams_app.errors import StreamsAppError
 from streams_app.settings import Settings
 
 
@@ -28,7 +30,12 @@ def command(config: Path | None, log_level: str) -> None:
     """
     settings = Settings.load(config, os.environ)
     # Faust takes a second to import, and `--help` should not.
-    from streams_app.serving import serve, set_up_logging
+    from streams_app.serving import leave, serve, set_up_logging
 
     set_up_logging(log_level)
-    serve(settings)
+    try:
+        serve(settings)
+    except StreamsAppError as error:
+        tell(error)
+        leave(error.exit_code)
+    leave(0)

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -302,3 +302,23 @@ async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
 
     assert code in (0, 75)
     assert [] == outcome.faults(apart.sent)
+
+
+class FragileWorker(WorkerProcess):
+    """A worker whose Python crashes as soon as it is taken apart."""
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        program = "import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGSEGV); import runpy; "
+        program += "runpy.run_module('streams_app', run_name='__main__')"
+        return [sys.executable, "-c", program, "worker", "--config", str(config.resolve()), *arguments]
+
+
+async def test_the_exit_code_does_not_depend_on_how_python_is_taken_apart(staged: Stage, valkey: Valkey) -> None:
+    with FragileWorker(staged.config(), staged.folder) as worker:
+        await worker.wait_ready()
+        assert 0 == await worker.terminate(), worker.log()
+        assert "worker ended" in worker.log()
+    valkey.stop()
+    with FragileWorker(staged.config(), staged.folder) as worker:
+        assert 75 == await worker.wait_exit(60)
+        assert "cannot reach Redis" in worker.log()
