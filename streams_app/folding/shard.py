@@ -33,7 +33,7 @@ OUTBOX_LIMIT = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
 SEAL_LIMIT = 200
-"""Groups one seal script takes: it may not hold Redis longer than 20 ms, however many processes want its core."""
+"""Groups one seal script takes, or 300 timers: it may not hold Redis longer than 20 ms, however many processes want its core."""
 
 
 class FoldStep(NamedTuple):

@@ -123,6 +123,24 @@ async def test_what_was_read_of_groups_that_stay_counts(store: ShardStore) -> No
     assert 2 <= len(sealed)
 
 
+async def test_timers_that_are_early_count_for_the_limit_of_a_script(store: ShardStore) -> None:
+    early, due = [b"a%02d" % number for number in range(40)], [b"b%02d" % number for number in range(20)]
+    fence = await fold_at(store, await fold_at(store, -1, early + due, 100), early, 105)
+    found = []
+    for _ in range(20):
+        await store.redis.config_resetstat()
+        done = await store.seal("me", fence, 111, BOUNDS, quiet=True, everything=False, limit=10, partitions=4)
+        read: Any = await store.redis.info("commandstats")
+        found.append((len(done.sealed), done.more))
+        assert read["cmdstat_hget"]["calls"] <= 10 * 3 // 2 + 3  # those visited, and what is told of the oldest
+        if not done.more:
+            break
+
+    assert [(0, True), (0, True)] == found[:2]
+    assert 20 == sum(sealed for sealed, _ in found)
+    assert max(sealed for sealed, _ in found) <= 10
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 async def test_the_oldest_group_is_the_one_that_has_been_silent_longest(store: ShardStore, quiet: bool) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb"], 100)

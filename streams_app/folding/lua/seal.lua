@@ -14,21 +14,21 @@
 -- ARGV[4] quiet_ms      quiet period; "" = quiet groups stay open (a backlog is being merged)
 -- ARGV[5] hold_ms       max hold
 -- ARGV[6] all           "1" = every open group, due or not, as "flush"
--- ARGV[7] limit         groups sealed at most
+-- ARGV[7] limit         groups sealed at most; a timer that is found to be early counts for two thirds
 -- ARGV[8] partitions    partition count of the source, for the version of the record
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
 --         other}
 --         or {"refused", "no-state" | "token" | "fence"}.
--- Cost    O(limit log n + names sealed), about 10 us a group, 3 us a timer set anew; some 20 ms where it ends at 2 MB of kept values.
+-- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 20 ms where it ends at 2 MB of kept values.
 local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local quiet_ms, hold_ms, all = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
 local INFO, PAGE = '\255', 200
 local call, pack, max = redis.call, cmsgpack.pack, math.max
--- What one script packs and returns, and how many timers it finds to be early: it would hold Redis for seconds.
-local MOST_BYTES, MOST_EARLY = 2000000, 300
+-- What one script packs and returns.
+local MOST_BYTES = 2000000
 -- include beyond.lua
 
 local state = call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')
@@ -65,7 +65,7 @@ end
 -- Puts a group among those that leave, unless only its timer says that it is due. False once this script has done enough.
 local function take(group, why, is_timer)
   if seen[group] then return true end
-  if taken >= limit or bytes > MOST_BYTES or #later >= 2 * MOST_EARLY then
+  if taken + #later / 3 >= limit or bytes > MOST_BYTES then
     more = true
     return false
   end
@@ -161,9 +161,9 @@ elseif #wanted > 0 then
 end
 call('HSET', meta, 'clock', string.format('%.0f', clock))
 
--- The earliest timer is that of the oldest group once it says what the group says.
+-- The earliest timer is that of the oldest group once it says what the group says; nearly so where this script has done enough.
 local oldest, opened = '', ''
-for _ = 1, PAGE do
+for _ = 1, max(1, limit - taken - #later / 3) do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')
   local info = timer[1] and info_of(call('HGET', prefix .. timer[1], INFO))
   local silent = info and silent_from(info, tonumber(timer[2])) or timer[2]
