@@ -1,0 +1,87 @@
+"""``streams-app`` as a person runs it, and what the tests of its commands share."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import Names
+from tests.helpers import write_config
+from tests.servers.cache import ROOT
+
+CANARY = "canary-7f3a9c"
+LIMIT_SECONDS = 120
+FOLD = "account-metrics"
+WITH_SETTINGS = [["worker"], ["check"], ["topics", "create"], ["groups", "list"], ["read-store", "init"]]
+"""Commands that read the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+def run(*arguments: str, cwd: Path | None = None, **environment: str) -> Ran:
+    """Runs a command to its end; the canary must not be in what it says, nor anything only a programmer understands."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "streams_app", *arguments]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        stdin=subprocess.DEVNULL,
+    )
+    ran = Ran(done.returncode, done.stdout, done.stderr)
+    assert CANARY not in ran.text
+    assert "Traceback" not in ran.text, ran.text
+    return ran
+
+
+@dataclass
+class Place:
+    """Settings and topics of one test."""
+
+    names: Names
+    bootstrap: str
+    redis_url: str
+    folder: Path
+
+    @property
+    def topics(self) -> list[str]:
+        return [self.names.topic(suffix) for suffix in ("events", "folded", "dead")]
+
+    def config(self, **options: Any) -> str:
+        source, output, dead = self.topics
+        given = {"app_id": self.names.app_id, "bootstrap": self.bootstrap, "redis_url": self.redis_url}
+        path = self.folder / "streams.toml"
+        return str(write_config(path, **{**given, "source": source, "output": output, "dead": dead, **options}))
+
+    @property
+    def read_store(self) -> str:
+        sql = "SELECT account, metric, SUM(value) FROM metrics GROUP BY account, metric"
+        return (
+            f'[read_store]\nurl = "sqlite:///{self.folder}/read.db"\nfolds = ["{FOLD}"]\n'
+            f'source = "sql"\nsource_url = "sqlite:///{self.folder}/write.db"\nsql = "{sql}"\n'
+        )
+
+    def write_database(self) -> None:
+        with sqlite3.connect(self.folder / "write.db") as connection:
+            connection.execute("CREATE TABLE metrics (account TEXT, metric TEXT, value INTEGER)")
+        connection.close()

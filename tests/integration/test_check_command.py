@@ -1,0 +1,152 @@
+"""``streams-app check``: what it finds, and what it says to do."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+import redis
+from redis.asyncio import Redis
+
+from streams_app.embedded import Valkey
+from streams_app.embedded.ports import free_port
+from tests.helpers import create_topics
+from tests.integration.commands import CANARY, Place, Ran, run
+
+
+def counted(ran: Ran) -> tuple[int, int]:
+    """Errors and warnings: of the last line, which must agree with the lines before."""
+    match = re.fullmatch(r"(\d+) errors, (\d+) warnings", ran.out.splitlines()[-1])
+    assert match
+    counts = int(match[1]), int(match[2])
+    assert counts == tuple(len(re.findall(rf"^{level} ", ran.out, re.MULTILINE)) for level in ("error", "warning"))
+    return counts
+
+
+async def test_check_finds_nothing_wrong_once_the_topics_are_there(place: Place) -> None:
+    config = place.config()
+    await asyncio.to_thread(run, "topics", "create", "--config", config)
+    ran = await asyncio.to_thread(run, "check", "--config", config)
+
+    assert ran.code == 0, ran.text
+    assert counted(ran)[0] == 0
+    for name in place.topics:
+        assert re.search(rf"^ok +topic {re.escape(name)} .*has 4 partitions$", ran.out, re.MULTILINE)
+    assert "maxmemory-policy is noeviction" in ran.out
+    assert "ms apart" in ran.out
+
+
+def test_check_names_each_topic_that_is_missing_and_the_command(place: Place) -> None:
+    ran = run("check", "--config", place.config())
+
+    assert ran.code == 1
+    assert counted(ran)[0] == 3
+    for name in place.topics:
+        assert re.search(
+            rf"^error +topic {re.escape(name)} .*does not exist\n +-> streams-app topics create$", ran.out, re.MULTILINE
+        )
+
+
+async def test_check_changes_nothing(place: Place, redis_client: Redis) -> None:
+    config = place.config(extra=place.read_store)
+    await asyncio.to_thread(run, "check", "--config", config)
+    ran = await asyncio.to_thread(run, "check", "--config", config)
+
+    assert "does not exist" in ran.out
+    assert [] == [key async for key in redis_client.scan_iter(f"*{place.names.app_id}*")]
+    assert [Path(config)] == list(place.folder.iterdir())
+
+
+async def test_check_warns_of_a_redis_that_may_evict_groups(place: Place) -> None:
+    await create_topics(place.bootstrap, place.topics, 1)
+    with Valkey.start() as valkey:
+        config = place.config(redis_url=valkey.url)
+        good = await asyncio.to_thread(run, "check", "--config", config)
+        with redis.Redis.from_url(valkey.url) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        bad = await asyncio.to_thread(run, "check", "--config", config)
+
+    assert (good.code, bad.code) == (0, 1)
+    assert counted(bad)[0] == 1
+    assert re.search(
+        r"^error +maxmemory-policy is allkeys-lru.*\n +-> CONFIG SET maxmemory-policy noeviction", bad.out, re.MULTILINE
+    )
+
+
+async def test_check_tells_a_persistent_redis_from_one_that_forgets(place: Place, tmp_path: Path) -> None:
+    await create_topics(place.bootstrap, place.topics, 1)
+    ran = []
+    for appendonly in (False, True):
+        with Valkey.start(directory=tmp_path / str(appendonly), appendonly=appendonly) as valkey:
+            ran.append(await asyncio.to_thread(run, "check", "--config", place.config(redis_url=valkey.url)))
+
+    assert [0, 0] == [each.code for each in ran]
+    assert "the append-only file is off" in ran[0].out
+    assert re.search(r"^ok +the append-only file is on", ran[1].out, re.MULTILINE)
+    assert 1 == counted(ran[0])[1] - counted(ran[1])[1]
+
+
+async def test_check_without_redis_still_looks_at_kafka(place: Place) -> None:
+    await create_topics(place.bootstrap, place.topics, 1)
+    port = free_port()
+    ran = await asyncio.to_thread(run, "check", "--config", place.config(redis_url=f"redis://:{CANARY}@127.0.0.1:{port}/0"))
+
+    assert ran.code == 1
+    assert counted(ran)[0] == 1
+    assert f"cannot reach Redis at redis://127.0.0.1:{port}/0" in ran.out
+    assert f"Kafka answers at {place.bootstrap}" in ran.out
+
+
+def test_check_without_kafka_still_looks_at_redis(place: Place, away: Place) -> None:
+    ran = run("check", "--config", place.config(bootstrap=away.bootstrap))
+
+    assert ran.code == 1
+    assert f"cannot reach Kafka at {away.bootstrap}" in ran.out
+    assert "maxmemory-policy is noeviction" in ran.out
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "[redis]\npassword_file = 'nothing'",
+        "[kafka]\nsecurity_protocol = 'SASL_PLAINTEXT'\nsasl_username = 'u'\nsasl_password_file = 'nothing'",
+    ],
+    ids=["redis", "kafka"],
+)
+def test_check_with_a_password_file_that_is_not_there_looks_at_the_rest(place: Place, section: str) -> None:
+    config = Path(place.config())
+    head, _, rest = section.partition("\n")
+    config.write_text(config.read_text("utf-8").replace(head, f"{head}\n{rest}", 1), "utf-8")
+    ran = run("check", "--config", str(config), cwd=place.folder)
+
+    assert ran.code == 1
+    assert "cannot read nothing" in ran.text
+    assert counted(ran)[0] >= 1
+
+
+async def test_check_looks_at_the_read_store(place: Place) -> None:
+    config = place.config(extra=place.read_store)
+    await asyncio.to_thread(run, "topics", "create", "--config", config)
+    place.write_database()
+    before = await asyncio.to_thread(run, "check", "--config", config)
+    await asyncio.to_thread(run, "read-store", "init", "--config", config)
+    after = await asyncio.to_thread(run, "check", "--config", config)
+
+    assert (before.code, after.code) == (1, 0), after.text
+    assert "-> streams-app read-store init" in before.out
+    assert re.search(r"^ok +read store \(.*\) has its tables", after.out, re.MULTILINE)
+    assert re.search(r"^ok +read store: the source \(sql\) answers", after.out, re.MULTILINE)
+
+
+async def test_check_finds_a_query_that_does_not_work(place: Place) -> None:
+    config = place.config(extra=place.read_store.replace("SUM(value)", "SUM(worth)"))
+    await asyncio.to_thread(run, "topics", "create", "--config", config)
+    place.write_database()
+    await asyncio.to_thread(run, "read-store", "init", "--config", config)
+    ran = await asyncio.to_thread(run, "check", "--config", config)
+
+    assert ran.code == 1
+    assert counted(ran)[0] == 1
+    assert "worth" in ran.out

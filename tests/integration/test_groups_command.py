@@ -1,0 +1,112 @@
+"""``streams-app groups list`` from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.folding.arguments import Bounds, arguments_of
+from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
+from streams_app.folding.keys import shard_keys
+from streams_app.folding.scripts import ScriptSet
+from streams_app.folding.store import ShardStore
+from tests.integration.commands import CANARY, FOLD, Place, Ran, run
+
+
+@pytest.fixture
+async def open_groups(place: Place, redis_client: Redis) -> None:
+    """Two partitions: ``anna`` (3 events) and ``7``; ``"7"``, quiet for longest."""
+    bounds = Bounds(1_000, 3_600_000, 0, 10_000, 1_000)
+    shards = {
+        0: [FoldEvent(0, 5_000, b"sanna", {"likes": 1}), FoldEvent(1, 5_400, b"sanna", {"shares": 1}),
+            FoldEvent(2, 5_600, b"j7", {"likes": 1}), FoldEvent(3, 5_900, b"sanna", {"likes": 2})],
+        3: [FoldEvent(10, 1_000, b"s7", {"likes": 1}), FoldEvent(11, 90_000, b"s\xc3\xa9t\xc3\xa9", {"likes": 1})],
+    }  # fmt: skip
+    scripts = ScriptSet(redis_client)
+    for partition, events in shards.items():
+        store = ShardStore(scripts, shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
+        fence = events[0].offset - 1
+        await store.claim("me", fence, b"eeee", "")
+        for chunk in chunks_of(events, events[-1].offset, Scoring(0, 10**12, None, None)):
+            await store.fold(
+                "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
+                gaps_close=False, partitions=4,
+                arguments=arguments_of(chunk, bounds, gaps_close=False, keeps_values=False, partitions=4, epoch=b"eeee"),
+            )  # fmt: skip
+            fence = chunk.to
+
+
+@pytest.mark.usefixtures("open_groups")
+async def test_groups_are_listed_as_json_longest_quiet_first(place: Place) -> None:
+    ran = await asyncio.to_thread(run, "groups", "list", "--json", "--config", place.config())
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+
+    assert (ran.code, ran.err) == (0, "")
+    assert [("7", 3, 1, 10), ("7", 0, 1, 2), ("anna", 0, 3, 0), ("été", 3, 1, 11)] == [
+        (row["group"], row["partition"], row["events"], row["first_offset"]) for row in rows
+    ]
+    assert {(FOLD, place.topics[0])} == {(row["fold"], row["source"]) for row in rows}
+    anna = rows[2]
+    assert (5_900, 1_000, 6 * 3_600_000 - 900) == (anna["last_event_ms"], anna["quiet_in_ms"], anna["hold_in_ms"])
+    assert rows[0]["quiet_in_ms"] < 0
+
+
+@pytest.mark.usefixtures("open_groups")
+async def test_groups_are_listed_as_a_table_for_people(place: Place) -> None:
+    ran = await asyncio.to_thread(run, "groups", "list", "--config", place.config())
+    lines = ran.out.splitlines()
+
+    assert (ran.code, ran.err) == (0, "")
+    assert len(lines) == 5
+    assert lines[0].split("  ")[0] == "GROUP"
+    assert lines[1].rstrip().split()[0] == "7"
+    assert " due " in lines[1]
+    (anna,) = (line for line in lines if line.startswith("anna "))
+    assert {FOLD, f"{place.topics[0]}-0", "3", "1970-01-01", "00:00:05Z"} <= set(anna.split())
+    assert "1.0 s" in anna
+    assert "5 h 59 min" in anna
+
+
+@pytest.mark.usefixtures("open_groups")
+async def test_a_limit_keeps_the_groups_that_are_quiet_for_longest(place: Place) -> None:
+    ran = await asyncio.to_thread(run, "groups", "list", "--json", "--limit", "2", "--config", place.config())
+
+    assert [("7", 3), ("7", 0)] == [(row["group"], row["partition"]) for row in map(json.loads, ran.out.splitlines())]
+
+
+@pytest.mark.usefixtures("open_groups")
+async def test_groups_of_an_unknown_fold_are_refused_with_a_near_name(place: Place) -> None:
+    config = place.config()
+    known = await asyncio.to_thread(run, "groups", "list", "--fold", FOLD, "--json", "--config", config)
+    unknown = await asyncio.to_thread(run, "groups", "list", "--fold", "acount-metrics", "--config", config)
+
+    assert (known.code, len(known.out.splitlines())) == (0, 4)
+    assert unknown.code == 1
+    assert FOLD in unknown.err
+
+
+def test_without_open_groups_the_list_says_so(place: Place) -> None:
+    config = place.config()
+
+    assert Ran(0, "no open groups\n", "") == run("groups", "list", "--config", config)
+    assert Ran(0, "", "") == run("groups", "list", "--json", "--config", config)
+
+
+def test_without_redis_the_groups_are_to_be_asked_again(away: Place) -> None:
+    ran = run("groups", "list", "--config", away.config(redis_url=away.redis_url.replace("//", f"//:{CANARY}@")))
+
+    assert ran.code == 75
+    assert f"cannot reach Redis at {away.redis_url}" in ran.err
+
+
+@pytest.mark.parametrize(
+    "url", ["redis+cluster://127.0.0.1:1/3", f"redis://127.0.0.1:1{CANARY}/0", f"redis://:{CANARY}/x@127.0.0.1:1/0"]
+)
+def test_a_redis_url_that_no_client_takes_is_a_fault_of_the_settings(away: Place, url: str) -> None:
+    ran = run("groups", "list", "--config", away.config(redis_url=url))
+
+    assert ran.code == 1
+    assert "redis.url" in ran.err
