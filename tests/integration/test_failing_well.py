@@ -308,16 +308,17 @@ class FragileWorker(WorkerProcess):
     """A worker whose Python crashes as soon as it is taken apart."""
 
     def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
-        program = "import atexit, os, signal; atexit.register(os.kill, os.getpid(), signal.SIGSEGV); import runpy; "
+        program = "import atexit, os, runpy, signal; atexit.register(os.kill, os.getpid(), signal.SIGSEGV); print('printed'); "
         program += "runpy.run_module('streams_app', run_name='__main__')"
         return [sys.executable, "-c", program, "worker", "--config", str(config.resolve()), *arguments]
 
 
 async def test_the_exit_code_does_not_depend_on_how_python_is_taken_apart(staged: Stage, valkey: Valkey) -> None:
-    with FragileWorker(staged.config(), staged.folder) as worker:
+    with FragileWorker(staged.config(), staged.folder, {"PYTHONUNBUFFERED": ""}) as worker:
         await worker.wait_ready()
         assert 0 == await worker.terminate(), worker.log()
         assert "worker ended" in worker.log()
+        assert "printed" in worker.log()
     valkey.stop()
     with FragileWorker(staged.config(), staged.folder) as worker:
         assert 75 == await worker.wait_exit(60)
