@@ -20,6 +20,9 @@ MAX_COST: Final = 45_000
 """Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
 open before and end in the chunk, so this is half of it."""
 
+LIVE_COST: Final = 22_000
+"""The same where events are folded as they come: a longer script would gain nothing, and everything else waits for it."""
+
 MAX_CLOSED_COST: Final = 60_000
 """Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
 them are in one chunk, the fewer groups are open at its end and have to be stored."""
@@ -112,6 +115,7 @@ class Scoring:
         gap_ms: A gap longer than this begins a new run; None where only bounds close groups while folding.
         keeps_values: The last value of each name is wanted; else only the names are kept.
         group_cost: Of a group that stays open, see :func:`group_cost`.
+        is_live: The reader was at the end of the partition just before the batch came.
     """
 
     clock_ms: int
@@ -120,6 +124,7 @@ class Scoring:
     gap_ms: int | None
     keeps_values: bool = True
     group_cost: int = OPEN_COST
+    is_live: bool = False
 
 
 def group_cost(opened: int, groups: int) -> int:
@@ -143,8 +148,8 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
     own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if scoring.keeps_values else _masked
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
-    count, cost, most, above, last = 0, 0, MAX_COST, -1, -1
-    group_cost = scoring.group_cost
+    count, cost, above, last = 0, 0, -1, -1
+    most, group_cost = LIVE_COST if scoring.is_live else MAX_COST, scoring.group_cost
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
             cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, group_cost)

@@ -260,10 +260,15 @@ class Ownership:
                 logger.info("wall clock agrees with Redis TIME again")
 
     def tick_once(self) -> None:
-        """Wakes emission and notices a reader that is ahead of a fence with nothing on its way."""
+        """Wakes emission and notices a reader that is ahead of a fence with nothing on its way.
+
+        Of one partition after the other, evenly over the tick: all at once they would wait for each other, and folding for them.
+        """
         now = self._parts.clock.monotonic_ms()
-        for partition in list(self.partitions.values()):
-            partition.tick()
+        loop, tick_seconds = asyncio.get_running_loop(), self._parts.settings.worker.tick_ms / 1000
+        partitions = list(self.partitions.values())
+        for place, partition in enumerate(partitions):
+            loop.call_later(tick_seconds * place / len(partitions), partition.tick)
             _, position = self._consumer().reader_view(partition.tp)
             fence = min(shard.fence for shard in partition.shards)
             ahead = position is not None and position > fence + 1

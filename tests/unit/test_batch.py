@@ -18,6 +18,7 @@ from streams_app.folding import batch
 from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_plain, packed_staged, ranges_of
 from streams_app.folding.batch import (
     CLOSED_COST,
+    LIVE_COST,
     MAX_COST,
     OPEN_COST,
     UPDATE_COST,
@@ -146,10 +147,11 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
 
 
 @pytest.mark.parametrize("cost", [OPEN_COST, UPDATE_COST])
-def test_groups_beyond_the_limit_begin_another_chunk(cost: int) -> None:
-    most = -(-MAX_COST // (cost + 1))
+@pytest.mark.parametrize(("is_live", "limit"), [(False, MAX_COST), (True, LIVE_COST)])
+def test_groups_beyond_the_limit_begin_another_chunk(cost: int, limit: int, *, is_live: bool) -> None:
+    most = -(-limit // (cost + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
-    chunks = list(chunks_of(events, most + 5, replace(scoring(), group_cost=cost)))
+    chunks = list(chunks_of(events, most + 5, replace(scoring(), group_cost=cost, is_live=is_live)))
 
     assert [most, 1] == [len(chunk.groups) for chunk in chunks]
     assert [most - 1, most + 5] == [chunk.to for chunk in chunks]

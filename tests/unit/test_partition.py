@@ -11,18 +11,21 @@ from typing import Any, cast
 import pytest
 from faust.types import TP
 
+from streams_app.folding.batch import LIVE_COST, OPEN_COST, FoldEvent
 from streams_app.folding.definition import Fold
 from streams_app.folding.ownership import IDLE_MS, LONG_AGO_MS, Ownership
 from streams_app.folding.partition import RESET, STUCK_MS, Partition
-from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.partition_clock import FRESH_MS, ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.shard import Shard
 from streams_app.kafka.batches import Batch
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
+from tests.chaos.simulation_loop import VirtualLoop
 
 TP0 = TP("t", 0)
+TICK_SECONDS = 1.0
 FOLDS = tuple(Fold(name=name, source="t", group_key="g", changed="m", quiet_period=timedelta(seconds=1)) for name in "ab")
 
 
@@ -127,6 +130,40 @@ async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
     assert ({TP0} if causes else set()) == consumer.paused
     ownership.partitions.clear()
     await ownership.stop()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_partitions_emit_one_after_the_other_within_a_tick(count: int) -> None:
+    woken: dict[int, list[float]] = {number: [] for number in range(count)}
+
+    async def ticks() -> None:
+        loop, parts = asyncio.get_running_loop(), parts_at(0)
+        ownership = Ownership(parts, cast("Any", lambda: Consumer(None)), lambda: 1, refused_crash)
+        for number, times in woken.items():
+            partition = partition_of(parts, [])
+            partition.tick = lambda times=times: times.append(loop.time())  # type: ignore[method-assign, misc]
+            ownership.partitions[TP("t", number)] = partition
+        for _ in range(2):
+            ownership.tick_once()
+            await asyncio.sleep(TICK_SECONDS)
+        ownership.partitions.clear()
+        await ownership.stop()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(ticks())
+
+    step = TICK_SECONDS / count
+    assert {number: [number * step, TICK_SECONDS + number * step] for number in range(count)} == woken
+
+
+@pytest.mark.parametrize(("since_the_end_ms", "chunks"), [(FRESH_MS, 2), (FRESH_MS + 1, 1)])
+def test_a_shard_folds_in_short_chunks_what_comes_when_it_is_at_the_end(since_the_end_ms: int, chunks: int) -> None:
+    (shard, _) = partition_of(parts_at(0), []).shards
+    shard.caught_up_at_ms = 0
+    events = [FoldEvent(10 + number, 0, b"s%d" % number, {}) for number in range(3 * LIVE_COST // OPEN_COST // 2)]
+    view = ReaderView(len(events) + 10, since_the_end_ms)
+
+    assert chunks == len(shard.chunks(events, len(events) + 9, view, since_the_end_ms))
 
 
 # What may be committed

@@ -14,7 +14,7 @@
 -- ARGV[4] quiet_ms      quiet period; "" = quiet groups stay open (a backlog is being merged)
 -- ARGV[5] hold_ms       max hold
 -- ARGV[6] all           "1" = every open group, due or not, as "flush"
--- ARGV[7] limit         groups sealed at most; a timer that is found to be early counts for two thirds
+-- ARGV[7] limit         groups sealed at most, and timers that are found to be early
 -- ARGV[8] partitions    partition count of the source, for the version of the record
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
@@ -65,7 +65,7 @@ end
 -- Puts a group among those that leave, unless only its timer says that it is due. False once this script has done enough.
 local function take(group, why, is_timer)
   if seen[group] then return true end
-  if taken + #later / 3 >= limit or bytes > MOST_BYTES then
+  if taken + #later / 2 >= limit or bytes > MOST_BYTES then
     more = true
     return false
   end
@@ -163,7 +163,7 @@ call('HSET', meta, 'clock', string.format('%.0f', clock))
 
 -- The earliest timer is that of the oldest group once it says what the group says; nearly so where this script has done enough.
 local oldest, opened = '', ''
-for _ = 1, max(1, limit - taken - #later / 3) do
+for _ = 1, max(1, limit - taken - #later / 2) do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')
   local info = timer[1] and info_of(call('HGET', prefix .. timer[1], INFO))
   local silent = info and silent_from(info, tonumber(timer[2])) or timer[2]
