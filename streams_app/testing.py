@@ -188,9 +188,9 @@ class FoldTester:
         sessions = self._fold.backlog == "sessions"
         emitted: list[Record] = []
         for event in reading.events:
-            live_ms = None if is_behind or sessions else self.now_ms
+            score_ms = None if is_behind or sessions else self.now_ms
             clock_ms = self._record_clock_ms if sessions else self._shard.clock_ms
-            (chunk,) = chunks_of([event], event.offset, Scoring(clock_ms, self.now_ms, live_ms, None))
+            (chunk,) = chunks_of([event], event.offset, Scoring(clock_ms, self.now_ms, score_ms, None))
             self._record_clock_ms = max(self._record_clock_ms, chunk.clock_ms)
             arrived_ms = self.now_ms if sessions and not is_behind else 0
             if sessions:

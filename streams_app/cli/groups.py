@@ -91,7 +91,7 @@ def explain_one(config: Path | None, fold: str | None, group: str) -> None:
 @config_option
 @click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
 @click.option("--all", "everything", is_flag=True, help="Every open group of the fold.")
-@click.option("--timeout", type=click.FloatRange(0.1, 3_600), default=30.0, show_default=True, help="Seconds to wait for a worker.")
+@click.option("--timeout", type=click.FloatRange(0.1, 3_600), default=30.0, show_default=True, help="Seconds, beside a tick.")
 @click.argument("group", required=False)
 def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
     """Emit GROUP, or all groups, now; with the reason `flush`.
@@ -106,7 +106,7 @@ def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: 
         raise click.UsageError("name a GROUP, or --all")
     settings = Settings.load(config, os.environ)
     chosen = one_fold(settings, fold)
-    flushed = asyncio.run(flush(settings, chosen, group, timeout))
+    flushed = asyncio.run(flush(settings, chosen, group, timeout + settings.worker.tick_ms / 1000))
     click.echo(f"flushed {counted(flushed.groups, 'group')} in {counted(flushed.places, 'partition')}")
     audit(SystemClock(), "flush", fold=chosen.name, group="--all" if group is None else repr(group), groups=flushed.groups)
 

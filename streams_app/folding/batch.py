@@ -20,8 +20,9 @@ MAX_COST: Final = 45_000
 """Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
 open before and end in the chunk, so this is half of it."""
 
-LIVE_COST: Final = 22_000
-"""The same where events are folded as they come: a longer script would gain nothing, and everything else waits for it."""
+LIVE_COST: Final = 19_500
+"""Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST` whether they are open or not: 5 ms. With a few
+names each they are as many as one script may open. A busy worker calls more scripts, and nothing waits for one of them for long."""
 
 MAX_CLOSED_COST: Final = 60_000
 """Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
@@ -110,21 +111,19 @@ class Scoring:
     Attributes:
         clock_ms: Partition clock (``merge``) or record clock (``sessions``) before the batch.
         now_ms: Wall clock: no score is beyond it.
-        live_ms: Score of every event where the reader was at the end of the partition just before the batch came;
-            None while it is behind.
+        arrived_ms: When the batch came, where the reader was at the end of the partition just before; None while it is behind.
+            Where only bounds close groups, this is the score of every event.
         gap_ms: A gap longer than this begins a new run; None where only bounds close groups while folding.
         keeps_values: The last value of each name is wanted; else only the names are kept.
         group_cost: Of a group that stays open, see :func:`group_cost`.
-        is_live: The reader was at the end of the partition just before the batch came.
     """
 
     clock_ms: int
     now_ms: int
-    live_ms: int | None
+    arrived_ms: int | None
     gap_ms: int | None
     keeps_values: bool = True
     group_cost: int = OPEN_COST
-    is_live: bool = False
 
 
 def group_cost(opened: int, groups: int) -> int:
@@ -143,13 +142,14 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
     Yields:
         Chunks in offset order; the last one ends at ``end``. At least one, as an empty range moves the fence too.
     """
-    clock = start = max(scoring.clock_ms, scoring.live_ms or 0)
+    is_live = scoring.arrived_ms is not None
+    clock = start = max(scoring.clock_ms, scoring.arrived_ms or 0) if scoring.gap_ms is None else scoring.clock_ms
     now, gap = scoring.now_ms, math.inf if scoring.gap_ms is None else scoring.gap_ms
     own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if scoring.keeps_values else _masked
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
     count, cost, above, last = 0, 0, -1, -1
-    most, group_cost = LIVE_COST if scoring.is_live else MAX_COST, scoring.group_cost
+    most, group_cost = (LIVE_COST, UPDATE_COST) if is_live else (MAX_COST, scoring.group_cost)
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
             cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, group_cost)

@@ -87,6 +87,7 @@ class Ownership:
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._reset: set[TP] = set()
         self._stuck: dict[TP, tuple[int, int, int]] = {}
+        self._ticked: set[Partition] = set()
         self._skewed = False
         self._drift_ms = self._drift()
         self.folds = parts.settings.folds
@@ -262,12 +263,17 @@ class Ownership:
     def tick_once(self) -> None:
         """Wakes emission and notices a reader that is ahead of a fence with nothing on its way.
 
-        Of one partition after the other, evenly over the tick: all at once they would wait for each other, and folding for them.
+        Partitions are woken one after the other, evenly over the tick: all at once they would wait for each other, and folding for
+        them. One that has been claimed since the last tick is woken now, too, as it may not have its turn for another one.
         """
         now = self._parts.clock.monotonic_ms()
         loop, tick_seconds = asyncio.get_running_loop(), self._parts.settings.worker.tick_ms / 1000
         partitions = list(self.partitions.values())
+        ticked, self._ticked = self._ticked, set(partitions)
         for place, partition in enumerate(partitions):
+            if partition not in ticked:
+                partition.tick()
+            # If it is released by then, nobody waits for it.
             loop.call_later(tick_seconds * place / len(partitions), partition.tick)
             _, position = self._consumer().reader_view(partition.tp)
             fence = min(shard.fence for shard in partition.shards)

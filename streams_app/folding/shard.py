@@ -33,7 +33,7 @@ OUTBOX_LIMIT = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
 SEAL_LIMIT = 200
-"""Groups or timers one seal script takes: it may not hold Redis longer than 20 ms, however many processes want its core."""
+"""Groups and early timers of one seal script: it may not hold Redis longer than 20 ms, however many processes want its core."""
 
 
 class FoldStep(NamedTuple):
@@ -212,8 +212,8 @@ class Shard:
         self.arrived_ms = min(fetched_ms, now_ms) if was_at_end and is_fresh else None
         self.is_behind = sessions and self.arrived_ms is None
         scoring = Scoring(
-            clock_ms=self.record_clock_ms if sessions else self.clock_ms, now_ms=now_ms, is_live=self.arrived_ms is not None,
-            live_ms=None if sessions else self.arrived_ms, gap_ms=self.bounds.quiet_ms if sessions else None,
+            clock_ms=self.record_clock_ms if sessions else self.clock_ms, now_ms=now_ms, arrived_ms=self.arrived_ms,
+            gap_ms=self.bounds.quiet_ms if sessions else None,
             keeps_values=self.fold.keep == "last", group_cost=self.group_cost)  # fmt: skip
         chunks = deque(chunks_of(events, end, scoring))
         if sessions and any(chunk.events for chunk in chunks):

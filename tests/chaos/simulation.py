@@ -25,10 +25,10 @@ from streams_app.folding.partition import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_kafka import Group, Log
 from tests.chaos.simulation_ledger import Ledger
-from tests.chaos.simulation_loop import VirtualLoop
 from tests.chaos.simulation_mix import Mix
 from tests.chaos.simulation_redis import Server
 from tests.chaos.simulation_worker import CURRENT, Worker
+from tests.virtual_loop import VirtualLoop
 
 FAULTY_SECONDS = 14.0
 DRAIN_SECONDS = 100.0

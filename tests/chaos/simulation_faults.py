@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.simulation_kafka import Record
-from tests.chaos.simulation_loop import LoopClock
+from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World

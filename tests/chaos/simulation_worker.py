@@ -20,8 +20,8 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
 from tests.chaos.simulation_kafka import NO_GENERATION, Reader, Sender
-from tests.chaos.simulation_loop import LoopClock
 from tests.chaos.simulation_redis import Link, Script
+from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -60,7 +60,7 @@ class Worker:
         self._context = contextvars.copy_context()
         self._context.run(CURRENT.set, self)
         self.reader = Reader(self, world.group)
-        settings = Settings(app_id=world.app_id, folds=folds)
+        settings = Settings(app_id=world.app_id, folds=folds, worker={"tick": f"{TICK_SECONDS}s"})
         scripts = ScriptSet(cast("Any", Link(self, world.server)))
         for script_name, script in scripts.by_name.items():
             cast("Script", script).name = script_name

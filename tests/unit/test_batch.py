@@ -51,13 +51,13 @@ def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[Fold
 events_of_a_range = st.lists(shapes, max_size=60).map(placed)
 
 
-def scoring(clock_ms: int = 0, now_ms: int = NOW, live_ms: int | None = None, gap_ms: int | None = None) -> Scoring:
-    return Scoring(clock_ms, now_ms, live_ms, gap_ms)
+def scoring(clock_ms: int = 0, now_ms: int = NOW, arrived_ms: int | None = None, gap_ms: int | None = None) -> Scoring:
+    return Scoring(clock_ms, now_ms, arrived_ms, gap_ms)
 
 
 def scored(events: Sequence[FoldEvent], how: Scoring) -> list[int]:
     """One event at a time: the newest record time, never beyond the wall clock, never back."""
-    clock, scores = max(how.clock_ms, how.live_ms or 0), []
+    clock, scores = max(how.clock_ms, (how.gap_ms is None and how.arrived_ms) or 0), []
     for event in events:
         clock = max(clock, min(event.timestamp_ms, how.now_ms))
         scores.append(clock)
@@ -100,7 +100,7 @@ scorings = st.builds(
     Scoring,
     clock_ms=st.integers(0, 120),
     now_ms=st.sampled_from([50, 150, NOW]),
-    live_ms=st.none() | st.integers(0, 150),
+    arrived_ms=st.none() | st.integers(0, 150),
     gap_ms=st.none() | st.integers(1, 30),
 )
 
@@ -112,6 +112,7 @@ def test_chunks_add_up_to_folding_one_event_at_a_time(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "MAX_COST", max_cost)
+        patch.setattr(batch, "LIVE_COST", max_cost)
         patch.setattr(batch, "MAX_CLOSED_COST", max_closed_cost)
         chunks = list(chunks_of(events, 1_000, how))
     scores = scored(events, how)
@@ -126,6 +127,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "MAX_COST", max_cost)
+        patch.setattr(batch, "LIVE_COST", max_cost)
         chunks = list(chunks_of(events, 1_000, how))
     ends = [chunk.to for chunk in chunks]
     parts = [[event for event in events if chunk.above < event.offset <= chunk.to] for chunk in chunks]
@@ -146,12 +148,21 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
     assert before == events
 
 
-@pytest.mark.parametrize("cost", [OPEN_COST, UPDATE_COST])
-@pytest.mark.parametrize(("is_live", "limit"), [(False, MAX_COST), (True, LIVE_COST)])
-def test_groups_beyond_the_limit_begin_another_chunk(cost: int, limit: int, *, is_live: bool) -> None:
+@pytest.mark.parametrize("gap_ms", [None, 10**6])
+@pytest.mark.parametrize(
+    ("learned", "arrived_ms", "limit", "cost"),
+    [
+        pytest.param(OPEN_COST, None, MAX_COST, OPEN_COST, id="groups that open, behind"),
+        pytest.param(UPDATE_COST, None, MAX_COST, UPDATE_COST, id="groups that are open, behind"),
+        pytest.param(OPEN_COST, NOW, LIVE_COST, UPDATE_COST, id="live"),
+    ],
+)
+def test_groups_beyond_the_limit_begin_another_chunk(
+    learned: int, arrived_ms: int | None, limit: int, cost: int, gap_ms: int | None
+) -> None:
     most = -(-limit // (cost + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
-    chunks = list(chunks_of(events, most + 5, replace(scoring(), group_cost=cost, is_live=is_live)))
+    chunks = list(chunks_of(events, most + 5, replace(scoring(arrived_ms=arrived_ms, gap_ms=gap_ms), group_cost=learned)))
 
     assert [most, 1] == [len(chunk.groups) for chunk in chunks]
     assert [most - 1, most + 5] == [chunk.to for chunk in chunks]
@@ -186,7 +197,7 @@ def test_empty_range_moves_the_fence_too() -> None:
         pytest.param([10, 30], scoring(clock_ms=25), [25, 30], id="not below the partition clock"),
         pytest.param([10, 99], scoring(now_ms=40), [10, 40], id="a future-dated event scores as of now"),
         pytest.param([99], scoring(clock_ms=50, now_ms=40), [50], id="a wall clock that went back moves nothing"),
-        pytest.param([10, 30], scoring(live_ms=60), [60, 60], id="at the end of the partition the wall clock counts"),
+        pytest.param([10, 30], scoring(arrived_ms=60), [60, 60], id="at the end of the partition the wall clock counts"),
         pytest.param([-1, 30, -1], scoring(clock_ms=5), [5, 30, 30], id="an event without a timestamp moves nothing"),
     ],
 )
@@ -236,6 +247,7 @@ def test_sessions_are_the_same_for_any_cut_into_batches(
     clock_ms = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "MAX_COST", max_cost)
+        patch.setattr(batch, "LIVE_COST", max_cost)
         for begin, end in pairwise(edges):
             part = events[begin:end]
             chunks += chunks_of(part, part[-1].offset, scoring(clock_ms, gap_ms=gap_ms))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from faust.types import TP
 
-from streams_app.folding.batch import LIVE_COST, OPEN_COST, FoldEvent
+from streams_app.folding.batch import LIVE_COST, UPDATE_COST, FoldEvent
 from streams_app.folding.definition import Fold
 from streams_app.folding.ownership import IDLE_MS, LONG_AGO_MS, Ownership
 from streams_app.folding.partition import RESET, STUCK_MS, Partition
@@ -22,15 +23,15 @@ from streams_app.kafka.batches import Batch
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
-from tests.chaos.simulation_loop import VirtualLoop
+from tests.virtual_loop import VirtualLoop
 
 TP0 = TP("t", 0)
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
 FOLDS = tuple(Fold(name=name, source="t", group_key="g", changed="m", quiet_period=timedelta(seconds=1)) for name in "ab")
 
 
 def parts_at(monotonic_ms: int) -> Parts:
-    settings = Settings(app_id="a", folds=FOLDS)
+    settings = Settings(app_id="a", folds=FOLDS, worker={"tick": "500ms"})
     clock: Any = SimpleNamespace(monotonic_ms=lambda: monotonic_ms, now_ms=lambda: monotonic_ms)
     return Parts(settings, cast("Any", None), cast("Any", None), clock, Metrics(settings), Status())
 
@@ -132,38 +133,58 @@ async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
     await ownership.stop()
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_partitions_emit_one_after_the_other_within_a_tick(count: int) -> None:
-    woken: dict[int, list[float]] = {number: [] for number in range(count)}
+@pytest.mark.parametrize(
+    ("before", "ticks"),
+    [
+        pytest.param(2, [[0, 0, 1, 2], [0, 0.5, 1.25, 2.25], [1, 1.5, 2.5], [1, 1.75, 2.75]], id="two, then two more"),
+        pytest.param(1, [[0, 0, 1, 2]], id="one"),
+    ],
+)
+def test_partitions_emit_one_after_the_other_within_a_tick_and_new_ones_at_once(
+    before: int, ticks: list[list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = parts_at(0)
+    partitions = {TP("t", number): partition_of(parts, []) for number in range(len(ticks))}
+    woken: dict[Partition, list[float]] = {partition: [] for partition in partitions.values()}
+    monkeypatch.setattr(Partition, "tick", lambda partition: woken[partition].append(asyncio.get_running_loop().time()))
 
-    async def ticks() -> None:
-        loop, parts = asyncio.get_running_loop(), parts_at(0)
+    async def three_ticks() -> None:
         ownership = Ownership(parts, cast("Any", lambda: Consumer(None)), lambda: 1, refused_crash)
-        for number, times in woken.items():
-            partition = partition_of(parts, [])
-            partition.tick = lambda times=times: times.append(loop.time())  # type: ignore[method-assign, misc]
-            ownership.partitions[TP("t", number)] = partition
-        for _ in range(2):
+        for count in (before, len(ticks), len(ticks)):
+            ownership.partitions = dict(islice(partitions.items(), count))
             ownership.tick_once()
             await asyncio.sleep(TICK_SECONDS)
         ownership.partitions.clear()
         await ownership.stop()
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(ticks())
+        runner.run(three_ticks())
 
-    step = TICK_SECONDS / count
-    assert {number: [number * step, TICK_SECONDS + number * step] for number in range(count)} == woken
+    assert [[tick * TICK_SECONDS for tick in times] for times in ticks] == list(woken.values())
 
 
-@pytest.mark.parametrize(("since_the_end_ms", "chunks"), [(FRESH_MS, 2), (FRESH_MS + 1, 1)])
-def test_a_shard_folds_in_short_chunks_what_comes_when_it_is_at_the_end(since_the_end_ms: int, chunks: int) -> None:
-    (shard, _) = partition_of(parts_at(0), []).shards
-    shard.caught_up_at_ms = 0
-    events = [FoldEvent(10 + number, 0, b"s%d" % number, {}) for number in range(3 * LIVE_COST // OPEN_COST // 2)]
-    view = ReaderView(len(events) + 10, since_the_end_ms)
+@pytest.mark.parametrize("backlog", ["merge", "sessions"])
+@pytest.mark.parametrize(
+    ("fetched_ms", "now_ms", "caught_up_at_ms", "chunks"),
+    [
+        pytest.param(FRESH_MS, FRESH_MS, 0, 2, id="at the end just before"),
+        pytest.param(FRESH_MS, 2 * FRESH_MS, 0, 2, id="and fetched not long ago"),
+        pytest.param(FRESH_MS + 1, FRESH_MS + 1, 0, 1, id="at the end long ago"),
+        pytest.param(FRESH_MS, 2 * FRESH_MS + 1, 0, 1, id="fetched long ago"),
+        pytest.param(0, 0, None, 1, id="never at the end"),
+    ],
+)
+def test_a_shard_folds_in_short_chunks_what_comes_while_it_is_at_the_end(
+    fetched_ms: int, now_ms: int, caught_up_at_ms: int | None, chunks: int, backlog: str
+) -> None:
+    fold = Fold(name="a", source="t", group_key="g", changed="m", quiet_period=timedelta(hours=1), backlog=backlog)
+    shard = Shard(fold, "t", 0, cast("Any", None))
+    shard.caught_up_at_ms = caught_up_at_ms
+    events = [FoldEvent(number, 0, b"s%d" % number, {}) for number in range(-(-LIVE_COST // UPDATE_COST) + 1)]
 
-    assert chunks == len(shard.chunks(events, len(events) + 9, view, since_the_end_ms))
+    found = shard.chunks(events, len(events) - 1, ReaderView(len(events), fetched_ms), now_ms)
+
+    assert chunks == len(found)
 
 
 # What may be committed

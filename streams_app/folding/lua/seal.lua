@@ -14,7 +14,7 @@
 -- ARGV[4] quiet_ms      quiet period; "" = quiet groups stay open (a backlog is being merged)
 -- ARGV[5] hold_ms       max hold
 -- ARGV[6] all           "1" = every open group, due or not, as "flush"
--- ARGV[7] limit         groups sealed at most, and timers that are found to be early
+-- ARGV[7] limit         groups sealed and timers found to be early, together at most
 -- ARGV[8] partitions    partition count of the source, for the version of the record
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the

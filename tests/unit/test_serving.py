@@ -1,0 +1,41 @@
+"""How a process ends that hangs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from streams_app.errors import TryAgainError
+
+LIMIT_SECONDS = 60
+
+HANGS = """
+import os, sys, time
+from streams_app import serving
+serving.STOP_SECONDS = 0.01
+print("of a function of the user's", end="")
+os.set_blocking(1, False)
+try:
+    while True:
+        os.write(1, bytes(4096))
+except BlockingIOError:
+    os.set_blocking(1, True)
+serving._deadline()
+time.sleep(3600)
+"""
+
+
+def test_a_worker_that_cannot_stop_ends_at_the_deadline_though_nobody_reads_its_output(tmp_path: Path) -> None:
+    log, buffered = tmp_path / "stderr", {**os.environ, "PYTHONUNBUFFERED": ""}
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, stderr=errors, env=buffered) as worker,
+    ):
+        try:
+            assert TryAgainError.exit_code == worker.wait(LIMIT_SECONDS)
+        finally:
+            worker.kill()
+
+    assert "not stopped within 0.01 seconds" in log.read_text()
