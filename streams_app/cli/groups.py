@@ -91,7 +91,13 @@ def explain_one(config: Path | None, fold: str | None, group: str) -> None:
 @config_option
 @click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
 @click.option("--all", "everything", is_flag=True, help="Every open group of the fold.")
-@click.option("--timeout", type=click.FloatRange(0.1, 3_600), default=30.0, show_default=True, help="Seconds, beside a tick.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3_600),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for a worker, on top of worker.tick.",
+)
 @click.argument("group", required=False)
 def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
     """Emit GROUP, or all groups, now; with the reason `flush`.

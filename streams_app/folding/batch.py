@@ -115,7 +115,7 @@ class Scoring:
             Where only bounds close groups, this is the score of every event.
         gap_ms: A gap longer than this begins a new run; None where only bounds close groups while folding.
         keeps_values: The last value of each name is wanted; else only the names are kept.
-        group_cost: Of a group that stays open, see :func:`group_cost`.
+        group_cost: Of a group that stays open, see :func:`group_cost`; only used while it is behind.
     """
 
     clock_ms: int

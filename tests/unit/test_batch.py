@@ -247,7 +247,6 @@ def test_sessions_are_the_same_for_any_cut_into_batches(
     clock_ms = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "MAX_COST", max_cost)
-        patch.setattr(batch, "LIVE_COST", max_cost)
         for begin, end in pairwise(edges):
             part = events[begin:end]
             chunks += chunks_of(part, part[-1].offset, scoring(clock_ms, gap_ms=gap_ms))
