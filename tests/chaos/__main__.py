@@ -54,9 +54,10 @@ class Run:
             await self.stage.start(WORKERS)
             self.judge.start()
             self.load = Load(self.stage.bootstrap, seed=self.report.seed, rate=rate, is_idempotent=self.stage.is_apache)
-            producing = asyncio.create_task(self.load.run(seconds, least))
-            await self._break(self.load, schedule(self._chance, chosen, seconds, self.report.seed // 2), seconds)
-            await producing
+            plan = schedule(self._chance, chosen, seconds, self.report.seed // 2)
+            breaking = asyncio.create_task(self._break(self.load, plan, seconds))
+            await self.load.run(seconds, least, breaking.done)
+            await breaking
             await self._drain(self.load)
             codes = await self.stage.stop_workers()
             if any(codes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaProducer
@@ -46,8 +47,11 @@ class Load:
         self._numbers = 0
         self._acks: set[asyncio.Task[None]] = set()
 
-    async def run(self, seconds: float, least: int) -> None:
-        """Produces for a while, and at least so many events; returns when every event is acknowledged or given up."""
+    async def run(self, seconds: float, least: int, is_over: Callable[[], bool]) -> None:
+        """Produces for a while, at least so many events, and until it is over; returns when every one is acknowledged or given up.
+
+        A fault that strikes when a worker has come to some point of its work needs work, however late it comes.
+        """
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self._is_idempotent, linger_ms=5,
             request_timeout_ms=60_000, max_batch_size=65_536,
@@ -56,7 +60,7 @@ class Load:
         loop = asyncio.get_running_loop()
         begin, produced = loop.time(), 0.0
         try:
-            while (elapsed := loop.time() - begin) < seconds or self._numbers < least:
+            while (elapsed := loop.time() - begin) < seconds or self._numbers < least or not is_over():
                 # A silence of two seconds in every ten: groups come to rest under load, too.
                 pace = 0.05 if elapsed % 10 > 8 else 1.25
                 produced += min(pace * self._rate * STEP_SECONDS, 4 * self._rate * STEP_SECONDS)

@@ -174,10 +174,13 @@ class Stage:
         return {(group, name): version for group, name, version in rows}
 
     async def stop_workers(self) -> list[int]:
-        """SIGTERM to all of them; exit codes."""
+        """SIGTERM to all that run; exit codes."""
         if self._supervisor is not None:
             self._supervisor.cancel()
-        return list(await asyncio.gather(*(worker.terminate(25) for worker in self.workers)))
+        codes = [worker.exit_code for worker in self.workers]
+        self.exits.update(code for code in codes if code is not None)  # the supervisor had not seen it yet
+        running = [worker for worker, code in zip(self.workers, codes, strict=True) if code is None]
+        return list(await asyncio.gather(*(worker.terminate(25) for worker in running)))
 
     async def close(self) -> None:
         """Ends whatever runs and removes the folder."""
