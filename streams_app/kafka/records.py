@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition
 
 
 class FetchedRecords:
-    """What is left of one partition's part of a fetch reply.
+    """What is left of one partition's part of a fetch reply, made of :class:`~streams_app.kafka.record_batches.RecordBatches`.
 
     Attributes:
         next_fetch_offset: Where the next fetch has to begin, once what was taken so far is used.
@@ -67,7 +67,7 @@ class FetchedRecords:
         fetched = self._fetched
         while fetched._records.has_next():
             batch = fetched._records.next_batch()
-            if fetched._check_crcs and not batch.validate_crc():
+            if fetched._check_crcs and not fetched._records.is_intact():
                 raise CorruptRecordException(f"Invalid CRC - {fetched._tp}")
             if self._is_skipped(batch):
                 self.next_fetch_offset = batch.next_offset

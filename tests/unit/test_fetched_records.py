@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_app.kafka.record_batches import RecordBatches
 from streams_app.kafka.records import FetchedRecords
 
 COMPRESSIONS = {"none": 0, "gzip": 1}
@@ -36,8 +39,10 @@ def legacy(base: int, count: int) -> bytes:
     return bytes(builder.build())
 
 
-def fetched(data: bytes, position: int, aborted: list[tuple[int, int]] | None = None) -> PartitionRecords:
-    return PartitionRecords(TopicPartition("t", 0), MemoryRecords(data), aborted, position, None, None, True, READ_COMMITTED)
+def fetched(
+    data: bytes, position: int, aborted: list[tuple[int, int]] | None = None, kind: Any = RecordBatches
+) -> PartitionRecords:
+    return PartitionRecords(TopicPartition("t", 0), kind(data), aborted, position, None, None, True, READ_COMMITTED)
 
 
 def told(record: Any) -> tuple[Any, ...]:
@@ -58,7 +63,7 @@ def test_the_same_records_and_positions_as_aiokafka(shapes: Any, position: int, 
         data += batch(base, list(range(count)), producer=producer, is_transactional=transactional, compression=compression)
         base += count
     aborted = [(7, 0)] if is_aborting else None
-    theirs, ours = fetched(data, position, aborted), FetchedRecords(fetched(data, position, aborted))
+    theirs, ours = fetched(data, position, aborted, MemoryRecords), FetchedRecords(fetched(data, position, aborted))
     expected = [told(record) for record in theirs]
     found: list[tuple[Any, ...]] = []
     turn = 0
@@ -78,11 +83,47 @@ def test_records_of_the_former_format() -> None:
     assert [4, 5, 6] == [record.offset for record in FetchedRecords(fetched(data, 4)).take(9)]
 
 
-def test_a_wrong_checksum_is_an_error_and_passes_no_position() -> None:
-    broken = bytearray(batch(0, [0, 1]))
-    broken[-1] ^= 1
+@pytest.mark.parametrize("make", [lambda: batch(0, [0, 1]), lambda: batch(0, [0, 1], compression=1), lambda: legacy(0, 1)])
+@pytest.mark.parametrize("at", [-1, 18])
+def test_a_wrong_checksum_is_an_error_and_passes_no_position(make: Callable[[], bytes], at: int) -> None:
+    broken = bytearray(make())
+    broken[at] ^= 1
     records = FetchedRecords(fetched(bytes(broken), 0))
     with pytest.raises(CorruptRecordException):
         records.take(9)
 
     assert 0 == records.next_fetch_offset
+
+
+@pytest.mark.parametrize("left", [0, 1, 11, 12, 60, -1])
+def test_a_batch_that_is_cut_off_is_not_there_yet(left: int) -> None:
+    whole, cut = batch(0, [0, 1]), batch(2, [2, 3])[:left]
+    ours, theirs = RecordBatches(whole + cut), MemoryRecords(whole + cut)
+    assert theirs.has_next()
+    assert ours.has_next()
+    assert 0 == ours.next_batch().base_offset
+    theirs.next_batch()
+
+    assert not theirs.has_next()
+    assert not ours.has_next()
+    assert ours.next_batch() is None
+    assert len(whole + cut) == theirs.size_in_bytes() == ours.size_in_bytes()
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 4, 5, 48])
+def test_a_batch_shorter_than_a_batch_can_be_is_corrupt(length: int) -> None:
+    data = bytearray(batch(0, [0, 1]))
+    struct.pack_into(">i", data, 8, length)
+    with pytest.raises(CorruptRecordException, match="a batch of"):
+        RecordBatches(bytes(data)).next_batch()
+
+
+@given(st.binary(max_size=200), st.sampled_from([0, 1, 2, 3, 255]))
+def test_any_bytes_are_a_batch_or_corrupt_and_end(noise: bytes, magic: int) -> None:
+    data = bytearray(batch(0, [0]) + noise)
+    data[16] = magic
+    batches = RecordBatches(bytes(data))
+    with contextlib.suppress(CorruptRecordException):
+        while batches.has_next():
+            batches.next_batch()
+            batches.is_intact()
