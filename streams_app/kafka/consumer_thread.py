@@ -19,6 +19,7 @@ from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch, is_behind
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetch_times import asked_ms, watch
+from streams_app.kafka.frames import ReceivingLoop
 from streams_app.kafka.record_batches import use_record_batches
 from streams_app.kafka.records import taken
 
@@ -32,25 +33,11 @@ FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
 
 FETCH_MAX_BYTES = 4 * 1024 * 1024
 """Of one reply: memory does not grow with the number of partitions."""
-RECEIVED_BYTES = 2 * 1024 * 1024
-"""Of one call to the socket."""
 METADATA_MAX_AGE_MS = 30_000
 """Added partitions are noticed within it."""
 
 CALL_SECONDS = 10.0
 """A call to the broker that takes longer is given up and made again by its caller."""
-
-
-class ReadingLoop(asyncio.SelectorEventLoop):
-    """Reads megabytes at a time: for each piece the thread has to wait for Python's lock, which the folding holds.
-
-    Not uvloop, which was faster still: a worker that ended while this thread was running died of a segmentation fault.
-    """
-
-    def _make_socket_transport(self, *args: Any, **options: Any) -> Any:
-        transport = super()._make_socket_transport(*args, **options)  # type: ignore[misc]  # typeshed does not know it
-        transport.max_size = RECEIVED_BYTES
-        return transport
 
 
 class FoldingThread(AIOKafkaConsumerThread):
@@ -61,7 +48,7 @@ class FoldingThread(AIOKafkaConsumerThread):
     """Records wanted at most, or a few more: a partition is not cut short."""
 
     def __init__(self, consumer: FoldingConsumer, **options: Any) -> None:
-        super().__init__(consumer, thread_loop=ReadingLoop(), **options)
+        super().__init__(consumer, thread_loop=ReceivingLoop(), **options)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,156 @@
+"""Replies of a broker, received at once into memory that is used again and again.
+
+asyncio receives a reply in pieces that it appends to a growing buffer, from which the reply is copied: for one of 4 MB three times
+its memory, each time new to the process. Here it is received where it stays until it is whole, and copied once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from asyncio import StreamReader
+from collections import deque
+from typing import Any, Final
+
+from aiokafka.conn import AIOKafkaProtocol
+
+_LENGTH: Final = struct.Struct(">i")
+LEAST_BUFFER_BYTES: Final = 256 * 1024
+KEPT_BUFFER_BYTES: Final = 8 * 1024 * 1024
+"""A larger one, of a reply that is larger than asked for (KIP-74), is not kept."""
+KEPT_BUFFERS: Final = 2
+
+
+class Buffers:
+    """Those that no connection holds part of a reply in; for all connections of an event loop."""
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        """The one used last, or a new one."""
+        return self._free.pop() if self._free else bytearray(LEAST_BUFFER_BYTES)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """For the next connection that receives."""
+        if len(self._free) < KEPT_BUFFERS and len(buffer) <= KEPT_BUFFER_BYTES:
+            self._free.append(buffer)
+
+
+class Frames(asyncio.BufferedProtocol):
+    """Stands between a connection's transport and aiokafka's protocol, and gives its reader whole replies."""
+
+    def __init__(self, protocol: AIOKafkaProtocol, buffers: Buffers) -> None:
+        self._protocol = protocol
+        self._reader: StreamReader = protocol._stream_reader
+        self._reader.readexactly = self.read
+        self._buffers = buffers
+        self._buffer: bytearray | None = None
+        self._filled = 0
+        self._wanted = 0
+        self._parts: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def read(self, size: int) -> bytes:
+        """The next part of what aiokafka reads in turn: four bytes, which say how long the reply is, and the reply.
+
+        Raises:
+            IncompleteReadError: The connection has ended.
+            OSError: It was lost.
+        """
+        while not self._parts:
+            if (error := self._reader.exception()) is not None:
+                raise error
+            if self._reader.at_eof():
+                raise asyncio.IncompleteReadError(b"", size)
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._parts.popleft()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for the rest of a reply that has begun, or for whatever comes."""
+        if self._buffer is None:
+            self._buffer = self._buffers.take()
+        # Not at once to what a reply claims to be: who speaks another protocol claims a gigabyte.
+        needed = min(self._wanted, max(KEPT_BUFFER_BYTES, 2 * self._filled))
+        if len(self._buffer) < needed:
+            self._buffer += bytes(needed - len(self._buffer))
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Takes the replies that are whole."""
+        assert self._buffer is not None
+        self._filled += nbytes
+        self._wanted = 0
+        begin = 0
+        with memoryview(self._buffer) as received:
+            while self._filled - begin >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(received, begin)
+                if length < 0:
+                    raise ConnectionError(f"a reply of {length} bytes: whatever answers there is no Kafka broker")
+                end = begin + _LENGTH.size + length
+                if end > self._filled:
+                    self._wanted = end - begin
+                    break
+                self._parts.append(bytes(received[begin : begin + _LENGTH.size]))
+                self._parts.append(bytes(received[begin + _LENGTH.size : end]))
+                begin = end
+            if begin:
+                received[: self._filled - begin] = received[begin : self._filled]
+                self._filled -= begin
+        if not self._filled:
+            self._buffers.give_back(self._buffer)
+            self._buffer = None
+        if begin:
+            self._wake()
+
+    def connection_made(self, transport: Any) -> None:
+        """As aiokafka expects it."""
+        self._protocol.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever waits for a reply is told."""
+        self._protocol.connection_lost(exc)
+        if self._buffer is not None:
+            self._buffers.give_back(self._buffer)
+            self._buffer = None
+        self._wake()
+
+    def eof_received(self) -> bool | None:
+        """As above."""
+        keeps_open: bool | None = self._protocol.eof_received()
+        self._wake()
+        return keeps_open
+
+    def pause_writing(self) -> None:
+        """As aiokafka expects it."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As above."""
+        self._protocol.resume_writing()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class ReceivingLoop(asyncio.SelectorEventLoop):
+    """Receives aiokafka's replies as :class:`Frames`, each with as few calls as there can be.
+
+    After every call its thread has to wait for Python's lock, which the folding holds. Connections with TLS are received as
+    asyncio does it. Not uvloop, which was faster still: a worker that ended while its thread was running died of a segmentation
+    fault.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffers = Buffers()
+
+    def _make_socket_transport(self, sock: Any, protocol: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(protocol, AIOKafkaProtocol):
+            protocol = Frames(protocol, self._buffers)
+        return super()._make_socket_transport(sock, protocol, *args, **options)  # type: ignore[misc]  # typeshed does not know it
