@@ -31,21 +31,33 @@ def memory_mb(pid: int, field: str) -> float | None:
     return int(found[1]) / 1024 if found else None
 
 
+def stolen_seconds() -> float | None:
+    """CPU time of all cores that their host gave to others ("steal"): a virtual core stands still then, for 20 ms and more."""
+    try:
+        fields = Path("/proc/stat").read_text().split(maxsplit=9)
+    except OSError:
+        return None
+    return int(fields[8]) / _TICKS
+
+
 class CpuWatch:
-    """CPU seconds by process since a moment."""
+    """CPU seconds by process since a moment, and what was ``stolen`` from all of them."""
 
     def __init__(self, pids: Mapping[str, int | None]) -> None:
         self._pids = dict(pids)
-        self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        self._before = self._now()
 
     def used(self) -> dict[str, float]:
         """Since the watch was made; processes of which nothing is known are left out."""
         found = {}
-        for name, pid in self._pids.items():
-            before, now = self._before[name], cpu_seconds(pid)
+        for name, now in self._now().items():
+            before = self._before[name]
             if before is not None and now is not None:
                 found[name] = round(now - before, 2)
         return found
+
+    def _now(self) -> dict[str, float | None]:
+        return {**{name: cpu_seconds(pid) for name, pid in self._pids.items()}, "stolen": stolen_seconds()}
 
 
 def machine() -> str:

@@ -56,7 +56,8 @@ def show(contests: Sequence[Contest], findings: Sequence[Finding], head: str) ->
         console.print(_table(contests))
         console.print(
             "min / median / max of the runs; ÷: of the medians, hot and big by the fold rate, bursts and wide by events/s until "
-            "the last expected\nrecord is on the output topic. CPU seconds: from the first folded event to that record, all events."
+            "the last expected\nrecord is on the output topic. CPU seconds: from the first folded event to that record, all "
+            "events; stolen: by the host\nof a virtual machine, of all cores."
         )
     for finding in findings:
         console.print(f"{finding.name}: " + ", ".join(f"{name} {_text(value)}" for name, value in finding.figures.items()))
