@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import weakref
 from asyncio import StreamReader
 from collections import deque
 from typing import Any, Final
@@ -17,7 +18,7 @@ from aiokafka.conn import AIOKafkaProtocol
 _LENGTH: Final = struct.Struct(">i")
 LEAST_BUFFER_BYTES: Final = 256 * 1024
 KEPT_BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""A larger one, of a reply that is larger than asked for (KIP-74), is not kept."""
+"""One that large, of a reply that is larger than asked for (KIP-74) or claims to be, is not kept."""
 KEPT_BUFFERS: Final = 2
 
 
@@ -33,17 +34,21 @@ class Buffers:
 
     def give_back(self, buffer: bytearray) -> None:
         """For the next connection that receives."""
-        if len(self._free) < KEPT_BUFFERS and len(buffer) <= KEPT_BUFFER_BYTES:
+        if len(self._free) < KEPT_BUFFERS and len(buffer) < KEPT_BUFFER_BYTES:
             self._free.append(buffer)
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Stands between a connection's transport and aiokafka's protocol, and gives its reader whole replies."""
+    """Stands between a connection's transport and aiokafka's protocol, and gives its reader whole replies.
+
+    No cycle may come of it, and nothing may hold on to a buffer: a worker collects garbage next to never.
+    """
 
     def __init__(self, protocol: AIOKafkaProtocol, buffers: Buffers) -> None:
         self._protocol = protocol
-        self._reader: StreamReader = protocol._stream_reader
-        self._reader.readexactly = self.read
+        reader: StreamReader = protocol._stream_reader
+        reader.readexactly = self.read  # type: ignore[method-assign]
+        self._reader = weakref.ref(reader)
         self._buffers = buffers
         self._buffer: bytearray | None = None
         self._filled = 0
@@ -51,7 +56,7 @@ class Frames(asyncio.BufferedProtocol):
         self._parts: deque[bytes] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
-    async def read(self, size: int) -> bytes:
+    async def read(self, n: int) -> bytes:
         """The next part of what aiokafka reads in turn: four bytes, which say how long the reply is, and the reply.
 
         Raises:
@@ -59,16 +64,17 @@ class Frames(asyncio.BufferedProtocol):
             OSError: It was lost.
         """
         while not self._parts:
-            if (error := self._reader.exception()) is not None:
-                raise error
-            if self._reader.at_eof():
-                raise asyncio.IncompleteReadError(b"", size)
+            self._check(n)
             self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._waiter
         return self._parts.popleft()
+
+    def _check(self, size: int) -> None:
+        reader = self._reader()
+        if reader is not None and (error := reader.exception()) is not None:
+            raise error
+        if reader is None or reader.at_eof():
+            raise asyncio.IncompleteReadError(b"", size)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for the rest of a reply that has begun, or for whatever comes."""
@@ -77,7 +83,10 @@ class Frames(asyncio.BufferedProtocol):
         # Not at once to what a reply claims to be: who speaks another protocol claims a gigabyte.
         needed = min(self._wanted, max(KEPT_BUFFER_BYTES, 2 * self._filled))
         if len(self._buffer) < needed:
-            self._buffer += bytes(needed - len(self._buffer))
+            # Another one, as a view of this one may still be about, in the traceback of whoever received into it.
+            grown = bytearray(needed)
+            grown[: self._filled] = memoryview(self._buffer)[: self._filled]
+            self._buffer = grown
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -113,10 +122,12 @@ class Frames(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever waits for a reply is told."""
-        self._protocol.connection_lost(exc)
+        if exc is not None:
+            exc.__traceback__ = None  # it holds a view of the buffer, and the reader holds it
         if self._buffer is not None:
             self._buffers.give_back(self._buffer)
             self._buffer = None
+        self._protocol.connection_lost(exc)
         self._wake()
 
     def eof_received(self) -> bool | None:

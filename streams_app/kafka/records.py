@@ -30,14 +30,17 @@ class FetchedRecords:
         self._fetched = fetched
         fetched._records_iterator = None  # a cycle, which would keep the reply until it is looked for
         self._batch: Any = None
+        self._is_corrupt = False
         self._records: Iterator[Any] = iter(())
 
     def take(self, most: int) -> list[Any]:
         """The next records, in offset order; fewer than ``most`` only where nothing is left.
 
         Raises:
-            CorruptRecordException: A checksum is wrong; what was taken before it is lost to this object, not to the log.
+            CorruptRecordException: A checksum is wrong; what was taken before it is lost to this object, not to the log. From
+                then on each call raises it: what comes behind it must not be taken in its place.
         """
+        self._raise_if_corrupt()
         taken: list[Any] = []
         while len(taken) < most:
             if self._batch is None and not self._open():
@@ -67,8 +70,8 @@ class FetchedRecords:
         fetched = self._fetched
         while fetched._records.has_next():
             batch = fetched._records.next_batch()
-            if fetched._check_crcs and not fetched._records.is_intact():
-                raise CorruptRecordException(f"Invalid CRC - {fetched._tp}")
+            self._is_corrupt = fetched._check_crcs and not fetched._records.is_intact()
+            self._raise_if_corrupt()
             if self._is_skipped(batch):
                 self.next_fetch_offset = batch.next_offset
                 continue
@@ -76,6 +79,10 @@ class FetchedRecords:
             self._batch, self._records = batch, chain(batch)
             return True
         return False
+
+    def _raise_if_corrupt(self) -> None:
+        if self._is_corrupt:
+            raise CorruptRecordException(f"Invalid CRC - {self._fetched._tp}")
 
     def _is_skipped(self, batch: Any) -> bool:
         fetched = self._fetched

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -17,7 +18,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.kafka.record_batches import RecordBatches
+from streams_app.kafka.record_batches import RecordBatches, use_record_batches
 from streams_app.kafka.records import FetchedRecords
 
 COMPRESSIONS = {"none": 0, "gzip": 1}
@@ -88,11 +89,26 @@ def test_records_of_the_former_format() -> None:
 def test_a_wrong_checksum_is_an_error_and_passes_no_position(make: Callable[[], bytes], at: int) -> None:
     broken = bytearray(make())
     broken[at] ^= 1
-    records = FetchedRecords(fetched(bytes(broken), 0))
-    with pytest.raises(CorruptRecordException):
-        records.take(9)
+    records = FetchedRecords(fetched(bytes(broken) + batch(2, [2]), 0))
+    for _ in range(2):
+        with pytest.raises(CorruptRecordException):
+            records.take(9)
 
-    assert 0 == records.next_fetch_offset
+        assert 0 == records.next_fetch_offset
+
+
+def test_checksums_are_left_alone_where_the_consumer_says_so() -> None:
+    broken = bytearray(batch(0, [0, 1]))
+    broken[18] ^= 1
+    records = PartitionRecords(TopicPartition("t", 0), RecordBatches(bytes(broken)), None, 0, None, None, False, READ_COMMITTED)
+
+    assert 2 == len(FetchedRecords(records).take(9))
+
+
+def test_the_fetcher_makes_what_is_taken_here() -> None:
+    use_record_batches()
+
+    assert fetcher.MemoryRecords is RecordBatches
 
 
 @pytest.mark.parametrize("left", [0, 1, 11, 12, 60, -1])
@@ -110,9 +126,20 @@ def test_a_batch_that_is_cut_off_is_not_there_yet(left: int) -> None:
     assert len(whole + cut) == theirs.size_in_bytes() == ours.size_in_bytes()
 
 
-@pytest.mark.parametrize("length", [-(2**31), -1, 0, 4, 5, 48])
+@pytest.mark.parametrize(("magic", "least"), [(0, 26), (1, 34), (2, 61), (3, 61)])
+def test_the_smallest_batch_of_each_format(magic: int, least: int) -> None:
+    data = bytearray(least)
+    data[16] = magic
+    struct.pack_into(">i", data, 8, least - 12)
+    assert RecordBatches(bytes(data)).next_batch() is not None
+    struct.pack_into(">i", data, 8, least - 13)
+    with pytest.raises(CorruptRecordException, match=f"less than the {least} "):
+        RecordBatches(bytes(data)).next_batch()
+
+
+@pytest.mark.parametrize("length", [-(2**31), -60, -20, -1, 0, 4, 5, 48])
 def test_a_batch_shorter_than_a_batch_can_be_is_corrupt(length: int) -> None:
-    data = bytearray(batch(0, [0, 1]))
+    data = bytearray(batch(0, list(range(20))))
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(CorruptRecordException, match="a batch of"):
         RecordBatches(bytes(data)).next_batch()
