@@ -1,0 +1,58 @@
+"""Whether a machine that stood still is told from a script that took long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from benchmarks.standstill import Standstills, watched
+from tests.helpers import wait_until_sync
+
+
+def _children(standstills: Standstills) -> list[int]:
+    return [child.pid for child in standstills._children]
+
+
+def _may_be_real_time() -> bool:
+    before = os.sched_getscheduler(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, before, os.sched_param(0))
+    return True
+
+
+needs_priority = pytest.mark.skipif(
+    not hasattr(os, "sched_setscheduler") or not _may_be_real_time(), reason="real-time priority is not allowed"
+)
+
+
+@needs_priority
+def test_a_core_that_stands_still_is_noted_with_its_time() -> None:
+    with watched() as standstills:
+        wait_until_sync(lambda: all(_is_real_time(pid) for pid in _children(standstills)), 10, "they watch")
+        begin = time.time()
+        stopped = _children(standstills)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(0.1)
+        os.kill(stopped, signal.SIGCONT)
+        longest = wait_until_sync(lambda: standstills.longest_ms(begin, time.time()), 10, "it is noted")
+
+        assert longest is not None
+        assert longest >= 90
+        assert 0 == standstills.longest_ms(begin - 20, begin - 10)
+        os.kill(stopped, signal.SIGKILL)
+        wait_until_sync(lambda: standstills.longest_ms(begin, time.time()) is None, 10, "a watcher that is gone knows nothing")
+    assert not any(child.is_running for child in standstills._children)
+
+
+def test_without_watchers_nothing_is_known() -> None:
+    assert Standstills([]).longest_ms(0, time.time()) is None
+
+
+def _is_real_time(pid: int) -> bool:
+    return os.sched_getscheduler(pid) == os.SCHED_FIFO
