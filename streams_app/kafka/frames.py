@@ -47,7 +47,7 @@ class Frames(asyncio.BufferedProtocol):
     def __init__(self, protocol: AIOKafkaProtocol, buffers: Buffers) -> None:
         self._protocol = protocol
         reader: StreamReader = protocol._stream_reader
-        reader.readexactly = self.read  # type: ignore[method-assign]
+        reader.readexactly = self.read  # type: ignore[method-assign]  # of this one only: aiokafka makes the reader itself
         self._reader = weakref.ref(reader)
         self._buffers = buffers
         self._buffer: bytearray | None = None
