@@ -20,6 +20,9 @@ MAX_COST: Final = 45_000
 """Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
 open before and end in the chunk, so this is half of it."""
 
+MERGE_COST: Final = 30_000
+"""The same where only bounds close groups while folding: no session ends in a longer chunk, so a shorter one costs nothing."""
+
 LIVE_COST: Final = 19_500
 """Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST` whether they are open or not: 5 ms. With a few
 names each they are as many as one script may open. A busy worker calls more scripts, and nothing waits for one of them for long."""
@@ -149,7 +152,8 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
     count, cost, above, last = 0, 0, -1, -1
-    most, group_cost = (LIVE_COST, UPDATE_COST) if is_live else (MAX_COST, scoring.group_cost)
+    most = LIVE_COST if is_live else MERGE_COST if scoring.gap_ms is None else MAX_COST
+    group_cost = UPDATE_COST if is_live else scoring.group_cost
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
             cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, group_cost)

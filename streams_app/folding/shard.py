@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 OUTBOX_LIMIT = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
-SEAL_LIMIT = 200
+SEAL_LIMIT = 150
 """Groups and early timers of one seal script: it may not hold Redis longer than 20 ms, however many processes want its core."""
 
 

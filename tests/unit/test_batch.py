@@ -20,6 +20,7 @@ from streams_app.folding.batch import (
     CLOSED_COST,
     LIVE_COST,
     MAX_COST,
+    MERGE_COST,
     OPEN_COST,
     UPDATE_COST,
     Chunk,
@@ -96,6 +97,11 @@ def joined(chunks: Sequence[Chunk], gap_ms: int | None) -> dict[bytes, list[Run]
     return folded
 
 
+def limit_chunks(patch: pytest.MonkeyPatch, max_cost: int) -> None:
+    for limit in ("MAX_COST", "MERGE_COST", "LIVE_COST"):
+        patch.setattr(batch, limit, max_cost)
+
+
 scorings = st.builds(
     Scoring,
     clock_ms=st.integers(0, 120),
@@ -111,8 +117,7 @@ def test_chunks_add_up_to_folding_one_event_at_a_time(
     events: list[FoldEvent], how: Scoring, max_cost: int, max_closed_cost: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_COST", max_cost)
-        patch.setattr(batch, "LIVE_COST", max_cost)
+        limit_chunks(patch, max_cost)
         patch.setattr(batch, "MAX_CLOSED_COST", max_closed_cost)
         chunks = list(chunks_of(events, 1_000, how))
     scores = scored(events, how)
@@ -126,8 +131,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
     events: list[FoldEvent], how: Scoring, max_cost: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_COST", max_cost)
-        patch.setattr(batch, "LIVE_COST", max_cost)
+        limit_chunks(patch, max_cost)
         chunks = list(chunks_of(events, 1_000, how))
     ends = [chunk.to for chunk in chunks]
     parts = [[event for event in events if chunk.above < event.offset <= chunk.to] for chunk in chunks]
@@ -148,17 +152,19 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
     assert before == events
 
 
-@pytest.mark.parametrize("gap_ms", [None, 10**6])
 @pytest.mark.parametrize(
-    ("learned", "arrived_ms", "limit", "cost"),
+    ("learned", "arrived_ms", "gap_ms", "limit", "cost"),
     [
-        pytest.param(OPEN_COST, None, MAX_COST, OPEN_COST, id="groups that open, behind"),
-        pytest.param(UPDATE_COST, None, MAX_COST, UPDATE_COST, id="groups that are open, behind"),
-        pytest.param(OPEN_COST, NOW, LIVE_COST, UPDATE_COST, id="live"),
+        pytest.param(OPEN_COST, None, 10**6, MAX_COST, OPEN_COST, id="sessions that open, behind"),
+        pytest.param(UPDATE_COST, None, 10**6, MAX_COST, UPDATE_COST, id="sessions that are open, behind"),
+        pytest.param(OPEN_COST, None, None, MERGE_COST, OPEN_COST, id="groups that open, behind"),
+        pytest.param(UPDATE_COST, None, None, MERGE_COST, UPDATE_COST, id="groups that are open, behind"),
+        pytest.param(OPEN_COST, NOW, 10**6, LIVE_COST, UPDATE_COST, id="sessions, live"),
+        pytest.param(OPEN_COST, NOW, None, LIVE_COST, UPDATE_COST, id="groups, live"),
     ],
 )
 def test_groups_beyond_the_limit_begin_another_chunk(
-    learned: int, arrived_ms: int | None, limit: int, cost: int, gap_ms: int | None
+    learned: int, arrived_ms: int | None, gap_ms: int | None, limit: int, cost: int
 ) -> None:
     most = -(-limit // (cost + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
@@ -176,7 +182,7 @@ def test_sessions_that_have_ended_leave_room_for_more_in_a_chunk() -> None:
 
 
 def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_COST", 2 * OPEN_COST + 4)
+    limit_chunks(monkeypatch, 2 * OPEN_COST + 4)
     events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
 
     assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
