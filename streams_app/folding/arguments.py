@@ -7,11 +7,11 @@ open before. Everything else goes through the open groups.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgpack
 import orjson
@@ -24,15 +24,6 @@ from streams_app.folding.record import Sealed
 PLAIN_NAMES: Final = 1_000
 """A group with more names is written in several calls of Redis."""
 
-STAGED_RECORDS: Final = 300
-STAGED_BYTES: Final = 200_000
-"""Of the sessions in one script: no script may hold Redis longer than 20 ms, however many processes want its core."""
-
-STAGED_GROUPS: Final = 180
-STAGED_NAMES: Final = 900
-"""Of the groups that one script opens; a group may have more names."""
-
-_Item = TypeVar("_Item")
 _FIRST_OFFSET = attrgetter("first_offset")
 
 _pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
@@ -78,18 +69,6 @@ class Closed(NamedTuple):
     last_score: int
 
 
-class Portion(NamedTuple):
-    """What one script takes of a chunk.
-
-    Attributes:
-        sessions: That begin and end within the chunk.
-        plain: Groups.
-    """
-
-    sessions: Sequence[Closed]
-    plain: Sequence[Plain]
-
-
 @dataclass(slots=True)
 class Arguments:
     """Of one chunk.
@@ -99,32 +78,19 @@ class Arguments:
         plain: All others that stay open.
         closed: Sessions that begin and end within the chunk; those of one group in offset order.
         gaps_close: ``sessions``: a gap closes a group while folding.
-        opens: Most plain groups open with the chunk: others cannot be staged.
+        others: How many ``groups`` are.
     """
 
     groups: bytes
     plain: list[Plain] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
     gaps_close: bool = True
-    opens: bool = False
+    others: int = 0
 
-    def portions(self) -> Iterator[Portion]:
-        """The closed sessions and the plain groups, as many as one script may take."""
-        sessions = _cut(self.closed, STAGED_RECORDS, STAGED_BYTES, lambda session: len(session.packed))
-        plain = _cut(self.plain, STAGED_GROUPS, STAGED_NAMES, lambda group: len(group[3]) // 2) if self.opens else ()
-        for part in zip_longest(sessions, plain, fillvalue=()):
-            yield Portion(*part)
-
-
-def _cut(items: list[_Item], most: int, most_size: int, item_size: Callable[[_Item], int]) -> Iterator[list[_Item]]:
-    begin, size = 0, 0
-    for at, item in enumerate(items):
-        if at - begin >= most or (size >= most_size and at > begin):
-            yield items[begin:at]
-            begin, size = at, 0
-        size += item_size(item)
-    if begin < len(items):
-        yield items[begin:]
+    @property
+    def size(self) -> int:
+        """Sessions and groups."""
+        return self.others + len(self.plain) + len(self.closed)
 
 
 def arguments_of(
@@ -135,7 +101,6 @@ def arguments_of(
     keeps_values: bool,
     partitions: int,
     epoch: bytes,
-    opens: bool = True,
     singles: Mapping[bytes, list[Run]] | None = None,
 ) -> Arguments:
     """Packs a chunk.
@@ -147,7 +112,6 @@ def arguments_of(
         keeps_values: The last value of each name is carried.
         partitions: Of the source, for the version of a record.
         epoch: Of the state in Redis.
-        opens: Most groups that stay open are opened by the chunk.
         singles: Groups to be sent as one run an event: bounds fall inside their runs.
     """
     plain: list[Plain] = []
@@ -167,7 +131,7 @@ def arguments_of(
             plain.append((member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values)))
         else:
             others.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
-    return Arguments(_pack(others), plain, closed, gaps_close, opens)
+    return Arguments(_pack(others), plain, closed, gaps_close, len(others))
 
 
 def packed_closed(sessions: Iterable[Closed]) -> bytes:
@@ -184,10 +148,10 @@ def packed_plain(groups: Iterable[Plain]) -> bytes:
 
 
 def packed_staged(sessions: Iterable[Closed]) -> bytes:
-    """As ``stage.lua`` wants them: group, first offset, packed entry of each."""
+    """As ``stage.lua`` wants them: group, first offset, first score, packed entry of each."""
     values: list[Any] = []
-    for sealed, packed, _, _ in sessions:
-        values += (sealed.member, sealed.first_offset, packed)
+    for sealed, packed, first_score, _ in sessions:
+        values += (sealed.member, sealed.first_offset, first_score, packed)
     return _pack(values)
 
 

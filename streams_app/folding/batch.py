@@ -16,30 +16,34 @@ import msgspec
 
 from streams_app.folding.names import mask_of, of_mask, size_of, unmasked
 
-MAX_COST: Final = 45_000
-"""Of the groups that stay open, in quarters of a microsecond of Redis: no script may hold it longer than 20 ms. As many groups were
-open before and end in the chunk, so this is half of it."""
-
-MERGE_COST: Final = 30_000
-"""The same where only bounds close groups while folding: no session ends in a longer chunk, so a shorter one costs nothing."""
+MAX_COST: Final = 100_000
+"""Of the groups of a chunk. What an attempt that is given up has staged is dropped at once: no script may hold Redis longer than 20
+ms. :class:`Pace` sees to the script that folds it."""
 
 LIVE_COST: Final = 19_500
-"""Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST` whether they are open or not: 5 ms. With a few
-names each they are as many as one script may open. A busy worker calls more scripts, and nothing waits for one of them for long."""
+"""Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST`: 5 ms. With a few names each they are as many
+as one script may open. A busy worker calls more scripts, and nothing waits for one of them for long."""
 
 MAX_CLOSED_COST: Final = 60_000
 """Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
 them are in one chunk, the fewer groups are open at its end and have to be stored."""
 
 OPEN_COST: Final = 20
-"""Of a group that stays open, where most of them open with the chunk; and 1 for each changed name."""
+"""Of a group that stays open; and 1 for each changed name."""
 
 UPDATE_COST: Final = 110
-"""Of a group that stays open, where most of them have been open before: a single script has to move them all."""
+"""Of a group of a chunk that is folded as its events come; in quarters of a microsecond of Redis. A single script has to do it."""
 
 CLOSED_COST: Final = 10
 """Of a session that begins and ends within one chunk; and 1 for every fourth name."""
 
+
+MOST_GROUPS: Final = 20_000
+LEAST_GROUPS: Final = 400
+"""Of a chunk, see :class:`Pace`. The least are as many as one script can go on with."""
+
+HELD_GROUPS: Final = 350
+"""As many as one script should look at one by one, at some 25 us each."""
 
 Event = tuple[int, int, bytes, dict[str, Any] | int]
 """The fields of a :class:`FoldEvent`: a plain tuple is made in half the time, and there is one for each event."""
@@ -107,6 +111,32 @@ class Chunk:
     groups: dict[bytes, list[Run]]
 
 
+class Pace:
+    """How many groups a chunk of a backlog may have, by how many of them the scripts had to look at one by one.
+
+    Those are groups that have been open before and end in the chunk, and they cannot be staged. Chunks that are much shorter than a
+    quiet period have few of them, and those that are much longer have few of them compared with their sessions: it tries.
+
+    Attributes:
+        groups: Of the next chunk.
+    """
+
+    def __init__(self) -> None:
+        self.groups = MOST_GROUPS
+
+    @property
+    def cost(self) -> int:
+        """Of a group, so that this many fill a chunk."""
+        return MAX_COST // self.groups
+
+    def learn(self, groups: int, held: int) -> None:
+        """Remembers a chunk: of its groups so many were looked at."""
+        if held > HELD_GROUPS:
+            self.groups = max(LEAST_GROUPS, min(self.groups, groups) * HELD_GROUPS // held)
+        elif 2 * held < HELD_GROUPS and 2 * groups > self.groups:
+            self.groups = min(MOST_GROUPS, self.groups * 3 // 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Scoring:
     """How the events of a batch get their scores, and what they cost.
@@ -118,7 +148,7 @@ class Scoring:
             Where only bounds close groups, this is the score of every event.
         gap_ms: A gap longer than this begins a new run; None where only bounds close groups while folding.
         keeps_values: The last value of each name is wanted; else only the names are kept.
-        group_cost: Of a group that stays open, see :func:`group_cost`; only used while it is behind.
+        pace: How long chunks may be; only used while it is behind.
     """
 
     clock_ms: int
@@ -126,12 +156,7 @@ class Scoring:
     arrived_ms: int | None
     gap_ms: int | None
     keeps_values: bool = True
-    group_cost: int = OPEN_COST
-
-
-def group_cost(opened: int, groups: int) -> int:
-    """What a group that stays open costs in the next chunk, where so many of those of the last one have been opened by it."""
-    return OPEN_COST if 2 * opened >= groups else UPDATE_COST
+    pace: Pace | None = None
 
 
 def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[Chunk]:
@@ -143,7 +168,8 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
         scoring: How events get their scores.
 
     Yields:
-        Chunks in offset order; the last one ends at ``end``. At least one, as an empty range moves the fence too.
+        Chunks in offset order, each by the pace at that moment; the last one ends at ``end``. At least one, as an empty range moves
+        the fence too.
     """
     is_live = scoring.arrived_ms is not None
     clock = start = max(scoring.clock_ms, scoring.arrived_ms or 0) if scoring.gap_ms is None else scoring.clock_ms
@@ -152,15 +178,17 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
     count, cost, above, last = 0, 0, -1, -1
-    most = LIVE_COST if is_live else MERGE_COST if scoring.gap_ms is None else MAX_COST
-    group_cost = UPDATE_COST if is_live else scoring.group_cost
+    most, open_cost = (LIVE_COST, UPDATE_COST) if is_live else (MAX_COST, OPEN_COST)
+    pace = None if is_live else scoring.pace
+    pace_cost = pace.cost if pace else 0
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
-            cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, group_cost)
+            cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, open_cost, pace_cost)
             # Looked at again only if it was worth it: each look goes over all groups that may be open.
-            if cost > most * 4 // 5 or closed.cost >= MAX_CLOSED_COST:
+            if cost > most * 9 // 10 or closed.cost >= MAX_CLOSED_COST:
                 yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
                 groups, closed, count, cost, above, start = {}, _Closed(), 0, 0, last, clock
+                pace_cost = pace.cost if pace else 0
         # In one loop and without max and min: calls for each event would be dear.
         if clock < timestamp_ms:
             clock = timestamp_ms if timestamp_ms < now else max(now, clock)
@@ -172,7 +200,7 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
             held = names if isinstance(names, int) else own(names)
             run = Run(offset, offset, 1, stamp, stamp, clock, clock, held)
             cost += held.bit_count() if isinstance(held, int) else len(held)
-            cost += group_cost if runs is None else OPEN_COST
+            cost += pace_cost + open_cost if runs is None else OPEN_COST
             groups.setdefault(member, []).append(run)
             continue
         run = runs[-1]
@@ -216,20 +244,22 @@ class _Closed:
 
     def __init__(self) -> None:
         self.cost = 0
+        self._paced = 0
         self._groups: dict[bytes, list[Run]] = {}
 
-    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int, group_cost: int) -> int:
-        """Takes the groups that have ended out of a chunk; returns what the others cost."""
-        cost = 0
+    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int, open_cost: int, pace_cost: int) -> int:
+        """Takes the groups that have ended out of a chunk; returns what is left of its cost."""
+        cost = pace_cost * len(groups) + self._paced
         ended = []
         for member, runs in groups.items():
             run = runs[-1]
             if clock_ms - run.last_score > gap_ms:
                 ended.append(member)
             else:
-                cost += group_cost + size_of(run.names)
+                cost += open_cost + size_of(run.names)
                 if len(runs) > 1:
                     cost += _closed_cost(runs[:-1])
+        self._paced += pace_cost * len(ended)
         for member in ended:
             runs = groups.pop(member)
             self.cost += _closed_cost(runs)

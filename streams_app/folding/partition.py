@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 from faust.types import TP
@@ -19,11 +20,12 @@ from streams_app.errors import text_of
 from streams_app.folding import retired
 from streams_app.folding.batch import Chunk, Event
 from streams_app.folding.connection import REDIS_ERRORS
+from streams_app.folding.cutting import ChunkTooLongError
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.reader import EventReader, Reading, addressed_to, decode_all
-from streams_app.folding.refusals import send_until_acknowledged
+from streams_app.folding.refusals import count_misrouted, send_until_acknowledged
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import OutboxFullError, RefusedError
 from streams_app.kafka.batches import Batch
@@ -196,19 +198,23 @@ class Partition:
                 events = listed = list(events)
                 again = partial(iter, listed)
             chunks = shard.chunks(events, end, view, self._clock.now_ms())
-            await self._send_dead_letters(shard, reading)
-            await self._fold_all(shard, chunks, again)
+            await self._fold_all(shard, chunks, reading, again)
             if self._hooks.trusted() and shard.look(view, self._clock.now_ms()) and shard.arrived_ms is None:
                 self.tick()  # a backlog ends: what is due need not wait for the clock
             if reading.misrouted:
-                self._count_misrouted(shard, reading)
+                count_misrouted(shard.fold.name, reading, self.tp, self._metrics)
 
-    async def _fold_all(self, shard: Shard, chunks: deque[Chunk], again: Callable[[], Iterable[Event]]) -> None:
-        while chunks:
+    async def _fold_all(
+        self, shard: Shard, chunks: Iterator[Chunk], reading: Reading, again: Callable[[], Iterable[Event]]
+    ) -> None:
+        while chunk := next(chunks, None):
+            await self._send_dead_letters(shard, reading)
             if shard.is_behind and await self._emitter(shard).seal_ahead():
                 self._wake(shard)
-            # Taken out, so that what is folded does not wait in memory for the rest.
-            await self._fold_chunk(shard, chunks.popleft(), again)
+            try:
+                await self._fold_chunk(shard, chunk, again)
+            except ChunkTooLongError as long:
+                chunks = chain(long.parts, chunks)
             self.progress_ms = self._clock.monotonic_ms()
 
     async def _fold_chunk(self, shard: Shard, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
@@ -257,16 +263,7 @@ class Partition:
         """Produces refused events and waits for the broker, before the fence may pass them."""
         if reading.refused:
             await send_until_acknowledged(shard.fold, reading.refused, self.tp, self._parts)
-
-    def _count_misrouted(self, shard: Shard, reading: Reading) -> None:
-        counter = self._metrics.misrouted_events.labels(fold=shard.fold.name)
-        if self._metrics.is_first_misrouted(shard.fold.name):
-            logger.warning(
-                "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
-                "in no order; produce them with the group key as record key fold=%s source=%s-%d offset=%s count=%d",
-                shard.fold.name, self.tp.topic, self.tp.partition, reading.misrouted_example, reading.misrouted,
-            )  # fmt: skip
-        counter.inc(reading.misrouted)
+            reading.refused.clear()
 
     # ---- emission
 

@@ -43,6 +43,19 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
     return fence + 1 >= view.stable_offset and now_ms - view.fetched_at_ms <= FRESH_MS
 
 
+def arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
+    """When a fetched range arrived, if the reader had been at the end of its partition just before; else None.
+
+    Args:
+        view: Of the fetch that brought it.
+        caught_up_at_ms: When the reader last was at the end.
+        now_ms: Wall clock. A process that was suspended since the fetch does not know what has arrived meanwhile.
+    """
+    fetched_ms = view.fetched_at_ms or 0
+    was_at_end = caught_up_at_ms is not None and fetched_ms - caught_up_at_ms <= FRESH_MS
+    return min(fetched_ms, now_ms) if was_at_end and now_ms - fetched_ms <= FRESH_MS else None
+
+
 def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
     """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
     return max(clock_ms, now_ms) if caught_up else clock_ms

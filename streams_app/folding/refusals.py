@@ -1,4 +1,4 @@
-"""Refused events on their way to the dead-letter topic: sent until the broker has acknowledged every one of them."""
+"""Wrong events: refused ones are sent to the dead-letter topic until the broker has acknowledged every one, others are counted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from faust.types import TP
 
 from streams_app.folding.definition import Fold
 from streams_app.folding.parts import Parts
-from streams_app.folding.reader import Refused
+from streams_app.folding.reader import Reading, Refused
 from streams_app.kafka.dead_letters import dead_letter, without_content
 from streams_app.kafka.producer import TOO_LARGE, Outgoing
+from streams_app.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -53,3 +54,14 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
             attempt += 1
     if attempt:
         parts.status.clear("producer")
+
+
+def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> None:
+    """Counts the events of a fold that are keyed otherwise than they are grouped; warns at the first of them."""
+    if metrics.is_first_misrouted(name):
+        logger.warning(
+            "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
+            "in no order; produce them with the group key as record key fold=%s source=%s-%d offset=%s count=%d",
+            name, tp.topic, tp.partition, reading.misrouted_example, reading.misrouted,
+        )  # fmt: skip
+    metrics.misrouted_events.labels(fold=name).inc(reading.misrouted)

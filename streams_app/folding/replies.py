@@ -29,13 +29,13 @@ class Folded:
         repeated: The range had been folded by this owner before, and the reply was lost.
         clock_ms: Partition clock afterwards.
         sealed: Entries that bounds or gaps put into the outbox; without those that were staged.
-        opened: Groups that no bound closes by themselves and that were not open; without those that were staged.
+        held: Groups that ended or were otherwise looked at one by one.
     """
 
     repeated: bool
     clock_ms: int
     sealed: list[Sealed]
-    opened: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import orjson
 
 from streams_app.folding.arguments import Bounds, arguments_of
-from streams_app.folding.batch import OPEN_COST, Chunk, Event, Scoring, chunks_of, group_cost, single_events
+from streams_app.folding.batch import Chunk, Event, Pace, Scoring, chunks_of, single_events
+from streams_app.folding.cutting import MOST_HELD, raise_parts
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import owner_text
-from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
+from streams_app.folding.partition_clock import ReaderView, advanced, arrival_ms, is_caught_up, quiet_groups_close
 from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
 from streams_app.folding.replies import Folded, SealedGroups
@@ -53,7 +54,7 @@ class Shard:
         known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
         arrived_ms: When the range that is being folded was fetched, if the reader had been at the end just before; else None.
         is_behind: Sessions of a backlog are folded: they end by record time, as fast as it is read.
-        group_cost: Of a group that stays open, by what the last chunk did.
+        pace: Of a backlog.
         late_ms: With ``sessions``: by how much record time was behind the wall clock when the last event arrived so.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
@@ -68,12 +69,9 @@ class Shard:
         self.shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
         self.stored_shape = self.shape
         self.bounds = Bounds(
-            quiet_ms=fold.quiet_period_ms,
-            hold_ms=fold.max_hold_ms,
-            max_events=fold.max_events,
-            max_changed=fold.max_changed,
+            quiet_ms=fold.quiet_period_ms, hold_ms=fold.max_hold_ms, max_events=fold.max_events, max_changed=fold.max_changed,
             outbox_limit=OUTBOX_LIMIT,
-        )
+        )  # fmt: skip
         self.partitions = 1
         self.token = ""
         self.epoch = b""
@@ -83,7 +81,7 @@ class Shard:
         self.caught_up_at_ms: int | None = None
         self.known_ms: int | None = None
         self.arrived_ms: int | None = None
-        self.is_behind, self.group_cost, self.late_ms = False, OPEN_COST, 0
+        self.is_behind, self.late_ms, self.pace = False, 0, Pace()
         self.pending = Pending()
         self.lock = asyncio.Lock()
         self.is_claimed = False
@@ -115,7 +113,7 @@ class Shard:
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
             self.caught_up_at_ms = self.known_ms = None
-            self.arrived_ms, self.late_ms, self.group_cost = None, 0, group_cost(0, claimed.open_groups)
+            self.arrived_ms, self.late_ms = None, 0
             self.stored_shape = RecordShape.from_text(claimed.definition)
             self.seen = None
             await self._load_outbox()
@@ -145,6 +143,7 @@ class Shard:
         Raises:
             RefusedError: To be claimed again.
             OutboxFullError: To be called again once the outbox has been sent, or the former definition is no longer stored.
+            ChunkTooLongError: To be called with its parts instead.
             redis.exceptions.RedisError: Outcome unknown; to be called again.
         """
         async with self.lock:
@@ -170,33 +169,30 @@ class Shard:
     async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[Event]], detail: frozenset[bytes]) -> Folded:
         sessions = self.fold.backlog == "sessions"
         arguments = arguments_of(
-            chunk,
-            self.bounds,
-            gaps_close=sessions,
-            keeps_values=self.fold.keep == "last",
-            partitions=self.partitions,
-            epoch=self.epoch,
-            opens=self.group_cost == OPEN_COST,
-            singles=single_events(events(), chunk, detail) if detail else None,
-        )
-        attempt = secrets.token_hex(4)
-        staged = await stage(self.store, self.token, self.fence, chunk.to, arguments, attempt, self.arrived_ms)
+            chunk, self.bounds, gaps_close=sessions, keeps_values=self.fold.keep == "last", partitions=self.partitions,
+            epoch=self.epoch, singles=single_events(events(), chunk, detail) if detail else None,
+        )  # fmt: skip
+        marks = self.token, self.fence, chunk.to
+        staged = await stage(self.store, marks, arguments, self.bounds, self.partitions, self.arrived_ms)
+        if staged.attempt and staged.rest.size > MOST_HELD:
+            self.pace.learn(len(chunk.groups), staged.rest.size)
+            raise_parts(chunk, events(), self._scoring(chunk.now_ms))
         try:
             folded = await self.store.fold(
-                self.token, self.fence, chunk.to, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
-                gaps_close=sessions, partitions=self.partitions, arguments=staged.rest, staged=len(staged.sealed),
-                opened=staged.opened, attempt=attempt, arrived_ms=self.arrived_ms,
+                *marks, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
+                gaps_close=sessions, partitions=self.partitions, arguments=staged.rest, staged=len(staged.sessions),
+                opened=staged.opened, attempt=staged.attempt, arrived_ms=self.arrived_ms,
             )  # fmt: skip
         except DetailNeededError as needed:
             if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
-            return await self._fold(chunk, events, detail | needed.groups)
-        if arguments.plain:
-            self.group_cost = group_cost(staged.opened + folded.opened, len(arguments.plain))
-        return replace(folded, sealed=[*staged.sealed, *folded.sealed])
+            folded = await self._fold(chunk, events, detail | needed.groups)
+            return replace(folded, sealed=[*staged.ended, *folded.sealed])
+        self.pace.learn(len(chunk.groups), folded.held)
+        return replace(folded, sealed=[*staged.ended, *staged.sessions, *folded.sealed])
 
-    def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> deque[Chunk]:
-        """Cuts the events of a range for this shard, by its clock and policy.
+    def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
+        """Cuts the events of a range for this shard, by its clock and policy; in a backlog each chunk as it is wanted.
 
         Args:
             events: In offset order, all above the fence.
@@ -205,20 +201,26 @@ class Shard:
             now_ms: Wall clock.
         """
         sessions = self.fold.backlog == "sessions"
-        fetched_ms = view.fetched_at_ms or 0
-        was_at_end = self.caught_up_at_ms is not None and fetched_ms - self.caught_up_at_ms <= FRESH_MS
-        # A process that was suspended since the fetch does not know what has arrived meanwhile: no wall clock for it.
-        is_fresh = now_ms - fetched_ms <= FRESH_MS
-        self.arrived_ms = min(fetched_ms, now_ms) if was_at_end and is_fresh else None
+        self.arrived_ms = arrival_ms(view, self.caught_up_at_ms, now_ms)
         self.is_behind = sessions and self.arrived_ms is None
-        scoring = Scoring(
+        chunks = chunks_of(events, end, self._scoring(now_ms))
+        if not sessions:
+            return chunks
+        if self.arrived_ms is None:
+            first = next(chunks)
+            self.late_ms = 0 if first.events else self.late_ms
+            return chain([first], chunks)
+        listed = list(chunks)
+        if any(chunk.events for chunk in listed):
+            self.late_ms = max(0, self.arrived_ms - listed[-1].clock_ms)
+        return iter(listed)
+
+    def _scoring(self, now_ms: int) -> Scoring:
+        sessions = self.fold.backlog == "sessions"
+        return Scoring(
             clock_ms=self.record_clock_ms if sessions else self.clock_ms, now_ms=now_ms, arrived_ms=self.arrived_ms,
             gap_ms=self.bounds.quiet_ms if sessions else None,
-            keeps_values=self.fold.keep == "last", group_cost=self.group_cost)  # fmt: skip
-        chunks = deque(chunks_of(events, end, scoring))
-        if sessions and any(chunk.events for chunk in chunks):
-            self.late_ms = max(0, (self.arrived_ms or 0) - chunks[-1].clock_ms)
-        return chunks
+            keeps_values=self.fold.keep == "last", pace=self.pace)  # fmt: skip
 
     def look(self, view: ReaderView, now_ms: int) -> bool:
         """Whether the shard has caught up; remembers when it last had."""
@@ -250,15 +252,11 @@ class Shard:
             clock = advanced(self.clock_ms, known_ms or 0, caught_up=known_ms is not None)
             try:
                 done = await self.store.seal(
-                    self.token,
-                    self.fence,
-                    clock,
+                    self.token, self.fence, clock,
                     replace(self.bounds, hold_ms=self.bounds.hold_ms + self.late_ms),
                     quiet=quiet_groups_close(self.fold.backlog, clock, now_ms, self.bounds.quiet_ms),
-                    everything=everything,
-                    limit=min(SEAL_LIMIT, room),
-                    partitions=self.partitions,
-                )
+                    everything=everything, limit=min(SEAL_LIMIT, room), partitions=self.partitions,
+                )  # fmt: skip
             except RefusedError:
                 raise
             except BaseException:

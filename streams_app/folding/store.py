@@ -12,8 +12,9 @@ from typing import Any
 
 import msgpack
 
-from streams_app.folding.arguments import Arguments, Bounds, Portion, packed_closed, packed_plain, packed_staged
+from streams_app.folding.arguments import Arguments, Bounds, packed_closed, packed_plain, packed_staged
 from streams_app.folding.keys import ShardKeys
+from streams_app.folding.portions import Portion, Portioned
 from streams_app.folding.record import Sealed
 from streams_app.folding.replies import Claimed, Folded, SealedGroups
 from streams_app.folding.scripts import ScriptSet
@@ -122,7 +123,7 @@ class ShardStore:
             arguments: Of the range, without what has been staged.
             staged: How many sessions have been.
             opened: How many groups have been.
-            attempt: By which attempt.
+            attempt: By which attempt, see :meth:`stage`; "" where nothing has been.
             arrived_ms: When the range arrived; None: it had been waiting.
 
         Raises:
@@ -149,7 +150,7 @@ class ShardStore:
                 repeated=False,
                 clock_ms=int(reply[1]),
                 sealed=sorted(sealed, key=attrgetter("first_offset")) if reply[2] else sealed,
-                opened=reply[4],
+                held=reply[4],
             )
         if status == b"already":
             return Folded(repeated=True, clock_ms=int(reply[1]), sealed=[])
@@ -160,43 +161,45 @@ class ShardStore:
         raise RefusedError("fold", reply[1].decode())
 
     async def stage(
-        self, token: str, fence: int, to: int, part: Portion, *, attempt: str, begin: bool, gaps_close: bool,
-        arrived_ms: int | None = None,
-    ) -> Portion | None:  # fmt: skip
-        """Puts a part of the range ``fence + 1 … to`` beyond the fence, where it is not seen before the fence moves.
+        self, token: str, fence: int, to: int, part: Portion, bounds: Bounds, *, attempt: str, number: int, gaps_close: bool,
+        partitions: int, arrived_ms: int | None = None,
+    ) -> Portioned | None:  # fmt: skip
+        """Puts a part of the range ``fence + 1 … to`` beyond the fence; what is new is not seen before the fence moves.
 
         Args:
             token: Of the owner.
             fence: Expected.
-            to: End of the range.
-            part: Of the range.
-            attempt: The same for all portions, and for :meth:`fold`.
-            begin: The first portion: what another attempt has staged is dropped.
+            to: End of the range ``part`` is of.
+            part: Of it.
+            bounds: Of the fold.
+            attempt: The same for all portions. :meth:`fold` wants it with a colon and the number of the last portion.
+            number: Of the portion. Before the first one, 1, what another attempt has staged is dropped.
             gaps_close: As for :meth:`fold`.
+            partitions: Likewise.
             arrived_ms: Likewise.
 
         Returns:
-            What is of groups that are open, for :meth:`fold`. None: the range has been folded, and the reply was lost.
+            What it did; what it left is for :meth:`fold`. None: the range has been folded, and the reply was lost.
 
         Raises:
-            RefusedError: Not the owner, another fence, or another attempt.
+            RefusedError: Not the owner, another fence, another attempt, or a portion is missing.
         """
         keys = self.keys
         reply = await self._scripts["stage"](
             keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
             args=[
-                token, fence, to, attempt, "1" if begin else "0", packed_staged(part.sessions), packed_plain(part.plain),
-                "" if arrived_ms is None else arrived_ms, "1" if gaps_close else "0",
+                token, fence, to, attempt, number, packed_staged(part.sessions), packed_plain(part.plain),
+                "" if arrived_ms is None else arrived_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
+                bounds.max_events, bounds.max_changed, partitions,
             ],
         )  # fmt: skip
         if reply[0] == b"already":
             return None
         if reply[0] != b"ok":
             raise RefusedError("stage", reply[1].decode())
-        return Portion(
-            [part.sessions[position - 1] for position in msgpack.unpackb(reply[1])],
-            [part.plain[position - 1] for position in msgpack.unpackb(reply[2])],
-        )
+        sessions = [part.sessions[position - 1] for position in msgpack.unpackb(reply[1])]
+        plain = [part.plain[position - 1] for position in msgpack.unpackb(reply[2])]
+        return Portioned(Portion(sessions, plain), reply[3], Sealed.unpack_all(reply[4]))
 
     async def seal(  # the arguments of the script
         self,

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import redis
 from faust.types import TP
 
-from streams_app.folding import arguments
+from streams_app.folding import batch, portions, shard
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import RESET
@@ -282,8 +282,15 @@ def run_schedule(
     """
     outcome = Outcome(mix, seed)
     most = PORTIONS[seed % len(PORTIONS)]
-    portions = patch.multiple(arguments, STAGED_RECORDS=most, STAGED_GROUPS=most)
-    with portions, _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    staged = patch.multiple(portions, STAGED_RECORDS=most, STAGED_GROUPS=most, SINGLE_GROUPS=most)
+    paced = patch.multiple(batch, LEAST_GROUPS=1, HELD_GROUPS=most)
+    with (
+        staged,
+        paced,
+        patch.object(shard, "MOST_HELD", most),
+        _listening(trace),
+        asyncio.Runner(loop_factory=VirtualLoop) as runner,
+    ):
         runner.get_loop()
         world = World(client, mix, seed, tolerated)
         try:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from streams_app.folding import arguments as arguments_module
+from streams_app.folding import portions as portions_module
 from streams_app.folding.arguments import Arguments, Bounds, arguments_of
 from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
 from streams_app.folding.keys import shard_keys
@@ -49,24 +49,25 @@ async def fold(
     epoch: bytes = b"eeee",
 ) -> list[Sealed]:
     detail: frozenset[bytes] = frozenset()
+    ended: list[Sealed] = []
     while True:
         arguments = arguments_of(
             chunk, bounds, gaps_close=sessions, keeps_values=True, partitions=4, epoch=epoch,
             singles=single_events(events or [], chunk, detail) if detail else None,
         )  # fmt: skip
-        attempt = secrets.token_hex(4)
-        staged = await stage(store, "me", fence, chunk.to, arguments, attempt)
+        staged = await stage(store, ("me", fence, chunk.to), arguments, bounds, 4)
+        ended += staged.ended
         try:
             reply = await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=sessions, partitions=4, arguments=staged.rest, staged=len(staged.sealed), opened=staged.opened,
-                attempt=attempt,
+                gaps_close=sessions, partitions=4, arguments=staged.rest, staged=len(staged.sessions), opened=staged.opened,
+                attempt=staged.attempt,
             )  # fmt: skip
         except DetailNeededError as needed:
             assert not needed.groups <= detail, "a group of single events is asked for again"
             detail |= needed.groups
         else:
-            return [*staged.sealed, *reply.sealed]
+            return [*ended, *staged.sessions, *reply.sealed]
 
 
 def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
@@ -109,7 +110,7 @@ bounds = st.builds(
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, bounds=bounds, sessions=st.booleans(), portion=st.sampled_from([1, 2, 100]))
 async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, sessions, portion) -> None:
-    with patch.multiple(arguments_module, STAGED_RECORDS=portion, STAGED_GROUPS=portion):
+    with patch.multiple(portions_module, STAGED_RECORDS=portion, STAGED_GROUPS=portion, SINGLE_GROUPS=portion):
         await agree_with_the_model(redis, steps, bounds, sessions)
 
 
@@ -271,11 +272,11 @@ async def test_large_values_leave_in_portions_also_when_they_are_flushed(redis) 
         await fold(store, number - 1, chunk, BOUNDS, sessions=False)
     await redis.sadd(store.keys.flush, "*")
     portions = []
-    for _ in range(3):
+    for _ in range(5):
         done = await store.seal("me", 8, 1_000, BOUNDS, quiet=True, everything=False, limit=1_000, partitions=4)
         portions.append((len(done.sealed), done.more, await redis.exists(store.keys.flush)))
 
-    assert [(3, True, 1), (3, True, 1), (3, False, 0)] == portions
+    assert [(2, True, 1)] * 4 + [(1, False, 0)] == portions
 
 
 async def test_seal_leaves_a_group_alone_that_holds_something_above_the_fence(redis) -> None:

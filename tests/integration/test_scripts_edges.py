@@ -11,10 +11,11 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
-from streams_app.folding import arguments
+from streams_app.folding import batch, portions
 from streams_app.folding import shard as sharding
 from streams_app.folding.arguments import Bounds
-from streams_app.folding.batch import OPEN_COST, UPDATE_COST, FoldEvent, Scoring, chunks_of
+from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
+from streams_app.folding.cutting import ChunkTooLongError
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import EVERYTHING, shard_keys
@@ -181,18 +182,30 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
 
-@pytest.mark.parametrize("portion", [2, 100])
-async def test_a_shard_learns_whether_groups_open_or_move(
-    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch, portion: int
+async def test_a_chunk_that_proves_too_long_is_folded_in_parts(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arguments, "STAGED_GROUPS", portion)
-    shard = await claimed_shard(redis_client, names)
-    costs = [shard.group_cost]
-    for begin, groups in ((0, range(5)), (5, range(5)), (10, range(2, 8)), (16, range(8, 10)), (18, range(4))):
-        await fold_some(shard, [FoldEvent(begin + at, 1_000, b"s%d" % group, {"u": 1}) for at, group in enumerate(groups)])
-        costs.append(shard.group_cost)
+    for module, name, value in (
+        (portions, "STAGED_RECORDS", 2), (portions, "STAGED_GROUPS", 2), (portions, "SINGLE_GROUPS", 2),
+        (sharding, "MOST_HELD", 3), (batch, "HELD_GROUPS", 2), (batch, "LEAST_GROUPS", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    shard = await claimed_shard(redis_client, names, "sessions")
+    await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(8)])
+    quiet = shard.bounds.quiet_ms
+    events = [FoldEvent(8 + at, 1_001 + 2 * quiet * (at // 8), b"s%d" % (at % 8), {"u": 1}) for at in range(16)]
+    (chunk,) = shard.chunks(events, 23, ReaderView(None, None), 10**9)
+    with pytest.raises(ChunkTooLongError) as raised:
+        await shard.fold_chunk(chunk, lambda: events)
+    parts = list(raised.value.parts)
+    for part in parts:
+        await shard.fold_chunk(part, lambda: events)
 
-    assert [OPEN_COST, OPEN_COST, UPDATE_COST, OPEN_COST, OPEN_COST, UPDATE_COST] == costs
+    assert len(parts) > 1
+    assert [part.above for part in parts[1:]] == [part.to for part in parts[:-1]]
+    assert (23, 23) == (parts[-1].to, shard.fence)
+    assert 16 == sum(part.events for part in parts)
+    assert [2] * 8 == [entry.events for entry in shard.pending]
 
 
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,8 +247,10 @@ class Answering:
         return self.answers.pop(0) if self.answers else [None] * len(records)
 
 
-async def claimed_shard(redis: Redis, names: Names) -> Shard:
-    definition = Fold(name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1))
+async def claimed_shard(redis: Redis, names: Names, backlog: str = "merge") -> Shard:
+    definition = Fold(
+        name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog
+    )
     shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     return shard

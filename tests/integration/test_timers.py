@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.folding import arguments
+from streams_app.folding import portions
 from streams_app.folding.arguments import Bounds
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
@@ -216,7 +216,8 @@ async def test_a_listing_looks_at_no_more_groups_than_it_may(store: ShardStore, 
 async def test_a_group_that_is_opened_ahead_gets_the_timer_it_would_have_got(
     store: ShardStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arguments, "STAGED_GROUPS", 1)
+    monkeypatch.setattr(portions, "STAGED_GROUPS", 1)
+    monkeypatch.setattr(portions, "SINGLE_GROUPS", 1)
     await store.seal("me", -1, 600, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
     await fold_at(store, -1, [b"sa", b"sb"], 100)
 

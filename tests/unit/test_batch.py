@@ -18,17 +18,19 @@ from streams_app.folding import batch
 from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_plain, packed_staged, ranges_of
 from streams_app.folding.batch import (
     CLOSED_COST,
+    HELD_GROUPS,
+    LEAST_GROUPS,
     LIVE_COST,
     MAX_COST,
-    MERGE_COST,
+    MOST_GROUPS,
     OPEN_COST,
     UPDATE_COST,
     Chunk,
     FoldEvent,
+    Pace,
     Run,
     Scoring,
     chunks_of,
-    group_cost,
     single_events,
 )
 from streams_app.folding.keys import INFO_FIELD
@@ -98,7 +100,7 @@ def joined(chunks: Sequence[Chunk], gap_ms: int | None) -> dict[bytes, list[Run]
 
 
 def limit_chunks(patch: pytest.MonkeyPatch, max_cost: int) -> None:
-    for limit in ("MAX_COST", "MERGE_COST", "LIVE_COST"):
+    for limit in ("MAX_COST", "LIVE_COST"):
         patch.setattr(batch, limit, max_cost)
 
 
@@ -152,23 +154,15 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
     assert before == events
 
 
+@pytest.mark.parametrize("gap_ms", [None, 10**6])
 @pytest.mark.parametrize(
-    ("learned", "arrived_ms", "gap_ms", "limit", "cost"),
-    [
-        pytest.param(OPEN_COST, None, 10**6, MAX_COST, OPEN_COST, id="sessions that open, behind"),
-        pytest.param(UPDATE_COST, None, 10**6, MAX_COST, UPDATE_COST, id="sessions that are open, behind"),
-        pytest.param(OPEN_COST, None, None, MERGE_COST, OPEN_COST, id="groups that open, behind"),
-        pytest.param(UPDATE_COST, None, None, MERGE_COST, UPDATE_COST, id="groups that are open, behind"),
-        pytest.param(OPEN_COST, NOW, 10**6, LIVE_COST, UPDATE_COST, id="sessions, live"),
-        pytest.param(OPEN_COST, NOW, None, LIVE_COST, UPDATE_COST, id="groups, live"),
-    ],
+    ("arrived_ms", "limit", "cost"),
+    [pytest.param(None, MAX_COST, OPEN_COST, id="behind"), pytest.param(NOW, LIVE_COST, UPDATE_COST, id="live")],
 )
-def test_groups_beyond_the_limit_begin_another_chunk(
-    learned: int, arrived_ms: int | None, gap_ms: int | None, limit: int, cost: int
-) -> None:
+def test_groups_beyond_the_limit_begin_another_chunk(arrived_ms: int | None, limit: int, cost: int, gap_ms: int | None) -> None:
     most = -(-limit // (cost + 1))
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
-    chunks = list(chunks_of(events, most + 5, replace(scoring(arrived_ms=arrived_ms, gap_ms=gap_ms), group_cost=learned)))
+    chunks = list(chunks_of(events, most + 5, scoring(arrived_ms=arrived_ms, gap_ms=gap_ms)))
 
     assert [most, 1] == [len(chunk.groups) for chunk in chunks]
     assert [most - 1, most + 5] == [chunk.to for chunk in chunks]
@@ -188,8 +182,48 @@ def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pyte
     assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
 
 
-def test_what_groups_cost_is_learned_from_the_last_chunk() -> None:
-    assert [OPEN_COST, OPEN_COST, UPDATE_COST, UPDATE_COST] == [group_cost(opened, 10) for opened in (10, 5, 4, 0)]
+def paced(groups: int) -> Pace:
+    pace = Pace()
+    pace.groups = groups
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("before", "groups", "held", "after"),
+    [
+        pytest.param(1_000, 1_000, HELD_GROUPS, 1_000, id="as many as should be"),
+        pytest.param(1_000, 1_000, 2 * HELD_GROUPS, 500, id="twice as many"),
+        pytest.param(9_000, 1_000, 2 * HELD_GROUPS, 500, id="twice as many, in a chunk that was shorter than it might have been"),
+        pytest.param(1_000, 900, 9 * HELD_GROUPS, LEAST_GROUPS, id="no fewer than one script can go on with"),
+        pytest.param(1_000, 1_000, HELD_GROUPS // 2 - 1, 1_500, id="few"),
+        pytest.param(1_000, 400, 0, 1_000, id="few in a chunk that was short for another reason"),
+        pytest.param(MOST_GROUPS - 1, MOST_GROUPS - 1, 0, MOST_GROUPS, id="no more than the most"),
+    ],
+)
+def test_pace_is_learned_from_how_many_groups_were_looked_at(before: int, groups: int, held: int, after: int) -> None:
+    pace = paced(before)
+    pace.learn(groups, held)
+
+    assert after == pace.groups
+
+
+@pytest.mark.parametrize("gap_ms", [None, 1, 10**6])
+def test_each_chunk_goes_by_the_pace_of_its_moment(gap_ms: int | None) -> None:
+    pace = paced(100)
+    events = [FoldEvent(offset, 10 * offset, b"s%d" % offset, {}) for offset in range(1_000)]
+    chunks = chunks_of(events, 999, replace(scoring(now_ms=10**9, gap_ms=gap_ms), pace=pace))
+    first = next(chunks)
+    pace.groups = 200
+    second = next(chunks)
+
+    for wanted, chunk in ((100, first), (200, second)):
+        assert 0.8 * wanted <= len(chunk.groups) <= wanted
+
+
+def test_no_pace_is_kept_while_events_are_folded_as_they_come() -> None:
+    events = [FoldEvent(offset, offset, b"s%d" % offset, {}) for offset in range(100)]
+
+    assert 1 == len(list(chunks_of(events, 99, replace(scoring(arrived_ms=NOW), pace=paced(10)))))
 
 
 def test_empty_range_moves_the_fence_too() -> None:
@@ -305,7 +339,7 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
 
     assert sorted(expected) == sorted(packed)
     assert entries == [session.sealed for session in found.closed]
-    assert [closed[0::5], closed[1::5], closed[4::5]] == [staged[0::3], staged[1::3], staged[2::3]]
+    assert [closed[0::5], closed[1::5], closed[2::5], closed[4::5]] == [staged[at::4] for at in range(4)]
     first_runs = {(group, run[0]): run for group, runs in parts.items() for run in runs}
     for entry in entries:
         run = first_runs[entry.member, entry.first_offset]

@@ -28,11 +28,11 @@
 -- ARGV[15] staged        sessions of the range that stage.lua has put into the outbox
 -- ARGV[16] plain         msgpack array, four values for each group of one run that no bound closes by itself: group, first offset,
 --                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
--- ARGV[17] attempt       text: of what was staged
+-- ARGV[17] attempt       text: of what was staged, and the number of its last portion; "" = nothing was
 -- ARGV[18] opened        groups of the range that stage.lua has opened
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
---         not in the outbox as they were sent, groups of "plain" that were not open}
+--         not in the outbox as they were sent, groups that ended or were otherwise looked at one by one}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
 --         {"detail", {group whose runs must be single events, …}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
@@ -54,9 +54,9 @@ if state[2] == to then return {'already', state[3]} end
 if state[2] ~= fence then return {'refused', 'fence'} end
 local beyond = '(' .. fence
 if call('ZCOUNT', outbox, '-inf', fence) >= outbox_limit then return {'full'} end
-local has_staged = staged + opened > 0
+local has_staged = attempt ~= ''
 if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened
-   or (has_staged and state[5] ~= attempt) then
+   or redis.call('EXISTS', undo) == 1 and not has_staged or has_staged and state[5] ~= attempt then
   if has_staged then return {'refused', 'staged'} end
   drop_beyond(fence)
 end
@@ -64,6 +64,7 @@ local epoch = state[4]
 -- Silence is counted from here on, if not from a score: see "arrived".
 local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
 local groups, closed = cmsgpack.unpack(ARGV[12]), cmsgpack.unpack(ARGV[13])
+-- include joining.lua
 
 -- ---- work out: reads only
 
@@ -202,29 +203,11 @@ end
 
 -- Most groups need no plan. One that was open may end: with what it holds, or together with a session that continues it.
 local to_outbox, elsewhere, ended = {}, {}, {}
-local function numbers_of(packed)
-  local i = cmsgpack.unpack(packed)
-  return i, i[2] + i[3], i[4] + i[5]
-end
-local function is_over(i, score, at_ms) return at_ms > score + quiet_ms or at_ms >= i[4] + hold_ms end
 local function ends(group, key, i, last, score, events, low, high, names)
-  local hold_due, due_ms, reason = i[4] + hold_ms, score + quiet_ms, 'quiet'
-  if hold_due <= due_ms then due_ms, reason = hold_due, 'max_hold' end
   local at = #ended
   ended[at + 1], ended[at + 2], ended[at + 3] = group, key, i[2]
-  ended[at + 4] = pack({group, i[2], last, events, low, high, reason, due_ms, partitions, names})
+  ended[at + 4] = record_of(group, i, last, score, events, low, high, names)
   closed_now[group] = true
-end
-local function stored(key)
-  local content, packed, names = call('HGETALL', key), nil, {}
-  for j = 1, #content, 2 do
-    if content[j] == INFO then
-      packed = content[j + 1]
-    else
-      names[content[j]] = content[j + 1]
-    end
-  end
-  return packed, names
 end
 -- Whether a session that has ended went a usual way: "together" with the open fold of its group, or "apart", after it.
 local function has_ended(group, packed_entry, first_score, last_score)
@@ -271,11 +254,6 @@ end
 
 -- One run, of a group that is not open, or has been and is over, or is and stays so.
 local fresh, moved = {}, {}
--- From when silence is counted, as time since the score; nil where it is the score. It never moves back.
-local function since_score(score, before)
-  local silent = math.max(silent_from, before)
-  return silent > score and silent - score or nil
-end
 local function is_moved(group, fields, score)
   local key = prefix .. group
   local packed = call('HGET', key, INFO)
@@ -288,12 +266,9 @@ local function is_moved(group, fields, score)
     ends(group, key, i, stored_last, stored_score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names)
     return false
   end
-  local since, events, bound = i[4], i[6] + run[6], i[9] + run[9]
-  if score - since >= hold_ms or bound > max_changed or (max_events > 0 and events >= max_events) then return false end
-  local low = math.min(since + i[7], run[4] + run[7])
-  local high = math.max(since + i[7] + i[8], run[4] + run[7] + run[8])
-  fields[2] = pack({epoch, i[2], last - i[2], since, score - since, events, low - since, high - low, bound,
-                    since_score(score, stored_score + (i[10] or 0))})
+  local numbers = joined(i, stored_score, run, last, score)
+  if not numbers then return false end
+  fields[2] = numbers
   moved[#moved + 1] = key
   moved[#moved + 1] = fields
   return true
@@ -392,5 +367,6 @@ in_chunks('ZADD', first, to_first)
 in_chunks('ZREM', due, gone)
 in_chunks('ZREM', first, gone)
 clock = string.format('%.0f', math.max(tonumber(clock), tonumber(state[3] or '0')))
+call('UNLINK', undo)
 call('HSET', meta, 'clock', clock, 'record_clock', record_clock, 'fence', to)
-return {'ok', clock, table.concat(sealed), pack(elsewhere), #fresh / 2}
+return {'ok', clock, table.concat(sealed), pack(elsewhere), #plans + #ended / 4}

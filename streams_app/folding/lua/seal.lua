@@ -20,7 +20,7 @@
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
 --         other}
 --         or {"refused", "no-state" | "token" | "fence"}.
--- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 20 ms where it ends at 2 MB of kept values.
+-- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms where it ends at 1 MB of kept values.
 local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local quiet_ms, hold_ms, all = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
@@ -28,7 +28,7 @@ local limit, partitions = tonumber(ARGV[7]), tonumber(ARGV[8])
 local INFO, PAGE = '\255', 200
 local call, pack, max = redis.call, cmsgpack.pack, math.max
 -- What one script packs and returns.
-local MOST_BYTES = 2000000
+local MOST_BYTES = 1000000
 -- include beyond.lua
 
 local state = call('HMGET', meta, 'token', 'fence', 'clock', 'epoch')

@@ -1,0 +1,42 @@
+-- What becomes of an open group at a run: it goes on, or it has ended. Put into other scripts in the place of a line that names it; they say "pack", "epoch",
+-- "quiet_ms" (nil = gaps close nothing), "hold_ms", "max_events", "max_changed", "partitions", "INFO" and "silent_from".
+
+-- Packed numbers of a group, its last offset and its last score.
+local function numbers_of(packed)
+  local i = cmsgpack.unpack(packed)
+  return i, i[2] + i[3], i[4] + i[5]
+end
+-- Whether a group with this last score ends before an event.
+local function is_over(i, score, at_ms) return at_ms > score + quiet_ms or at_ms >= i[4] + hold_ms end
+-- From when silence is counted, as time since the score; nil where it is the score. It never moves back.
+local function since_score(score, before)
+  local silent = math.max(silent_from, before)
+  return silent > score and silent - score or nil
+end
+-- The numbers of a group with another run, packed; nil where a bound perhaps closes the group.
+local function joined(i, stored_score, run, last, score)
+  local since, events, bound = i[4], i[6] + run[6], i[9] + run[9]
+  if score - since >= hold_ms or bound > max_changed or (max_events > 0 and events >= max_events) then return nil end
+  local low = math.min(since + i[7], run[4] + run[7])
+  local high = math.max(since + i[7] + i[8], run[4] + run[7] + run[8])
+  return pack({epoch, i[2], last - i[2], since, score - since, events, low - since, high - low, bound,
+               since_score(score, stored_score + (i[10] or 0))})
+end
+-- Packed numbers of a group, and its names.
+local function stored(key)
+  local content, packed, names = redis.call('HGETALL', key), nil, {}
+  for j = 1, #content, 2 do
+    if content[j] == INFO then
+      packed = content[j + 1]
+    else
+      names[content[j]] = content[j + 1]
+    end
+  end
+  return packed, names
+end
+-- The record of a group that ended with this score.
+local function record_of(group, i, last, score, events, low, high, names)
+  local hold_due, due_ms, reason = i[4] + hold_ms, score + quiet_ms, 'quiet'
+  if hold_due <= due_ms then due_ms, reason = hold_due, 'max_hold' end
+  return pack({group, i[2], last, events, low, high, reason, due_ms, partitions, names})
+end

@@ -1,0 +1,95 @@
+"""A chunk in portions, each of which one script can do ahead of the one that folds the chunk (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from streams_app.folding.arguments import Arguments, Closed, Plain
+from streams_app.folding.record import Sealed
+
+STAGED_RECORDS: Final = 300
+STAGED_BYTES: Final = 200_000
+"""Of the sessions in one script: no script may hold Redis longer than 20 ms, however many processes want its core."""
+
+STAGED_GROUPS: Final = 180
+STAGED_NAMES: Final = 900
+"""Of the groups that one script opens or goes on with; a group may have more names."""
+
+SINGLE_GROUPS: Final = 420
+SINGLE_NAMES: Final = 2_100
+"""Of a chunk that is not staged: many small scripts cost more than one."""
+
+
+class Portion(NamedTuple):
+    """What one script takes of a chunk.
+
+    Attributes:
+        sessions: That begin and end within the chunk.
+        plain: Groups.
+    """
+
+    sessions: list[Closed]
+    plain: list[Plain]
+
+
+class Portioned(NamedTuple):
+    """What a script did with a portion.
+
+    Attributes:
+        held: What it left: of groups that are open and end, or that a bound may close.
+        opened: Groups.
+        sealed: Groups that had ended before.
+    """
+
+    held: Portion
+    opened: int
+    sealed: list[Sealed]
+
+
+def portions_of(arguments: Arguments) -> Iterator[Portion]:
+    """All of a chunk but its ``groups``, as much as one script may take; a single one where that is not too much.
+
+    What there is of a group is in offset order.
+    """
+    if _is_small(arguments):
+        yield Portion(arguments.closed, arguments.plain)
+        return
+    sessions: list[Closed] = []
+    plain: list[Plain] = []
+    size = names = 0
+    for session, group in _in_order(arguments):
+        if len(sessions) >= STAGED_RECORDS or size >= STAGED_BYTES or len(plain) >= STAGED_GROUPS or names >= STAGED_NAMES:
+            yield Portion(sessions, plain)
+            sessions, plain, size, names = [], [], 0, 0
+        if session is not None:
+            sessions.append(session)
+            size += len(session.packed)
+        if group is not None:
+            plain.append(group)
+            names += len(group[3]) // 2
+    yield Portion(sessions, plain)
+
+
+def _is_small(arguments: Arguments) -> bool:
+    return (
+        len(arguments.closed) <= STAGED_RECORDS
+        and len(arguments.plain) <= SINGLE_GROUPS
+        and sum(len(group[3]) for group in arguments.plain) <= 2 * SINGLE_NAMES
+        and sum(len(session.packed) for session in arguments.closed) <= STAGED_BYTES
+    )
+
+
+def _in_order(arguments: Arguments) -> Iterator[tuple[Closed | None, Plain | None]]:
+    """Sessions, each group after the last of its own, and groups without sessions evenly between them."""
+    members = [session.sealed.member for session in arguments.closed]
+    last_at = {member: at for at, member in enumerate(members)}
+    after = {last_at[group[0]]: group for group in arguments.plain if group[0] in last_at}
+    alone = iter([group for group in arguments.plain if group[0] not in last_at])
+    sessions_each = len(members) // (len(arguments.plain) - len(after) + 1) + 1
+    for at, session in enumerate(arguments.closed):
+        yield session, after.get(at)
+        if at % sessions_each == 0:
+            yield None, next(alone, None)
+    for group in alone:
+        yield None, group
