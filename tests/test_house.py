@@ -31,7 +31,7 @@ from streams_app.settings import (
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-INCLUDED = {"beyond"}
+INCLUDED = {"beyond", "joining"}
 """Lua that scripts share."""
 
 SCRIPTS = sorted(path for path in (PACKAGE / "folding" / "lua").glob("*.lua") if path.stem not in INCLUDED)

@@ -39,7 +39,7 @@ CLOSED_COST: Final = 10
 
 
 MOST_GROUPS: Final = 20_000
-LEAST_GROUPS: Final = 400
+LEAST_GROUPS: Final = 300
 """Of a chunk, see :class:`Pace`. The least are as many as one script can go on with."""
 
 HELD_GROUPS: Final = 350

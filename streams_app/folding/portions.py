@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 from streams_app.folding.arguments import Arguments, Closed, Plain
 from streams_app.folding.record import Sealed
 
-STAGED_RECORDS: Final = 300
+STAGED_RECORDS: Final = 200
 STAGED_BYTES: Final = 200_000
 """Of the sessions in one script: no script may hold Redis longer than 20 ms, however many processes want its core."""
 
-STAGED_GROUPS: Final = 180
-STAGED_NAMES: Final = 900
+STAGED_GROUPS: Final = 120
+STAGED_NAMES: Final = 600
 """Of the groups that one script opens or goes on with; a group may have more names."""
 
-SINGLE_GROUPS: Final = 420
-SINGLE_NAMES: Final = 2_100
+SINGLE_GROUPS: Final = 320
+SINGLE_NAMES: Final = 1_600
 """Of a chunk that is not staged: many small scripts cost more than one."""
 
 

@@ -18,7 +18,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from streams_app.folding.scripts import ScriptSet, script_text, with_included
+from streams_app.folding import scripts as scripts_module
+from streams_app.folding.scripts import script_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +117,6 @@ def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
 
 @contextmanager
 def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
-    texts = {name: with_included(_apply(script_text(name), changes)) for name, changes in scripts.items()}
-    original = ScriptSet.__init__
-
-    def init(self: ScriptSet, redis: Any) -> None:
-        original(self, redis)
-        self.by_name.update({name: redis.register_script(text) for name, text in texts.items()})
-
-    with patch.object(ScriptSet, "__init__", init):
+    texts = {name: _apply(script_text(name), changes) for name, changes in scripts.items()}
+    with patch.object(scripts_module, "script_text", lambda name: texts.get(name) or script_text(name)):
         yield

@@ -7,6 +7,10 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import CLAIM, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
 
+BEYOND = "beyond.lua"
+FOLD_ALL = "folding.partition:Partition._fold_all"
+STAGED = ("history lossy crash zombie:3 rebalance", "history fragile:stage fragile:fold crash")
+
 CLAIM_ONCE = "folding.claiming:Claimer.claim_once"
 SEND_PENDING = "folding.emitter:Emitter._send_pending"
 PRODUCE = "folding.emitter:Emitter._produce"
@@ -64,7 +68,9 @@ SCRIPTS: Final = (
                 "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened",
                 "if false and (false",
             ),
-            Change(FOLD, "or (has_staged and state[5] ~= attempt) then", ") then"),
+            Change(
+                FOLD, "or redis.call('EXISTS', undo) == 1 and not has_staged or has_staged and state[5] ~= attempt then", ") then"
+            ),
             Change(STAGE, "  drop_beyond(fence)", ""),
             Change(SEAL, "drop_beyond(fence) --", "--"),
             Change(CLAIM, "  drop_beyond(state[1])", ""),
@@ -79,12 +85,6 @@ SCRIPTS: Final = (
             Change(SEAL, "drop_beyond(fence) --", "--"),
             Change(CLAIM, "  drop_beyond(state[1])", ""),
         ),
-    ),
-    Mutant(
-        "groups opened ahead are taken for open before",
-        "A session that has ended is taken for a part of the one that begins after it, and left out.",
-        STAGING,
-        (Change(STAGE, "if score and tonumber(score) <= fence_offset then", "if score then"),),
     ),
     Mutant(
         "finish removes everything up to an offset",
@@ -113,13 +113,46 @@ SCRIPTS: Final = (
     ),
 )
 
+AHEAD: Final = (
+    Mutant(
+        "what went on is undone after the fence has moved",
+        "Its events are gone.",
+        STAGED,
+        (Change(FOLD, "call('UNLINK', undo)", ""),),
+    ),
+    Mutant(
+        "what follows a session that is left for the fold is staged",
+        "The group is sealed without that session, which then has another group.",
+        STAGED,
+        (Change(STAGE, "(is_held[group] or not had_ended(", "(not had_ended("),),
+    ),
+    Mutant(
+        "what follows a session that was left is staged in the next portion",
+        "As in the same one.",
+        STAGED,
+        (
+            Change(
+                "folding.staging:_without",
+                "if not portion.sessions or portion.sessions[0].sealed.member != member:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        "the parts of a chunk are dropped",
+        "The next chunk moves the fence over them.",
+        STAGED,
+        (Change(FOLD_ALL, "chunks = chain(long.parts, chunks)", "pass"),),
+    ),
+)
+
 DELIVERY: Final = (
     Mutant(
         "dead letter after the fence",
         "The mark passes an event that is neither folded nor in the dead letters.",
         LOSSY,
         (
-            Change(FOLD_ONCE, "await self._send_dead_letters(shard, reading)", "pass"),
+            Change(FOLD_ALL, "await self._send_dead_letters(shard, reading)", "pass"),
             Change(FOLD_ONCE, "if reading.misrouted:", "await self._send_dead_letters(shard, reading)\nif reading.misrouted:"),
         ),
     ),

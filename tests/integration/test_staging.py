@@ -65,6 +65,12 @@ async def stage_one(store: ShardStore, portion: Portion, attempt: str, number: i
     return await store.stage("me", -1, LAST, portion, BOUNDS, attempt=attempt, number=number, gaps_close=True, partitions=4)
 
 
+async def attempt_of(redis: Redis, store: ShardStore) -> str:
+    (attempt,) = await redis.hmget(store.keys.meta, "attempt")
+    assert isinstance(attempt, bytes)
+    return attempt.decode()
+
+
 async def beyond(store: ShardStore, redis: Redis, fence: int = -1) -> tuple[int, int, int, int]:
     """Records, groups, timers and sidecars."""
     records, groups = [int(await redis.zcount(key, f"({fence}", "+inf")) for key in (store.keys.outbox, store.keys.first)]
@@ -153,7 +159,7 @@ async def test_a_fold_that_misses_what_it_staged_is_refused(store: ShardStore, r
     with pytest.raises(RefusedError, match="staged"):
         await store.fold(
             "me", -1, LAST, 2_000, 2_000, BOUNDS, gaps_close=True, partitions=4, arguments=Arguments(b"\x90"),
-            staged=len(sessions), opened=2, attempt=str(await redis_client.hget(store.keys.meta, "attempt"), "ascii"),
+            staged=len(sessions), opened=2, attempt=await attempt_of(redis_client, store),
         )  # fmt: skip
     assert await store.watermark() == 0
 
@@ -354,29 +360,25 @@ async def test_a_portion_sent_twice_leaves_what_can_be_undone(store: ShardStore,
 async def test_a_fold_that_staged_nothing_undoes_what_went_on(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await begun(store, GOES_ON[:2])
     stage_all(monkeypatch, records=100, groups=100)
-    assert [] == await fold(store, 1, one_chunk(GOES_ON), BOUNDS, sessions=True)
-    sealed = await store.seal("me", 4, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
+    assert [] == await fold(store, 1, one_chunk(GOES_ON[:1]), BOUNDS, sessions=True)
+    sealed = await store.seal("me", 2, 9_000, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
 
-    assert [2, 2, 1] == [entry.events for entry in sealed.sealed]
+    assert [(b"sa", 2), (b"sb", 1)] == [(entry.member, entry.events) for entry in sealed.sealed]
 
 
 @pytest.mark.parametrize(
     ("bounds", "sessions"),
     [
-        pytest.param(replace(BOUNDS, hold_ms=1), True, id="max hold"),
-        pytest.param(replace(BOUNDS, max_events=2), False, id="max events"),
+        pytest.param(replace(BOUNDS, hold_ms=2), True, id="max hold"),
+        pytest.param(replace(BOUNDS, max_events=3), False, id="max events"),
         pytest.param(replace(BOUNDS, max_changed=2), False, id="max changed"),
     ],
 )
 async def test_a_group_that_a_bound_may_close_is_left_for_the_fold(store: ShardStore, bounds: Bounds, sessions: bool) -> None:
-    events = [
-        FoldEvent(2, 1_000, b"sa", {"v": 2, "w": 2}),
-        FoldEvent(3, 1_000, b"snew", {"u": 4}),
-        FoldEvent(4, 1_001, b"sb", {"x": 1, "y": 2}),
-    ]
+    events = [FoldEvent(2 + at, 1_000 + at, b"sb" if at else b"snew", {"x": 1, "y": 2}) for at in range(3)]
     done = await begun(store, events, bounds, sessions=sessions)
 
-    assert b"sb" in [group for group, *_ in done.rest.plain] + [entry.member for entry in done.ended]
+    assert ([b"sb"], []) == ([group for group, *_ in done.rest.plain], done.ended)
 
 
 async def test_groups_that_had_ended_are_sealed_ahead_and_open_anew(store: ShardStore, redis_client: Redis) -> None:
@@ -393,6 +395,18 @@ async def test_groups_that_had_ended_are_sealed_ahead_and_open_anew(store: Shard
     ]
     assert done.ended == [Sealed.unpack(entry) for entry in listed]
     assert {key: [] for key in kept} | {store.keys.outbox: [(listed[0], 0), (listed[1], 1)]} == kept
+
+
+async def test_nothing_is_left_of_a_group_that_had_ended(store: ShardStore, redis_client: Redis) -> None:
+    late = 1_001 + BOUNDS.quiet_ms
+    events = [FoldEvent(2, late, b"sa", {"v": 2}), FoldEvent(3, 2 * late, b"snew", {"u": 4}), FoldEvent(4, 2 * late, b"sother", {})]
+    done = await begun(store, events)
+    left = await state_of(redis_client, store)
+
+    assert ([b"sa"], [b"sa"]) == ([entry.member for entry in done.ended], [entry.member for entry in done.sessions])
+    for key in (store.keys.first, store.keys.due):
+        assert [b"sb", b"snew", b"sother"] == sorted(await redis_client.zrange(key, 0, -1))
+    assert 3 == sum(key not in (store.keys.first, store.keys.due, store.keys.outbox) for key in left)
 
 
 async def test_what_follows_a_session_that_is_left_is_left_too(store: ShardStore) -> None:

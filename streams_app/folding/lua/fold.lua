@@ -55,8 +55,9 @@ if state[2] ~= fence then return {'refused', 'fence'} end
 local beyond = '(' .. fence
 if call('ZCOUNT', outbox, '-inf', fence) >= outbox_limit then return {'full'} end
 local has_staged = attempt ~= ''
+local is_left = not has_staged and call('EXISTS', undo) == 1
 if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened
-   or redis.call('EXISTS', undo) == 1 and not has_staged or has_staged and state[5] ~= attempt then
+   or has_staged and state[5] ~= attempt or is_left then
   if has_staged then return {'refused', 'staged'} end
   drop_beyond(fence)
 end

@@ -4,23 +4,26 @@
 -- new lies beyond the fence, by first offset: nobody sees it before the fence has moved, and whoever begins anew drops it. What a
 -- group that goes on was before is kept until then: whoever begins anew brings it back, and so does whoever seals. One that had ended
 -- is sealed for good.
--- All that a range has of a group is in one portion, in offset order.
+-- Runs of a group come in offset order, and none after one that was left.
 --
--- KEYS[1] meta          hash
--- KEYS[2] due           zset
--- KEYS[3] first         zset
--- KEYS[4] outbox        zset
--- KEYS[5] group_prefix  prefix of the sidecar hashes (same hash tag)
--- ARGV[1] token         text
--- ARGV[2] fence         offset expected
--- ARGV[3] to            offset of the fence after the range
--- ARGV[4] attempt       text: of all portions of one attempt to fold, and of its fold.lua
--- ARGV[5] number        of the portion, from 1 on; before the first one what another attempt has staged is dropped
--- ARGV[6] sessions      msgpack array, four values for each: group, first offset, first score, packed record
--- ARGV[7] plain         msgpack array, as in fold.lua
--- ARGV[8] arrived       ms, "" = it had been waiting; as in fold.lua
--- ARGV[9 … 12]          quiet_ms, hold_ms, max_events, max_changed, as in fold.lua
--- ARGV[13] partitions   partition count of the source, for the version of the record
+-- KEYS[1]  meta          hash
+-- KEYS[2]  due           zset
+-- KEYS[3]  first         zset
+-- KEYS[4]  outbox        zset
+-- KEYS[5]  group_prefix  prefix of the sidecar hashes (same hash tag)
+-- ARGV[1]  token         text
+-- ARGV[2]  fence         offset expected
+-- ARGV[3]  to            offset of the fence after the range
+-- ARGV[4]  attempt       text: of all portions of one attempt to fold, and of its fold.lua
+-- ARGV[5]  number        of the portion, from 1 on; before the first one what another attempt has staged is dropped
+-- ARGV[6]  sessions      msgpack array, four values for each: group, first offset, first score, packed record
+-- ARGV[7]  plain         msgpack array, as in fold.lua
+-- ARGV[8]  arrived       ms, "" = it had been waiting; as in fold.lua
+-- ARGV[9]  quiet_ms      a gap longer than this ends a session; "" = only bounds close here
+-- ARGV[10] hold_ms       max hold
+-- ARGV[11] max_events    0 = no bound
+-- ARGV[12] max_changed   names in one group
+-- ARGV[13] partitions    partition count of the source, for the version of the record
 --
 -- Returns {"ok", positions in "sessions", positions in "plain", groups opened, sealed records one after the other}; positions as
 --         msgpack arrays, of what is not staged: its group is open and ends, or a bound may close it
