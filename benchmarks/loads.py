@@ -23,6 +23,7 @@ NAMES: Final = (
     "likes", "shares", "comments", "views", "clicks", "saves", "replies", "follows", "mentions", "reach", "quotes", "visits",
 )  # fmt: skip
 BURST_MS: Final = 5_000
+STEADY_MS: Final = 30_000
 BIG_METRICS: Final = 40
 BIG_BYTES: Final = 4_000
 
@@ -138,6 +139,25 @@ def _wide(scale: float, partitions: int) -> Iterator[Event]:
     return _small(((number * SPAN_MS // total, number) for number in range(total)), Random(SEED + 2), partitions)
 
 
+def _steady(scale: float, partitions: int) -> Iterator[Event]:
+    random = Random(SEED + 6)
+    total, order = round(500_000 * scale), list(range(max(1, round(6_000 * scale))))
+
+    def times() -> Iterator[tuple[int, int]]:
+        for number in range(total):
+            if number % len(order) == 0:
+                random.shuffle(order)
+            yield number // len(order) * STEADY_MS, order[number % len(order)]
+
+    return _small(times(), random, partitions)
+
+
+def _random(scale: float, partitions: int) -> Iterator[Event]:
+    random = Random(SEED + 7)
+    total, groups = round(500_000 * scale), max(1, round(8_000 * scale))
+    return _small(((number * SPAN_MS // total, random.randrange(groups)) for number in range(total)), random, partitions)
+
+
 def _big(scale: float, partitions: int) -> Iterator[Event]:
     random = Random(SEED + 3)
     total, groups = round(100_000 * scale), max(1, round(1_000 * scale))
@@ -192,6 +212,8 @@ LOADS: Final = {
         Load("hot", "Pareto over 10 000 groups", 1_000_000, _hot, "fold"),
         Load("bursts", "100 000 groups, bursts of about five within seconds", 1_000_000, _bursts, "record"),
         Load("wide", "every event its own group", 300_000, _wide, "record"),
+        Load("steady", "6 000 groups with an event every 30 s each, which never end", 500_000, _steady, "fold"),
+        Load("random", "8 000 groups at random: every third gap ends a session", 500_000, _random, "record"),
         Load("big", "events of 4 kB with 40 metrics", 100_000, _big, "fold"),
     )
 }

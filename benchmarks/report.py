@@ -55,8 +55,8 @@ def show(contests: Sequence[Contest], findings: Sequence[Finding], head: str) ->
     if contests:
         console.print(_table(contests))
         console.print(
-            "min / median / max of the runs; ÷: of the medians, hot and big by the fold rate, bursts and wide by events/s until "
-            "the last expected\nrecord is on the output topic. CPU seconds: from the first folded event to that record, all "
+            "min / median / max of the runs; ÷: of the medians, hot, steady and big by the fold rate, the others by events/s until "
+            "the last\nexpected record is on the output topic. CPU seconds: from the first folded event to that record, all "
             "events; stolen: by the host\nof a virtual machine, of all cores."
         )
     for finding in findings:

@@ -78,7 +78,7 @@ class Arguments:
         plain: All others that stay open.
         closed: Sessions that begin and end within the chunk; those of one group in offset order.
         gaps_close: ``sessions``: a gap closes a group while folding.
-        others: How many ``groups`` are.
+        others: How many runs are in ``groups``.
     """
 
     groups: bytes
@@ -89,7 +89,7 @@ class Arguments:
 
     @property
     def size(self) -> int:
-        """Sessions and groups."""
+        """Sessions, groups, and runs of those that are not plain."""
         return self.others + len(self.plain) + len(self.closed)
 
 
@@ -131,7 +131,7 @@ def arguments_of(
             plain.append((member, run.first_offset, run.last_score, _fields(run, epoch, keeps_values=keeps_values)))
         else:
             others.append((member, [_packable(run, keeps_values=keeps_values) for run in whole[ended:]]))
-    return Arguments(_pack(others), plain, closed, gaps_close, len(others))
+    return Arguments(_pack(others), plain, closed, gaps_close, sum(len(runs) for _, runs in others))
 
 
 def packed_closed(sessions: Iterable[Closed]) -> bytes:

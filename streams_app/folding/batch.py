@@ -16,7 +16,7 @@ import msgspec
 
 from streams_app.folding.names import mask_of, of_mask, size_of, unmasked
 
-MAX_COST: Final = 100_000
+MAX_COST: Final = 50_000
 """Of the groups of a chunk. What an attempt that is given up has staged is dropped at once: no script may hold Redis longer than 20
 ms. :class:`Pace` sees to the script that folds it."""
 
@@ -29,7 +29,10 @@ MAX_CLOSED_COST: Final = 60_000
 them are in one chunk, the fewer groups are open at its end and have to be stored."""
 
 OPEN_COST: Final = 20
-"""Of a group that stays open; and 1 for each changed name."""
+"""Of a group that stays open."""
+
+NAME_COST: Final = 3
+"""Of a changed name of it; 1 while events are folded as they come."""
 
 UPDATE_COST: Final = 110
 """Of a group of a chunk that is folded as its events come; in quarters of a microsecond of Redis. A single script has to do it."""
@@ -38,9 +41,9 @@ CLOSED_COST: Final = 10
 """Of a session that begins and ends within one chunk; and 1 for every fourth name."""
 
 
-MOST_GROUPS: Final = 20_000
-LEAST_GROUPS: Final = 300
-"""Of a chunk, see :class:`Pace`. The least are as many as one script can go on with."""
+MOST_GROUPS: Final = 100_000
+LEAST_GROUPS: Final = 20
+"""Of a chunk, see :class:`Pace`."""
 
 HELD_GROUPS: Final = 350
 """As many as one script should look at one by one, at some 25 us each."""
@@ -112,10 +115,10 @@ class Chunk:
 
 
 class Pace:
-    """How many groups a chunk of a backlog may have, by how many of them the scripts had to look at one by one.
+    """How many groups a chunk of a backlog may have, by how many of their runs the scripts had to look at one by one.
 
-    Those are groups that have been open before and end in the chunk, and they cannot be staged. Chunks that are much shorter than a
-    quiet period have few of them, and those that are much longer have few of them compared with their sessions: it tries.
+    Those cannot be staged: of groups that were open before and end in the chunk, or where a bound may fall inside a run. Chunks
+    much shorter than a quiet period have few of them; much longer ones have few of them compared with their sessions. So it tries.
 
     Attributes:
         groups: Of the next chunk.
@@ -130,7 +133,7 @@ class Pace:
         return MAX_COST // self.groups
 
     def learn(self, groups: int, held: int) -> None:
-        """Remembers a chunk: of its groups so many were looked at."""
+        """Remembers a chunk: of its runs so many were looked at."""
         if held > HELD_GROUPS:
             self.groups = max(LEAST_GROUPS, min(self.groups, groups) * HELD_GROUPS // held)
         elif 2 * held < HELD_GROUPS and 2 * groups > self.groups:
@@ -159,13 +162,14 @@ class Scoring:
     pace: Pace | None = None
 
 
-def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[Chunk]:
+def chunks_of(events: Iterable[Event], end: int, scoring: Scoring, above: int = -1) -> Iterator[Chunk]:
     """Cuts the events of one range into sub-ranges that a script call can fold.
 
     Args:
         events: In offset order; left as they are.
         end: Offset of the fence after the whole range.
         scoring: How events get their scores.
+        above: Offset that all events are above of, as the first chunk will say.
 
     Yields:
         Chunks in offset order, each by the pace at that moment; the last one ends at ``end``. At least one, as an empty range moves
@@ -177,13 +181,13 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
     own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if scoring.keeps_values else _masked
     groups: dict[bytes, list[Run]] = {}
     closed = _Closed()
-    count, cost, above, last = 0, 0, -1, -1
-    most, open_cost = (LIVE_COST, UPDATE_COST) if is_live else (MAX_COST, OPEN_COST)
+    count, cost, last = 0, 0, -1
+    most, open_cost, name_cost = (LIVE_COST, UPDATE_COST, 1) if is_live else (MAX_COST, OPEN_COST, NAME_COST)
     pace = None if is_live else scoring.pace
     pace_cost = pace.cost if pace else 0
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
-            cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, open_cost, pace_cost)
+            cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, (open_cost, name_cost, pace_cost))
             # Looked at again only if it was worth it: each look goes over all groups that may be open.
             if cost > most * 9 // 10 or closed.cost >= MAX_CLOSED_COST:
                 yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
@@ -199,7 +203,7 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
         if runs is None or clock - runs[-1].last_score > gap:
             held = names if isinstance(names, int) else own(names)
             run = Run(offset, offset, 1, stamp, stamp, clock, clock, held)
-            cost += held.bit_count() if isinstance(held, int) else len(held)
+            cost += name_cost * (held.bit_count() if isinstance(held, int) else len(held))
             cost += pace_cost + open_cost if runs is None else OPEN_COST
             groups.setdefault(member, []).append(run)
             continue
@@ -214,9 +218,9 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring) -> Iterator[C
         if isinstance(held, int) and isinstance(names, int):
             if held | names != held:
                 run.names = held | names
-                cost += (held | names).bit_count() - held.bit_count()
+                cost += name_cost * ((held | names).bit_count() - held.bit_count())
         else:
-            cost += _join(run, names)
+            cost += name_cost * _join(run, names)
     yield Chunk(above, end, start, now, clock, count, closed.joined(groups))
 
 
@@ -247,8 +251,9 @@ class _Closed:
         self._paced = 0
         self._groups: dict[bytes, list[Run]] = {}
 
-    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int, open_cost: int, pace_cost: int) -> int:
-        """Takes the groups that have ended out of a chunk; returns what is left of its cost."""
+    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int, costs: tuple[int, int, int]) -> int:
+        """Takes the groups that have ended out of a chunk; returns what is left of its cost: of a group, a name, the pace."""
+        open_cost, name_cost, pace_cost = costs
         cost = pace_cost * len(groups) + self._paced
         ended = []
         for member, runs in groups.items():
@@ -256,9 +261,9 @@ class _Closed:
             if clock_ms - run.last_score > gap_ms:
                 ended.append(member)
             else:
-                cost += open_cost + size_of(run.names)
+                cost += open_cost + name_cost * size_of(run.names)
                 if len(runs) > 1:
-                    cost += _closed_cost(runs[:-1])
+                    cost += 2 * _closed_cost(runs[:-1])  # they may all be left to the script that folds
         self._paced += pace_cost * len(ended)
         for member in ended:
             runs = groups.pop(member)

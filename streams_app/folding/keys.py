@@ -7,6 +7,7 @@ key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers
+``group:\xff``                          hash    while a range is staged: group → what it was before, packed
 ``outbox``                              zset    packed sealed record → its first offset
 ``flush``                               set     groups an operator wants emitted, or ``*``
 ======================================  ======  ==============================================================
@@ -14,9 +15,10 @@ key (after ``{app/fold/topic/part}:v1:``)  type    holds
 Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
 ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
 sealed; ``outbox`` until the broker has acknowledged (what lies beyond the fence is staged by an attempt to fold, see
-``stage.lua``); ``flush`` until the owner has done it. The hash tag comes first and holds
-validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v1`` is the state
-version: a worker of another version does not touch these keys.
+``stage.lua``); ``flush`` until the owner has done it; ``group:\xff`` (not a group: see :func:`streams_app.codec.member_of`) until
+the fence moves or the attempt is given up. The hash tag comes first and holds validated parts only, so that a brace in a group key
+cannot move a key to another slot of a Redis Cluster. ``v1`` is the state version: a worker of another version does not touch these
+keys.
 
 A timer is never later than the moment from which the silence of its group is counted: an event of an open group moves the numbers
 in its sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead

@@ -40,11 +40,13 @@ class Portioned(NamedTuple):
         held: What it left: of groups that are open and end, or that a bound may close.
         opened: Groups.
         sealed: Groups that had ended before.
+        repeated: It had done that before, and the reply was lost: what it sealed then is not told again.
     """
 
     held: Portion
     opened: int
     sealed: list[Sealed]
+    repeated: bool = False
 
 
 def portions_of(arguments: Arguments) -> Iterator[Portion]:
@@ -68,7 +70,8 @@ def portions_of(arguments: Arguments) -> Iterator[Portion]:
         if group is not None:
             plain.append(group)
             names += len(group[3]) // 2
-    yield Portion(sessions, plain)
+    if sessions or plain:
+        yield Portion(sessions, plain)
 
 
 def _is_small(arguments: Arguments) -> bool:
@@ -89,7 +92,7 @@ def _in_order(arguments: Arguments) -> Iterator[tuple[Closed | None, Plain | Non
     sessions_each = len(members) // (len(arguments.plain) - len(after) + 1) + 1
     for at, session in enumerate(arguments.closed):
         yield session, after.get(at)
-        if at % sessions_each == 0:
-            yield None, next(alone, None)
+        if at % sessions_each == 0 and (group := next(alone, None)):
+            yield None, group
     for group in alone:
         yield None, group

@@ -174,8 +174,9 @@ class Shard:
         )  # fmt: skip
         marks = self.token, self.fence, chunk.to
         staged = await stage(self.store, marks, arguments, self.bounds, self.partitions, self.arrived_ms)
-        if staged.attempt and staged.rest.size > MOST_HELD:
-            self.pace.learn(len(chunk.groups), staged.rest.size)
+        held = staged.rest.size if staged.attempt else arguments.others
+        if held > MOST_HELD:
+            self.pace.learn(len(chunk.groups), held)
             raise_parts(chunk, events(), self._scoring(chunk.now_ms))
         try:
             folded = await self.store.fold(
@@ -187,9 +188,10 @@ class Shard:
             if needed.groups <= detail:
                 raise RefusedError("fold", "detail") from needed
             folded = await self._fold(chunk, events, detail | needed.groups)
-            return replace(folded, sealed=[*staged.ended, *folded.sealed])
-        self.pace.learn(len(chunk.groups), folded.held)
-        return replace(folded, sealed=[*staged.ended, *staged.sessions, *folded.sealed])
+            return replace(folded, repeated=folded.repeated or staged.repeated, sealed=[*staged.ended, *folded.sealed])
+        self.pace.learn(len(chunk.groups), max(folded.held, arguments.others))
+        sealed = [*staged.ended, *staged.sessions, *folded.sealed]
+        return replace(folded, repeated=folded.repeated or staged.repeated, sealed=sealed)
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy; in a backlog each chunk as it is wanted.

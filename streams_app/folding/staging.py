@@ -25,6 +25,7 @@ class Staged:
         sessions: Of the chunk, in the outbox beyond the fence.
         opened: How many groups.
         attempt: Of the last portion; "" where nothing was staged.
+        repeated: Of ``ended`` some may be missing, as a reply was lost.
     """
 
     rest: Arguments
@@ -32,6 +33,7 @@ class Staged:
     sessions: Sequence[Sealed] = ()
     opened: int = 0
     attempt: str = ""
+    repeated: bool = False
 
 
 async def stage(
@@ -61,7 +63,7 @@ async def stage(
     plain: list[Plain] = []
     ended: list[Sealed] = []
     sessions: list[Sealed] = []
-    opened = 0
+    opened, repeated = 0, False
     attempt = secrets.token_hex(4)
     for number, portion in enumerate(portions, 1):
         part, left = _without(portion, closed[-1].sealed.member if closed else None)
@@ -70,14 +72,16 @@ async def stage(
             attempt=attempt, number=number, gaps_close=arguments.gaps_close, partitions=partitions, arrived_ms=arrived_ms,
         )  # fmt: skip
         if done is None:
-            return Staged(replace(arguments, closed=[], plain=[]))
+            # Should Redis have come back from before that meanwhile, nothing is staged, and the script that folds must refuse.
+            return Staged(replace(arguments, closed=[], plain=[]), attempt=f"{attempt}:0")
         elsewhere = {session.sealed.first_offset for session in done.held.sessions}
         sessions += [session.sealed for session in part.sessions if session.sealed.first_offset not in elsewhere]
         closed += left.sessions + done.held.sessions
         plain += left.plain + done.held.plain
         ended += done.sealed
         opened += done.opened
-    return Staged(replace(arguments, closed=closed, plain=plain), ended, sessions, opened, f"{attempt}:{len(portions)}")
+        repeated |= done.repeated
+    return Staged(replace(arguments, closed=closed, plain=plain), ended, sessions, opened, f"{attempt}:{len(portions)}", repeated)
 
 
 def _without(portion: Portion, member: bytes | None) -> tuple[Portion, Portion]:

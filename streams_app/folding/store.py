@@ -199,7 +199,7 @@ class ShardStore:
             raise RefusedError("stage", reply[1].decode())
         sessions = [part.sessions[position - 1] for position in msgpack.unpackb(reply[1])]
         plain = [part.plain[position - 1] for position in msgpack.unpackb(reply[2])]
-        return Portioned(Portion(sessions, plain), reply[3], Sealed.unpack_all(reply[4]))
+        return Portioned(Portion(sessions, plain), reply[3], Sealed.unpack_all(reply[4]), reply[5] == 1)
 
     async def seal(  # the arguments of the script
         self,

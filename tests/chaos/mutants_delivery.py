@@ -68,9 +68,7 @@ SCRIPTS: Final = (
                 "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened",
                 "if false and (false",
             ),
-            Change(
-                FOLD, "or redis.call('EXISTS', undo) == 1 and not has_staged or has_staged and state[5] ~= attempt then", ") then"
-            ),
+            Change(FOLD, "or has_staged and state[5] ~= attempt or is_left then", ") then"),
             Change(STAGE, "  drop_beyond(fence)", ""),
             Change(SEAL, "drop_beyond(fence) --", "--"),
             Change(CLAIM, "  drop_beyond(state[1])", ""),

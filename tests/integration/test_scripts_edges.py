@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -206,6 +207,44 @@ async def test_a_chunk_that_proves_too_long_is_folded_in_parts(
     assert (23, 23) == (parts[-1].to, shard.fence)
     assert 16 == sum(part.events for part in parts)
     assert [2] * 8 == [entry.events for entry in shard.pending]
+
+
+async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STAGED_RECORDS", "STAGED_GROUPS", "SINGLE_GROUPS"):
+        monkeypatch.setattr(portions, name, 2)
+    original = ShardStore.stage
+
+    async def sent_twice(self: ShardStore, *args: Any, **kwargs: Any) -> Any:
+        await original(self, *args, **kwargs)
+        return await original(self, *args, **kwargs)
+
+    monkeypatch.setattr(ShardStore, "stage", sent_twice)
+    shard = await claimed_shard(redis_client, names, "sessions")
+    await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(6)])
+    late = 1_001 + shard.bounds.quiet_ms
+    await fold_some(shard, [FoldEvent(6 + at, late, b"s%d" % at, {"u": 1}) for at in range(6)])
+
+    assert [0, 1, 2, 3, 4, 5] == sorted(entry.first_offset for entry in shard.pending)
+
+
+async def test_runs_that_a_bound_falls_into_are_not_too_many_for_one_script(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "MOST_HELD", 3)
+    monkeypatch.setattr(batch, "HELD_GROUPS", 2)
+    monkeypatch.setattr(batch, "LEAST_GROUPS", 1)
+    shard = await claimed_shard(redis_client, names)
+    shard.bounds = replace(shard.bounds, max_events=2)
+    events = [FoldEvent(at, 1_000, b"s%d" % (at // 2), {"u": 1}) for at in range(16)]
+    (chunk,) = shard.chunks(events, 15, ReaderView(None, None), 10_000)
+    with pytest.raises(ChunkTooLongError) as raised:
+        await shard.fold_chunk(chunk, lambda: events)
+    for part in raised.value.parts:
+        await shard.fold_chunk(part, lambda: events)
+
+    assert ([2] * 8, 15) == ([entry.events for entry in shard.pending], shard.fence)
 
 
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,9 @@ async def test_a_repetition_begins_anew(store: ShardStore, redis_client: Redis) 
 async def test_a_portion_that_is_sent_twice_stages_once(store: ShardStore, redis_client: Redis) -> None:
     for _ in range(2):
         for number, portion in enumerate(portions_of(packed(chunk_of())), 1):
-            for _ in range(2):
-                assert Portioned(Portion([], []), len(portion.plain), []) == await stage_one(store, portion, "one", number)
+            for repeated in (False, True):
+                expected = Portioned(Portion([], []), len(portion.plain), [], repeated)
+                assert expected == await stage_one(store, portion, "one", number)
 
     assert (ENDED, 2, 2, 2) == await beyond(store, redis_client)
 
@@ -176,6 +177,17 @@ async def test_stage_asks_for_owner_and_fence_and_recognises_a_lost_reply(store:
         await staged(store)
 
     assert (Arguments(again.rest.groups), 0, 0, True) == (again.rest, len(again.sessions), again.opened, repeated.repeated)
+
+
+async def test_a_range_that_was_folded_and_came_back_is_refused(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, chunk_of(), BOUNDS, sessions=True)
+    again = await stage(store, ("me", -1, LAST), packed(chunk_of()), BOUNDS, 4)
+    await redis_client.hset(store.keys.meta, "fence", -1)  # an older copy of Redis
+
+    with pytest.raises(RefusedError, match="staged"):
+        await store.fold(
+            "me", -1, LAST, 2_000, 2_000, BOUNDS, gaps_close=True, partitions=4, arguments=again.rest, attempt=again.attempt
+        )
 
 
 async def test_a_seal_frees_what_an_attempt_left(store: ShardStore, redis_client: Redis) -> None:

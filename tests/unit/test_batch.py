@@ -23,6 +23,7 @@ from streams_app.folding.batch import (
     LIVE_COST,
     MAX_COST,
     MOST_GROUPS,
+    NAME_COST,
     OPEN_COST,
     UPDATE_COST,
     Chunk,
@@ -157,10 +158,10 @@ def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
 @pytest.mark.parametrize("gap_ms", [None, 10**6])
 @pytest.mark.parametrize(
     ("arrived_ms", "limit", "cost"),
-    [pytest.param(None, MAX_COST, OPEN_COST, id="behind"), pytest.param(NOW, LIVE_COST, UPDATE_COST, id="live")],
+    [pytest.param(None, MAX_COST, OPEN_COST + NAME_COST, id="behind"), pytest.param(NOW, LIVE_COST, UPDATE_COST + 1, id="live")],
 )
 def test_groups_beyond_the_limit_begin_another_chunk(arrived_ms: int | None, limit: int, cost: int, gap_ms: int | None) -> None:
-    most = -(-limit // (cost + 1))
+    most = -(-limit // cost)
     events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
     chunks = list(chunks_of(events, most + 5, scoring(arrived_ms=arrived_ms, gap_ms=gap_ms)))
 
@@ -176,7 +177,7 @@ def test_sessions_that_have_ended_leave_room_for_more_in_a_chunk() -> None:
 
 
 def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit_chunks(monkeypatch, 2 * OPEN_COST + 4)
+    limit_chunks(monkeypatch, 2 * OPEN_COST + 4 * NAME_COST)
     events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
 
     assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
@@ -194,7 +195,7 @@ def paced(groups: int) -> Pace:
         pytest.param(1_000, 1_000, HELD_GROUPS, 1_000, id="as many as should be"),
         pytest.param(1_000, 1_000, 2 * HELD_GROUPS, 500, id="twice as many"),
         pytest.param(9_000, 1_000, 2 * HELD_GROUPS, 500, id="twice as many, in a chunk that was shorter than it might have been"),
-        pytest.param(1_000, 900, 9 * HELD_GROUPS, LEAST_GROUPS, id="no fewer than one script can go on with"),
+        pytest.param(1_000, 900, 90 * HELD_GROUPS, LEAST_GROUPS, id="no fewer than the least"),
         pytest.param(1_000, 1_000, HELD_GROUPS // 2 - 1, 1_500, id="few"),
         pytest.param(1_000, 400, 0, 1_000, id="few in a chunk that was short for another reason"),
         pytest.param(MOST_GROUPS - 1, MOST_GROUPS - 1, 0, MOST_GROUPS, id="no more than the most"),

@@ -31,7 +31,7 @@ if fence == '' then
   return {'none'}
 end
 -- Without a fence whatever else is left says nothing that Kafka's low mark does not say better: begin clean.
-redis.call('DEL', due, first, outbox)
+redis.call('DEL', due, first, outbox, undo)
 redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics, 'clock', '0', 'record_clock', '0', 'epoch', epoch, 'definition', definition,
            'fence', fence)
 return {'new', fence, '0', '0', definition, 0, 0, epoch}

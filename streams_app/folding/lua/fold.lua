@@ -37,7 +37,7 @@
 --         {"detail", {group whose runs must be single events, …}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
 --         {"refused", "no-state" | "token" | "fence" | "staged"}
--- Cost    about 5 us a group that opens, 10 us one that was open, 4 us a session that has ended; the caller sends 5 to 10 ms' worth.
+-- Cost    about 5 us a group that opens, 10 us one that was open, 4 us a session that has ended; the caller sends some 10 ms' worth.
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])

@@ -1,5 +1,6 @@
--- What becomes of an open group at a run: it goes on, or it has ended. Put into other scripts in the place of a line that names it; they say "pack", "epoch",
--- "quiet_ms" (nil = gaps close nothing), "hold_ms", "max_events", "max_changed", "partitions", "INFO" and "silent_from".
+-- What becomes of an open group at a run: it goes on, or it has ended. Put into other scripts in the place of a line that names it;
+-- they say "pack", "epoch", "quiet_ms" (nil = gaps close nothing), "hold_ms", "max_events", "max_changed", "partitions", "INFO" and
+-- "silent_from".
 
 -- Packed numbers of a group, its last offset and its last score.
 local function numbers_of(packed)

@@ -25,8 +25,9 @@
 -- ARGV[12] max_changed   names in one group
 -- ARGV[13] partitions    partition count of the source, for the version of the record
 --
--- Returns {"ok", positions in "sessions", positions in "plain", groups opened, sealed records one after the other}; positions as
---         msgpack arrays, of what is not staged: its group is open and ends, or a bound may close it
+-- Returns {"ok", positions in "sessions", positions in "plain", groups opened, sealed records one after the other, 1 if this very
+--         portion was staged before and the reply was lost}; positions as msgpack arrays, of what is not staged: its group is open
+--         and ends, or a bound may close it
 --         {"already"} when this very range was folded by this owner and the reply was lost
 --         {"refused", "no-state" | "token" | "fence" | "staged"}
 -- Cost    about 3 us a session, 5 us a group that opens, 12 us one that goes on, 20 us one that had ended. Repeating it changes
@@ -173,4 +174,4 @@ end
 in_chunks('ZADD', due, to_due)
 in_chunks('ZADD', first, to_first)
 redis.call('HSET', meta, 'attempt', this)
-return {'ok', pack(open_sessions), pack(open_groups), #to_first / 2, table.concat(sealed)}
+return {'ok', pack(open_sessions), pack(open_groups), #to_first / 2, table.concat(sealed), state[3] == this and 1 or 0}
