@@ -94,9 +94,8 @@ SCRIPTS: Final = (
         "finish by ranges although a reply is missing",
         "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
         (
-            "fragile:fold fragile:finish rebalance lossy:2",
+            "history fragile:finish fragile:fold fragile:stage",
             "fragile:finish lossy:2 crash",
-            "history fragile:fold fragile:finish foldset crash",
         ),
         (
             Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),

@@ -36,6 +36,8 @@ FRAGILE_LOSS = 0.15
 IDLE_SECONDS = 4.0
 GROUPS = "pqrs"
 SOURCE = "t"
+UNDO = b"\xff"
+"""In the place of a group: what groups were that go on ahead of the fence, see :mod:`streams_app.folding.keys`."""
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class World:
         self.log = Log(TP(SOURCE, 0))
         self.folds = {fold.name: fold for fold in self._new_folds()}
         shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
-        members = [b"s" + group.encode() for group in GROUPS]
+        members = [UNDO, *(b"s" + group.encode() for group in GROUPS)]
         self.server = Server(client, shards, members, self)
         self.ledger = Ledger(self.log, self.folds, self.tell, lambda: self.server.was_lost)
         self.group = Group(self.log)
