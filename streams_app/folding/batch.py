@@ -17,8 +17,8 @@ import msgspec
 from streams_app.folding.names import mask_of, of_mask, size_of, unmasked
 
 MAX_COST: Final = 50_000
-"""Of the groups of a chunk. What an attempt that is given up has staged is dropped at once: no script may hold Redis longer than 20
-ms. :class:`Pace` sees to the script that folds it."""
+"""Of the groups of a chunk, in quarters of a microsecond of Redis. What an attempt that is given up has staged is undone at once: no
+script may hold Redis longer than 20 ms. :class:`Pace` sees to the script that folds it."""
 
 LIVE_COST: Final = 19_500
 """Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST`: 5 ms. With a few names each they are as many
@@ -28,10 +28,10 @@ MAX_CLOSED_COST: Final = 60_000
 """Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
 them are in one chunk, the fewer groups are open at its end and have to be stored."""
 
-OPEN_COST: Final = 20
+OPEN_COST: Final = 12
 """Of a group that stays open."""
 
-NAME_COST: Final = 3
+NAME_COST: Final = 2
 """Of a changed name of it; 1 while events are folded as they come."""
 
 UPDATE_COST: Final = 110

@@ -56,7 +56,7 @@ def test_names_beyond_the_vocabulary_have_no_mask(monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_that_masks_bring_count_towards_the_end_of_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_COST", 20 + 30 * batch.NAME_COST)
+    monkeypatch.setattr(batch, "MAX_COST", batch.OPEN_COST + 30 * batch.NAME_COST)
     masks = [mask_of({f"n{number}": 1}) for number in range(100)]
     events = [FoldEvent(at, 0, b"sa", mask) for at, mask in enumerate(masks) if mask is not None]
 
