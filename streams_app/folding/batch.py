@@ -17,8 +17,8 @@ import msgspec
 from streams_app.folding.names import mask_of, of_mask, size_of, unmasked
 
 MAX_COST: Final = 50_000
-"""Of the groups of a chunk, in quarters of a microsecond of Redis. What an attempt that is given up has staged is undone at once: no
-script may hold Redis longer than 20 ms. :class:`Pace` sees to the script that folds it."""
+"""Of the groups of a chunk, in quarters of a microsecond of Redis. What an attempt that is given up has staged is undone at once:
+no script may hold Redis longer than 20 ms. :class:`Pace` sees to the script that folds it."""
 
 LIVE_COST: Final = 19_500
 """Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST`: 5 ms. With a few names each they are as many
