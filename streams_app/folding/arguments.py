@@ -135,7 +135,7 @@ def arguments_of(
 
 
 def packed_closed(sessions: Iterable[Closed]) -> bytes:
-    """As ``fold.lua`` wants them: group, first offset, first and last score, packed entry of each."""
+    """As scripts want them: group, first offset, first and last score, packed entry of each."""
     values: list[Any] = []
     for sealed, packed, first_score, last_score in sessions:
         values += (sealed.member, sealed.first_offset, first_score, last_score, packed)
@@ -145,14 +145,6 @@ def packed_closed(sessions: Iterable[Closed]) -> bytes:
 def packed_plain(groups: Iterable[Plain]) -> bytes:
     """As scripts want them: group, first offset, last score, fields of each."""
     return _pack(list(chain.from_iterable(groups)))
-
-
-def packed_staged(sessions: Iterable[Closed]) -> bytes:
-    """As ``stage.lua`` wants them: group, first offset, first score, packed entry of each."""
-    values: list[Any] = []
-    for sealed, packed, first_score, _ in sessions:
-        values += (sealed.member, sealed.first_offset, first_score, packed)
-    return _pack(values)
 
 
 def _names(run: Run, *, keeps_values: bool) -> dict[str, bytes]:

@@ -16,8 +16,8 @@ from streams_app.clock import Clock
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.record import Renderer, Sealed
+from streams_app.folding.replies import RefusedError
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import RefusedError
 from streams_app.kafka.dead_letters import too_large_letter
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.metrics import Metrics, observe_all

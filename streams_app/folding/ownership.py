@@ -20,7 +20,7 @@ from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.partition import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.parts import Hooks, Parts
-from streams_app.folding.store import RefusedError
+from streams_app.folding.replies import RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer

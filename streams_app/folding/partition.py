@@ -26,8 +26,8 @@ from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.reader import EventReader, Reading, addressed_to, decode_all
 from streams_app.folding.refusals import count_misrouted, send_until_acknowledged
+from streams_app.folding.replies import OutboxFullError, RefusedError
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import OutboxFullError, RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed
 from streams_app.kafka.marks import commit_of, raised

@@ -33,19 +33,42 @@ class Portion(NamedTuple):
     plain: list[Plain]
 
 
+class Ahead(NamedTuple):
+    """How much was done ahead of the script that folds a chunk, which compares it.
+
+    Attributes:
+        staged: Sessions in the outbox beyond the fence.
+        opened: Groups.
+        ended_ahead: Groups that ended together with a session, in the outbox.
+    """
+
+    staged: int = 0
+    opened: int = 0
+    ended_ahead: int = 0
+
+
+NOTHING: Final = Ahead()
+
+
 class Portioned(NamedTuple):
     """What a script did with a portion.
 
     Attributes:
-        held: What it left: of groups that are open and end, or that a bound may close.
+        held: What it left, as a bound may close the group.
         opened: Groups.
         sealed: Groups that had ended before.
+        staged: Sessions.
+        joint: Groups that ended together with one of its sessions.
+        rest: What was too much for one script.
         repeated: It had done that before, and the reply was lost: what it sealed then is not told again.
     """
 
     held: Portion
     opened: int
     sealed: list[Sealed]
+    staged: list[Sealed]
+    joint: list[Sealed]
+    rest: Portion
     repeated: bool = False
 
 

@@ -7,6 +7,36 @@ from dataclasses import dataclass
 from streams_app.folding.record import Sealed
 
 
+class RefusedError(Exception):
+    """A script did not find the marks it was called with; nothing was written.
+
+    Attributes:
+        script: Which one.
+        cause: ``no-state``, ``token``, ``fence``, ``staged``, ``open-groups`` or ``not-drained``.
+    """
+
+    def __init__(self, script: str, cause: str) -> None:
+        super().__init__(f"{script} refused: {cause}")
+        self.script = script
+        self.cause = cause
+
+
+class OutboxFullError(Exception):
+    """Nothing is folded until the outbox has been sent; nothing was written."""
+
+
+class DetailNeededError(Exception):
+    """Bounds fall inside runs of some groups; nothing was written.
+
+    Attributes:
+        groups: Members of those groups.
+    """
+
+    def __init__(self, groups: frozenset[bytes]) -> None:
+        super().__init__(f"{len(groups)} groups need one run an event")
+        self.groups = groups
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """What a claim found or created; times in ms."""

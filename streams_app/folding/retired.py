@@ -23,8 +23,9 @@ from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Parts
 from streams_app.folding.record import RecordShape
+from streams_app.folding.replies import RefusedError
 from streams_app.folding.shard import Shard
-from streams_app.folding.store import RefusedError, ShardStore
+from streams_app.folding.store import ShardStore
 
 logger = logging.getLogger(__name__)
 

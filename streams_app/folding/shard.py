@@ -24,9 +24,9 @@ from streams_app.folding.keys import owner_text
 from streams_app.folding.partition_clock import ReaderView, advanced, arrival_ms, is_caught_up, quiet_groups_close
 from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
-from streams_app.folding.replies import Folded, SealedGroups
+from streams_app.folding.replies import DetailNeededError, Folded, OutboxFullError, RefusedError, SealedGroups
 from streams_app.folding.staging import stage
-from streams_app.folding.store import DetailNeededError, OutboxFullError, RefusedError, ShardStore
+from streams_app.folding.store import ShardStore
 
 logger = logging.getLogger(__name__)
 
@@ -181,8 +181,8 @@ class Shard:
         try:
             folded = await self.store.fold(
                 *marks, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
-                gaps_close=sessions, partitions=self.partitions, arguments=staged.rest, staged=len(staged.sessions),
-                opened=staged.opened, attempt=staged.attempt, arrived_ms=self.arrived_ms,
+                gaps_close=sessions, partitions=self.partitions, arguments=staged.rest, ahead=staged.ahead,
+                attempt=staged.attempt, arrived_ms=self.arrived_ms,
             )  # fmt: skip
         except DetailNeededError as needed:
             if needed.groups <= detail:
@@ -190,7 +190,7 @@ class Shard:
             folded = await self._fold(chunk, events, detail | needed.groups)
             return replace(folded, repeated=folded.repeated or staged.repeated, sealed=[*staged.ended, *folded.sealed])
         self.pace.learn(len(chunk.groups), max(folded.held, arguments.others))
-        sealed = [*staged.ended, *staged.sessions, *folded.sealed]
+        sealed = [*staged.ended, *staged.joint, *staged.sessions, *folded.sealed]
         return replace(folded, repeated=folded.repeated or staged.repeated, sealed=sealed)
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
@@ -312,7 +312,7 @@ class Shard:
     async def _load_outbox(self, fence: int | None = None) -> None:
         found: list[Sealed] = []
         above = -1
-        while page := await self.store.outbox(above, SEAL_LIMIT, fence=self.fence if fence is None else fence):
+        while page := await self.store.outbox(self.token, self.fence if fence is None else fence, above, SEAL_LIMIT):
             found.extend(Sealed.unpack(packed) for _, packed in page)
             above = page[-1][0]
         self.pending.clear()

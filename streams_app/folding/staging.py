@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import dropwhile
+from dataclasses import dataclass, field, replace
 
-from streams_app.folding.arguments import Arguments, Bounds, Closed, Plain
-from streams_app.folding.portions import Portion, portions_of
+from streams_app.folding.arguments import Arguments, Bounds
+from streams_app.folding.portions import Ahead, Portion, portions_of
 from streams_app.folding.record import Sealed
 from streams_app.folding.store import ShardStore
 
 Marks = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Staged:
     """What was done ahead.
 
     Attributes:
         rest: Of the chunk, for the script that folds it.
         ended: Groups that had ended before it: sealed.
+        joint: Groups that ended together with a session of it: in the outbox, sealed once the fence has moved.
         sessions: Of the chunk, in the outbox beyond the fence.
         opened: How many groups.
         attempt: Of the last portion; "" where nothing was staged.
-        repeated: Of ``ended`` some may be missing, as a reply was lost.
+        repeated: Of ``ended`` and ``joint`` some may be missing, as a reply was lost.
     """
 
     rest: Arguments
-    ended: Sequence[Sealed] = ()
-    sessions: Sequence[Sealed] = ()
+    ended: list[Sealed] = field(default_factory=list)
+    joint: list[Sealed] = field(default_factory=list)
+    sessions: list[Sealed] = field(default_factory=list)
     opened: int = 0
     attempt: str = ""
     repeated: bool = False
+
+    @property
+    def ahead(self) -> Ahead:
+        """How much was done."""
+        return Ahead(len(self.sessions), self.opened, len(self.joint))
 
 
 async def stage(
@@ -42,7 +47,7 @@ async def stage(
     """Does what can be done ahead, if it is too much for one script: see ``stage.lua``.
 
     Nothing new is seen before the script that folds the chunk has moved the fence over it: a repetition begins anew, and so does
-    another owner. Groups that go on are not sealed before, and hold nothing twice.
+    another owner.
 
     Args:
         store: Of the shard.
@@ -59,36 +64,41 @@ async def stage(
     portions = list(portions_of(arguments))
     if len(portions) <= 1:
         return Staged(arguments)
-    closed: list[Closed] = []
-    plain: list[Plain] = []
-    ended: list[Sealed] = []
-    sessions: list[Sealed] = []
-    opened, repeated = 0, False
-    attempt = secrets.token_hex(4)
-    for number, portion in enumerate(portions, 1):
-        part, left = _without(portion, closed[-1].sealed.member if closed else None)
-        done = await store.stage(
+    done = Staged(replace(arguments, closed=[], plain=[]))
+    held: set[bytes] = set()
+    attempt, number = secrets.token_hex(4), 0
+    portions.reverse()
+    while portions:
+        number += 1
+        part, left = _without(portions.pop(), held)
+        portion = await store.stage(
             *marks, part, bounds,
             attempt=attempt, number=number, gaps_close=arguments.gaps_close, partitions=partitions, arrived_ms=arrived_ms,
         )  # fmt: skip
-        if done is None:
+        if portion is None:
             # Should Redis have come back from before that meanwhile, nothing is staged, and the script that folds must refuse.
             return Staged(replace(arguments, closed=[], plain=[]), attempt=f"{attempt}:0")
-        elsewhere = {session.sealed.first_offset for session in done.held.sessions}
-        sessions += [session.sealed for session in part.sessions if session.sealed.first_offset not in elsewhere]
-        closed += left.sessions + done.held.sessions
-        plain += left.plain + done.held.plain
-        ended += done.sealed
-        opened += done.opened
-        repeated |= done.repeated
-    return Staged(replace(arguments, closed=closed, plain=plain), ended, sessions, opened, f"{attempt}:{len(portions)}", repeated)
+        if any(portion.rest):
+            portions.append(portion.rest)
+        done.rest.closed += left.sessions + portion.held.sessions
+        done.rest.plain += left.plain + portion.held.plain
+        held.update(session.sealed.member for session in portion.held.sessions)
+        done.sessions += portion.staged
+        done.joint += portion.joint
+        done.ended += portion.sealed
+        done.opened += portion.opened
+        done.repeated |= portion.repeated
+    done.attempt = f"{attempt}:{number}"
+    return done
 
 
-def _without(portion: Portion, member: bytes | None) -> tuple[Portion, Portion]:
-    """Leaves out a group of which the portion before has left something: what follows is the script's that folds the chunk."""
-    if not portion.sessions or portion.sessions[0].sealed.member != member:
+def _without(portion: Portion, held: set[bytes]) -> tuple[Portion, Portion]:
+    """Leaves out groups of which something was left before: what follows is for the script that folds the chunk."""
+    if not held:
         return portion, Portion([], [])
-    sessions = list(dropwhile(lambda session: session.sealed.member == member, portion.sessions))
-    plain = [group for group in portion.plain if group[0] != member]
-    left = portion.sessions[: len(portion.sessions) - len(sessions)], [group for group in portion.plain if group[0] == member]
-    return Portion(sessions, plain), Portion(*left)
+    parts = [Portion([], []), Portion([], [])]
+    for session in portion.sessions:
+        parts[session.sealed.member in held].sessions.append(session)
+    for group in portion.plain:
+        parts[group[0] in held].plain.append(group)
+    return parts[0], parts[1]

@@ -1,6 +1,6 @@
 """The state of a shard in Redis: one method a script, nothing else touches the keys.
 
-Every script is atomic on one shard. A reply that says ``refused`` raises :class:`RefusedError`: this process is not the
+Every script is atomic on one shard. A reply that says ``refused`` raises :class:`.RefusedError`: this process is not the
 owner any more, or Redis is not in the state it was left in; the shard is claimed again.
 """
 
@@ -12,42 +12,12 @@ from typing import Any
 
 import msgpack
 
-from streams_app.folding.arguments import Arguments, Bounds, packed_closed, packed_plain, packed_staged
+from streams_app.folding.arguments import Arguments, Bounds, packed_closed, packed_plain
 from streams_app.folding.keys import ShardKeys
-from streams_app.folding.portions import Portion, Portioned
+from streams_app.folding.portions import NOTHING, Ahead, Portion, Portioned
 from streams_app.folding.record import Sealed
-from streams_app.folding.replies import Claimed, Folded, SealedGroups
+from streams_app.folding.replies import Claimed, DetailNeededError, Folded, OutboxFullError, RefusedError, SealedGroups
 from streams_app.folding.scripts import ScriptSet
-
-
-class RefusedError(Exception):
-    """A script did not find the marks it was called with; nothing was written.
-
-    Attributes:
-        script: Which one.
-        cause: ``no-state``, ``token``, ``fence``, ``staged``, ``open-groups`` or ``not-drained``.
-    """
-
-    def __init__(self, script: str, cause: str) -> None:
-        super().__init__(f"{script} refused: {cause}")
-        self.script = script
-        self.cause = cause
-
-
-class OutboxFullError(Exception):
-    """Nothing is folded until the outbox has been sent; nothing was written."""
-
-
-class DetailNeededError(Exception):
-    """Bounds fall inside runs of some groups; nothing was written.
-
-    Attributes:
-        groups: Members of those groups.
-    """
-
-    def __init__(self, groups: frozenset[bytes]) -> None:
-        super().__init__(f"{len(groups)} groups need one run an event")
-        self.groups = groups
 
 
 class ShardStore:
@@ -104,8 +74,7 @@ class ShardStore:
         gaps_close: bool,
         partitions: int,
         arguments: Arguments,
-        staged: int = 0,
-        opened: int = 0,
+        ahead: Ahead = NOTHING,
         attempt: str = "",
         arrived_ms: int | None = None,
     ) -> Folded:
@@ -121,8 +90,7 @@ class ShardStore:
             gaps_close: ``sessions``: a gap closes a group.
             partitions: Partition count of the source.
             arguments: Of the range, without what has been staged.
-            staged: How many sessions have been.
-            opened: How many groups have been.
+            ahead: How much has been.
             attempt: By which attempt, see :meth:`stage`; "" where nothing has been.
             arrived_ms: When the range arrived; None: it had been waiting.
 
@@ -137,8 +105,8 @@ class ShardStore:
             args=[
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
-                arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, staged,
-                packed_plain(arguments.plain), attempt, opened,
+                arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, ahead.staged,
+                packed_plain(arguments.plain), attempt, ahead.opened, ahead.ended_ahead,
             ],
         )  # fmt: skip
         status = reply[0]
@@ -188,7 +156,7 @@ class ShardStore:
         reply = await self._scripts["stage"](
             keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
             args=[
-                token, fence, to, attempt, number, packed_staged(part.sessions), packed_plain(part.plain),
+                token, fence, to, attempt, number, packed_closed(part.sessions), packed_plain(part.plain),
                 "" if arrived_ms is None else arrived_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, partitions,
             ],
@@ -197,9 +165,14 @@ class ShardStore:
             return None
         if reply[0] != b"ok":
             raise RefusedError("stage", reply[1].decode())
-        sessions = [part.sessions[position - 1] for position in msgpack.unpackb(reply[1])]
+        held, joint = (set(msgpack.unpackb(reply[at])) for at in (1, 6))
+        sessions = [part.sessions[position - 1] for position in sorted(held)]
         plain = [part.plain[position - 1] for position in msgpack.unpackb(reply[2])]
-        return Portioned(Portion(sessions, plain), reply[3], Sealed.unpack_all(reply[4]), reply[5] == 1)
+        done, rest = reply[8], Portion(part.sessions[reply[8] :], part.plain[reply[9] :])
+        elsewhere = held | joint
+        staged = [found.sealed for at, found in enumerate(part.sessions[:done], 1) if at not in elsewhere]
+        sealed, ended = Sealed.unpack_all(reply[4]), Sealed.unpack_all(reply[7])
+        return Portioned(Portion(sessions, plain), reply[3], sealed, staged, ended, rest, reply[5] == 1)
 
     async def seal(  # the arguments of the script
         self,
@@ -301,19 +274,28 @@ class ShardStore:
         if reply[0] != b"ok":
             raise RefusedError("define", reply[1].decode())
 
-    async def outbox(self, above: int, limit: int, *, fence: int) -> list[tuple[int, bytes]]:
+    async def outbox(self, token: str, fence: int, above: int, limit: int) -> list[tuple[int, bytes]]:
         """Sealed records in the order of their first offsets.
 
         Args:
+            token: Of the owner.
+            fence: Expected.
             above: First offsets above this one; -1 for all.
             limit: At most so many.
-            fence: What lies beyond it is staged and not yet sealed.
 
         Returns:
             (first offset, packed entry) pairs.
+
+        Raises:
+            RefusedError: Not the owner, or another fence.
         """
-        found: Any = await self.redis.zrangebyscore(self.keys.outbox, f"({above}", fence, start=0, num=limit, withscores=True)
-        return [(int(score), packed) for packed, score in found]
+        keys = self.keys
+        reply = await self._scripts["outbox"](
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix], args=[token, fence, above, limit]
+        )
+        if reply[0] != b"ok":
+            raise RefusedError("outbox", reply[1].decode())
+        return [(int(score), packed) for packed, score in zip(reply[1][::2], reply[1][1::2], strict=True)]
 
 
 def _number(reply: Any) -> int | None:

@@ -7,7 +7,7 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import CLAIM, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
 
-BEYOND = "beyond.lua"
+BEYOND, OUTBOX = "beyond.lua", "outbox.lua"
 FOLD_ALL = "folding.partition:Partition._fold_all"
 STAGED = ("history lossy crash zombie:3 rebalance", "history fragile:stage fragile:fold crash")
 
@@ -69,9 +69,10 @@ SCRIPTS: Final = (
                 "if false and (false",
             ),
             Change(FOLD, "or has_staged and state[5] ~= attempt or is_left then", ") then"),
-            Change(STAGE, "  drop_beyond(fence)", ""),
-            Change(SEAL, "drop_beyond(fence) --", "--"),
-            Change(CLAIM, "  drop_beyond(state[1])", ""),
+            Change(STAGE, "if not drop_beyond(fence)", "if false"),
+            Change(SEAL, "if not drop_beyond(fence)", "if false"),
+            Change(OUTBOX, "if not drop_beyond(fence)", "if false"),
+            Change(CLAIM, "if not drop_beyond(state[1])", "if false"),
         ),
     ),
     Mutant(
@@ -79,9 +80,10 @@ SCRIPTS: Final = (
         "What lies beyond the fence is sent, and folded again into a record with another last offset.",
         STAGING,
         (
-            Change("folding.store:ShardStore.outbox", 'f"({above}", fence,', 'f"({above}", "+inf",'),
-            Change(SEAL, "drop_beyond(fence) --", "--"),
-            Change(CLAIM, "  drop_beyond(state[1])", ""),
+            Change(OUTBOX, "'(' .. above, fence,", "'(' .. above, '+inf',"),
+            Change(OUTBOX, "if not drop_beyond(fence)", "if false"),
+            Change(SEAL, "if not drop_beyond(fence)", "if false"),
+            Change(CLAIM, "if not drop_beyond(state[1])", "if false"),
         ),
     ),
     Mutant(
@@ -121,19 +123,49 @@ AHEAD: Final = (
         "what follows a session that is left for the fold is staged",
         "The group is sealed without that session, which then has another group.",
         STAGED,
-        (Change(STAGE, "(is_held[group] or not had_ended(", "(not had_ended("),),
+        (Change(STAGE, "way = not is_held[group] and has_ended(", "way = has_ended("),),
     ),
     Mutant(
         "what follows a session that was left is staged in the next portion",
         "As in the same one.",
         STAGED,
-        (
-            Change(
-                "folding.staging:_without",
-                "if not portion.sessions or portion.sessions[0].sealed.member != member:",
-                "if True:",
-            ),
-        ),
+        (Change("folding.staging:_without", "if not held:", "if True:"),),
+    ),
+    Mutant(
+        "a session that ended with its group stays sealed",
+        "Its events are read again and have a second record.",
+        STAGED,
+        (Change(BEYOND, "redis.call('ZREMRANGEBYSCORE', outbox, numbers[2], numbers[2])", ""),),
+    ),
+    Mutant(
+        "a group that ended with a session is not brought back",
+        "What it held before is lost.",
+        STAGED,
+        (Change(BEYOND, "redis.call('HSET', key, unpack(fields))\n        redis.call('ZADD', due", "redis.call('ZADD', due"),),
+    ),
+    Mutant(
+        "a group that ended with a session is no longer open",
+        "What it held before is never emitted.",
+        STAGED,
+        (Change(BEYOND, "redis.call('ZADD', first, numbers[2], group)", ""),),
+    ),
+    Mutant(
+        "what is sealed ahead is sent",
+        "The fence has not moved, and it is undone: its events have a second record.",
+        STAGED,
+        (Change(OUTBOX, "if not drop_beyond(fence)", "if false"),),
+    ),
+    Mutant(
+        "a copy of a portion does not know the session that ended with its group",
+        "It is in two records.",
+        STAGED,
+        (Change(STAGE, "elseif was_joint[i] then", "elseif false then"),),
+    ),
+    Mutant(
+        "undone half-way",
+        "The rest is sealed when the fence passes it, or never.",
+        STAGED,
+        (Change(BEYOND, "return not is_left", "return true"),),
     ),
     Mutant(
         "the parts of a chunk are dropped",

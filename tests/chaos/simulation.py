@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from unittest.mock import patch
 import redis
 from faust.types import TP
 
-from streams_app.folding import batch, portions, shard
+from streams_app.folding import batch, portions, scripts, shard
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import RESET
@@ -269,6 +269,29 @@ def _listening(trace: bool) -> Iterator[None]:
 PORTIONS = (1, 2, 500)
 """Sessions and groups that one script stages: a schedule has few of them."""
 
+SMALL = {
+    "UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1, 1, 1",
+    "MOST_READ, ENDING = 4000, 20": "MOST_READ, ENDING = 1, 20",
+}
+"""What one script undoes, or reads of groups that end: as little as can be."""
+
+
+@contextmanager
+def _with_small_scripts() -> Iterator[None]:
+    with_included = scripts.with_included
+    unused = set(SMALL)
+
+    def small(text: str) -> str:
+        text = with_included(text)
+        for limit, less in SMALL.items():
+            unused.difference_update([limit] if limit in text else [])
+            text = text.replace(limit, less)
+        return text
+
+    with patch.object(scripts, "with_included", small):
+        yield
+    assert not unused, f"no script says {unused}"
+
 
 def run_schedule(
     client: redis.Redis, mix: str, seed: int, *, tolerated: frozenset[str] = frozenset(), trace: bool = False
@@ -290,6 +313,7 @@ def run_schedule(
         staged,
         paced,
         patch.object(shard, "MOST_HELD", most),
+        _with_small_scripts() if most < PORTIONS[-1] else nullcontext(),
         _listening(trace),
         asyncio.Runner(loop_factory=VirtualLoop) as runner,
     ):

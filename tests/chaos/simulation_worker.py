@@ -63,7 +63,7 @@ class Worker:
         settings = Settings(app_id=world.app_id, folds=folds, worker={"tick": f"{TICK_SECONDS}s"})
         scripts = ScriptSet(cast("Any", Link(self, world.server)))
         for script_name, script in scripts.by_name.items():
-            cast("Script", script).name = script_name
+            cast("Script", script.script).name = script_name
         clock = LoopClock()
         self.clock = clock
         self.metrics = Metrics(settings)

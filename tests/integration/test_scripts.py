@@ -19,9 +19,10 @@ from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, sing
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.memory import MemoryShard
 from streams_app.folding.record import Sealed
+from streams_app.folding.replies import DetailNeededError, OutboxFullError, RefusedError
 from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.staging import stage
-from streams_app.folding.store import DetailNeededError, OutboxFullError, RefusedError, ShardStore
+from streams_app.folding.store import ShardStore
 
 WALL = 10**12
 BOUNDS = Bounds(quiet_ms=10, hold_ms=40, max_events=0, max_changed=10_000, outbox_limit=1_000)
@@ -60,14 +61,20 @@ async def fold(
         try:
             reply = await store.fold(
                 "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=sessions, partitions=4, arguments=staged.rest, staged=len(staged.sessions), opened=staged.opened,
+                gaps_close=sessions, partitions=4, arguments=staged.rest, ahead=staged.ahead,
                 attempt=staged.attempt,
             )  # fmt: skip
         except DetailNeededError as needed:
             assert not needed.groups <= detail, "a group of single events is asked for again"
             detail |= needed.groups
         else:
-            return [*ended, *staged.sessions, *reply.sealed]
+            return [*ended, *staged.joint, *staged.sessions, *reply.sealed]
+
+
+async def sealed_in(store: ShardStore, fence: int = 10**6) -> list[tuple[int, bytes]]:
+    """What the outbox holds up to a fence, as it is: first offset, packed record."""
+    found: Any = await store.redis.zrangebyscore(store.keys.outbox, "-inf", fence, withscores=True)
+    return [(int(score), packed) for packed, score in found]
 
 
 def packed(chunk: Chunk, *, sessions: bool = False) -> Arguments:
@@ -142,9 +149,7 @@ async def agree_with_the_model(redis: Redis, steps: Any, bounds: Bounds, session
         assert min([fence + 1, *lows]) == await store.watermark()
         assert len(model.open) == sealed.open_groups
     assert sorted(expected, key=lambda entry: entry[1]) == sorted(found, key=lambda entry: entry[1])
-    assert [entry[1] for entry in sorted(expected, key=lambda entry: entry[1])] == [
-        first for first, _ in await store.outbox(-1, 1_000, fence=10**6)
-    ]
+    assert [entry[1] for entry in sorted(expected, key=lambda entry: entry[1])] == [first for first, _ in await sealed_in(store)]
     await redis.delete(*[key async for key in redis.scan_iter(f"{store.keys.meta.split(':v1')[0]}*")] or ["none"])
 
 
@@ -322,7 +327,7 @@ async def test_what_a_dying_fold_had_closed_is_folded_again(redis, before: int) 
     await redis.zadd(store.keys.first, {b"sa": 0}) if before else await redis.zrem(store.keys.first, b"sa")
     (chunk,) = chunks_of(events[before:], 3, scoring)
     await fold(store, before - 1, chunk, bounds, events, sessions=False)
-    sealed = [Sealed.unpack(packed) for _, packed in await store.outbox(-1, 9, fence=3)]
+    sealed = [Sealed.unpack(packed) for _, packed in await sealed_in(store, 3)]
 
     assert [0, 1, 2] == [entry.first_offset for entry in sealed]
     assert 3 == await store.redis.zscore(store.keys.first, b"sa")

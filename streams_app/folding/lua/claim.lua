@@ -13,7 +13,8 @@
 -- ARGV[5] owner         text: the claimant, for people
 -- ARGV[6] topics        text: where records and dead letters go, for whoever drains the fold once it is no longer declared
 --
--- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records, epoch} or {"none"}.
+-- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records, epoch}; {"none"}; or
+--         {"again"}: to be called again, see beyond.lua.
 -- Cost    O(log n), and of what was staged for a range that was never folded; O(outbox) where leftovers of a half-lost state are
 --         dropped.
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -23,7 +24,7 @@ local token, fence, epoch, definition, owner, topics = ARGV[1], ARGV[2], ARGV[3]
 local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch')
 if state[1] and state[5] then
   redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics)
-  drop_beyond(state[1])
+  if not drop_beyond(state[1]) then return {'again'} end
   return {'ok', state[1], state[2] or '0', state[3] or '0', state[4] or '',
           redis.call('ZCARD', first), redis.call('ZCARD', outbox), state[5]}
 end

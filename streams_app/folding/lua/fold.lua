@@ -30,19 +30,21 @@
 --                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
 -- ARGV[17] attempt       text: of what was staged, and the number of its last portion; "" = nothing was
 -- ARGV[18] opened        groups of the range that stage.lua has opened
+-- ARGV[19] ended_ahead   records of the range that stage.lua has put into the outbox before the fence: sessions that continued a group
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
 --         not in the outbox as they were sent, groups that ended or were otherwise looked at one by one}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
 --         {"detail", {group whose runs must be single events, …}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
+--         {"again"} to be called again: what another attempt has staged is undone in several scripts
 --         {"refused", "no-state" | "token" | "fence" | "staged"}
 -- Cost    about 5 us a group that opens, 10 us one that was open, 4 us a session that has ended; the caller sends some 10 ms' worth.
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local outbox_limit, partitions, arrived, staged = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14]), tonumber(ARGV[15])
-local plain, attempt, opened = cmsgpack.unpack(ARGV[16]), ARGV[17], tonumber(ARGV[18])
+local plain, attempt, opened, ended_ahead = cmsgpack.unpack(ARGV[16]), ARGV[17], tonumber(ARGV[18]), tonumber(ARGV[19])
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers: no name, as it is not UTF-8; values in one call
 local call, pack, insert = redis.call, cmsgpack.pack, table.insert
 -- include beyond.lua
@@ -53,14 +55,14 @@ if state[1] ~= token then return {'refused', 'token'} end
 if state[2] == to then return {'already', state[3]} end
 if state[2] ~= fence then return {'refused', 'fence'} end
 local beyond = '(' .. fence
-if call('ZCOUNT', outbox, '-inf', fence) >= outbox_limit then return {'full'} end
 local has_staged = attempt ~= ''
 local is_left = not has_staged and call('EXISTS', undo) == 1
 if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened
    or has_staged and state[5] ~= attempt or is_left then
   if has_staged then return {'refused', 'staged'} end
-  drop_beyond(fence)
+  if not drop_beyond(fence) then return {'again'} end
 end
+if call('ZCOUNT', outbox, '-inf', fence) - ended_ahead >= outbox_limit then return {'full'} end
 local epoch = state[4]
 -- Silence is counted from here on, if not from a score: see "arrived".
 local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
@@ -204,33 +206,15 @@ end
 
 -- Most groups need no plan. One that was open may end: with what it holds, or together with a session that continues it.
 local to_outbox, elsewhere, ended = {}, {}, {}
-local function ends(group, key, i, last, score, events, low, high, names)
+local function ends(group, i, record)
   local at = #ended
-  ended[at + 1], ended[at + 2], ended[at + 3] = group, key, i[2]
-  ended[at + 4] = record_of(group, i, last, score, events, low, high, names)
+  ended[at + 1], ended[at + 2], ended[at + 3], ended[at + 4] = group, prefix .. group, i[2], record
   closed_now[group] = true
 end
--- Whether a session that has ended went a usual way: "together" with the open fold of its group, or "apart", after it.
-local function has_ended(group, packed_entry, first_score, last_score)
-  local key = prefix .. group
-  local packed, names = stored(key)
-  if not packed then return nil end
-  local i, last, score = numbers_of(packed)
-  local entry = cmsgpack.unpack(packed_entry)
-  if i[1] ~= epoch or entry[2] <= last then return nil end
-  local low, high = i[4] + i[7], i[4] + i[7] + i[8]
-  if is_over(i, score, first_score) then
-    ends(group, key, i, last, score, i[6], low, high, names)
-    return 'apart'
-  end
-  local events, n = i[6] + entry[4], i[9]
-  for name, value in pairs(entry[10]) do
-    names[name] = value
-    n = n + 1
-  end
-  if last_score - i[4] >= hold_ms or n > max_changed or (max_events > 0 and events >= max_events) then return nil end
-  ends(group, key, i, entry[3], last_score, events, math.min(low, entry[5]), math.max(high, entry[6]), names)
-  return 'together'
+local function has_ended(group, ...)
+  local way, i, record = ending_at(group, ...)
+  if way then ends(group, i, record) end
+  return way
 end
 for i = 1, #closed / 5 do
   local at = (i - 1) * 5
@@ -264,7 +248,7 @@ local function is_moved(group, fields, score)
   if i[1] ~= epoch or run[2] <= stored_last then return false end
   if quiet_ms and is_over(i, stored_score, run[4]) then
     local _, names = stored(key)
-    ends(group, key, i, stored_last, stored_score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names)
+    ends(group, i, record_of(group, i, stored_last, stored_score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names))
     return false
   end
   local numbers = joined(i, stored_score, run, last, score)

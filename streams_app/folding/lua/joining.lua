@@ -1,4 +1,4 @@
--- What becomes of an open group at a run: it goes on, or it has ended. Put into other scripts in the place of a line that names it;
+-- What becomes of an open group at a run or a session: it goes on, or ends. Put into other scripts in the place of a line that names it;
 -- they say "pack", "epoch", "quiet_ms" (nil = gaps close nothing), "hold_ms", "max_events", "max_changed", "partitions", "INFO" and
 -- "silent_from".
 
@@ -23,7 +23,7 @@ local function joined(i, stored_score, run, last, score)
   return pack({epoch, i[2], last - i[2], since, score - since, events, low - since, high - low, bound,
                since_score(score, stored_score + (i[10] or 0))})
 end
--- Packed numbers of a group, and its names.
+-- Packed numbers of a group, its names, and both as Redis says them.
 local function stored(key)
   local content, packed, names = redis.call('HGETALL', key), nil, {}
   for j = 1, #content, 2 do
@@ -33,11 +33,30 @@ local function stored(key)
       names[content[j]] = content[j + 1]
     end
   end
-  return packed, names
+  return packed, names, content
 end
 -- The record of a group that ended with this score.
 local function record_of(group, i, last, score, events, low, high, names)
   local hold_due, due_ms, reason = i[4] + hold_ms, score + quiet_ms, 'quiet'
   if hold_due <= due_ms then due_ms, reason = hold_due, 'max_hold' end
   return pack({group, i[2], last, events, low, high, reason, due_ms, partitions, names})
+end
+-- How a session that has ended within the range ends the open fold of its group: "apart", it had ended before, or "together". Then the
+-- numbers of the group, its record, and its sidecar as Redis says it. nil where it is not of this state or a bound perhaps closes it.
+local function ending_at(group, packed_entry, first_score, last_score)
+  local packed, names, content = stored(prefix .. group)
+  if not packed then return nil end
+  local i, last, score = numbers_of(packed)
+  local entry = cmsgpack.unpack(packed_entry)
+  if i[1] ~= epoch or entry[2] <= last then return nil end
+  local low, high = i[4] + i[7], i[4] + i[7] + i[8]
+  if is_over(i, score, first_score) then return 'apart', i, record_of(group, i, last, score, i[6], low, high, names), content end
+  local events, n = i[6] + entry[4], i[9]
+  for name, value in pairs(entry[10]) do
+    names[name] = value
+    n = n + 1
+  end
+  if last_score - i[4] >= hold_ms or n > max_changed or (max_events > 0 and events >= max_events) then return nil end
+  local record = record_of(group, i, entry[3], last_score, events, math.min(low, entry[5]), math.max(high, entry[6]), names)
+  return 'together', i, record, content
 end

@@ -19,7 +19,7 @@
 --
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
 --         other}
---         or {"refused", "no-state" | "token" | "fence"}.
+--         or {"again"}: to be called again, see beyond.lua; or {"refused", "no-state" | "token" | "fence"}.
 -- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms where it ends at 1 MB of kept values.
 local meta, due, first, outbox, prefix, flush = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, fence, clock = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -38,7 +38,7 @@ if state[2] ~= fence then return {'refused', 'fence'} end
 local fence_offset, epoch = tonumber(fence), state[4]
 clock = math.max(clock, tonumber(state[3] or '0'))
 
-drop_beyond(fence) -- perhaps as memory was short: nobody else would free it
+if not drop_beyond(fence) then return {'again'} end -- perhaps as memory was short: nobody else would free it
 
 -- ---- work out: reads only
 
