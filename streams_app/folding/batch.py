@@ -16,30 +16,22 @@ import msgspec
 
 from streams_app.folding.names import mask_of, of_mask, size_of, unmasked
 
-MAX_COST: Final = 50_000
-"""Of the groups of a chunk, in quarters of a microsecond of Redis. What an attempt that is given up has staged is undone at once:
-no script may hold Redis longer than 20 ms. :class:`Pace` sees to the script that folds it."""
+MAX_COST: Final = 200_000
+"""Of the groups of a chunk, in quarters of a microsecond of Redis: what is done again where an attempt is given up. Many scripts do
+it; :class:`Pace` sees to the one that folds the chunk."""
 
 LIVE_COST: Final = 19_500
 """Of the groups of a chunk that is folded as its events come, by :data:`UPDATE_COST`: 5 ms. With a few names each they are as many
 as one script may open. A busy worker calls more scripts, and nothing waits for one of them for long."""
 
-MAX_CLOSED_COST: Final = 60_000
-"""Of the sessions that begin and end within a chunk. They go to the outbox with other scripts, as many as it takes: the more of
-them are in one chunk, the fewer groups are open at its end and have to be stored."""
-
 OPEN_COST: Final = 12
-"""Of a group that stays open."""
+"""Of a group, and of each further session of it."""
 
 NAME_COST: Final = 2
 """Of a changed name of it; 1 while events are folded as they come."""
 
 UPDATE_COST: Final = 110
 """Of a group of a chunk that is folded as its events come; in quarters of a microsecond of Redis. A single script has to do it."""
-
-CLOSED_COST: Final = 10
-"""Of a session that begins and ends within one chunk; and 1 for every fourth name."""
-
 
 MOST_GROUPS: Final = 100_000
 LEAST_GROUPS: Final = 20
@@ -180,19 +172,15 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring, above: int = 
     now, gap = scoring.now_ms, math.inf if scoring.gap_ms is None else scoring.gap_ms
     own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if scoring.keeps_values else _masked
     groups: dict[bytes, list[Run]] = {}
-    closed = _Closed()
     count, cost, last = 0, 0, -1
     most, open_cost, name_cost = (LIVE_COST, UPDATE_COST, 1) if is_live else (MAX_COST, OPEN_COST, NAME_COST)
     pace = None if is_live else scoring.pace
     pace_cost = pace.cost if pace else 0
     for offset, timestamp_ms, member, names in events:
         if cost >= most:
-            cost = cost if scoring.gap_ms is None else closed.take(groups, clock, scoring.gap_ms, (open_cost, name_cost, pace_cost))
-            # Looked at again only if it was worth it: each look goes over all groups that may be open.
-            if cost > most * 9 // 10 or closed.cost >= MAX_CLOSED_COST:
-                yield Chunk(above, last, start, now, clock, count, closed.joined(groups))
-                groups, closed, count, cost, above, start = {}, _Closed(), 0, 0, last, clock
-                pace_cost = pace.cost if pace else 0
+            yield Chunk(above, last, start, now, clock, count, groups)
+            groups, count, cost, above, start = {}, 0, 0, last, clock
+            pace_cost = pace.cost if pace else 0
         # In one loop and without max and min: calls for each event would be dear.
         if clock < timestamp_ms:
             clock = timestamp_ms if timestamp_ms < now else max(now, clock)
@@ -221,7 +209,7 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring, above: int = 
                 cost += name_cost * ((held | names).bit_count() - held.bit_count())
         else:
             cost += name_cost * _join(run, names)
-    yield Chunk(above, end, start, now, clock, count, closed.joined(groups))
+    yield Chunk(above, end, start, now, clock, count, groups)
 
 
 def _masked(names: dict[str, Any]) -> dict[str, Any] | int:
@@ -241,53 +229,6 @@ def _join(run: Run, names: dict[str, Any] | int) -> int:
             held = run.names = dict(of_mask(held))
         held.update(unmasked(names))
     return size_of(run.names) - before
-
-
-class _Closed:
-    """Groups of a chunk whose runs have all ended; the next event of such a group begins another run."""
-
-    def __init__(self) -> None:
-        self.cost = 0
-        self._paced = 0
-        self._groups: dict[bytes, list[Run]] = {}
-
-    def take(self, groups: dict[bytes, list[Run]], clock_ms: int, gap_ms: int, costs: tuple[int, int, int]) -> int:
-        """Takes the groups that have ended out of a chunk; returns what is left of its cost: of a group, a name, the pace."""
-        open_cost, name_cost, pace_cost = costs
-        cost = pace_cost * len(groups) + self._paced
-        ended = []
-        for member, runs in groups.items():
-            run = runs[-1]
-            if clock_ms - run.last_score > gap_ms:
-                ended.append(member)
-            else:
-                cost += open_cost + name_cost * size_of(run.names)
-                if len(runs) > 1:
-                    cost += 2 * _closed_cost(runs[:-1])  # they may all be left to the script that folds
-        self._paced += pace_cost * len(ended)
-        for member in ended:
-            runs = groups.pop(member)
-            self.cost += _closed_cost(runs)
-            held = self._groups.setdefault(member, runs)
-            if held is not runs:
-                held += runs
-        return cost
-
-    def joined(self, groups: dict[bytes, list[Run]]) -> dict[bytes, list[Run]]:
-        """All groups of the chunk again."""
-        joined = self._groups
-        for member, runs in groups.items():
-            held = joined.setdefault(member, runs)
-            if held is not runs:
-                held += runs
-        return joined
-
-
-def _closed_cost(runs: list[Run]) -> int:
-    cost = 0
-    for run in runs:
-        cost += CLOSED_COST + size_of(run.names) // 4
-    return cost
 
 
 def single_events(events: Iterable[Event], chunk: Chunk, groups: frozenset[bytes]) -> dict[bytes, list[Run]]:

@@ -141,7 +141,7 @@ AHEAD: Final = (
         "a group that ended with a session is not brought back",
         "What it held before is lost.",
         STAGED,
-        (Change(BEYOND, "redis.call('HSET', key, unpack(fields))\n        redis.call('ZADD', due", "redis.call('ZADD', due"),),
+        (Change(BEYOND, "redis.call('DEL', key)\n        redis.call('HSET', key, unpack(fields))", "redis.call('DEL', key)"),),
     ),
     Mutant(
         "a group that ended with a session is no longer open",
@@ -154,12 +154,6 @@ AHEAD: Final = (
         "The fence has not moved, and it is undone: its events have a second record.",
         STAGED,
         (Change(OUTBOX, "if not drop_beyond(fence)", "if false"),),
-    ),
-    Mutant(
-        "a copy of a portion does not know the session that ended with its group",
-        "It is in two records.",
-        STAGED,
-        (Change(STAGE, "elseif was_joint[i] then", "elseif false then"),),
     ),
     Mutant(
         "undone half-way",

@@ -68,6 +68,7 @@ class World:
         self.violations: list[str] = []
         self.workers: list[Worker] = []
         self.counts: dict[str, int] = {}
+        self.history_ms = 0
         self.log = Log(TP(SOURCE, 0))
         self.folds = {fold.name: fold for fold in self._new_folds()}
         shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
@@ -190,8 +191,12 @@ class World:
     async def _produce_events(self) -> None:
         silence = self.rng.uniform(FAULTY_SECONDS * 0.6, FAULTY_SECONDS)
         burst = self.rng.choice([0.05, 0.2])
+        most = 12
+        if "history" in self.mix.faults:
+            append_some(self, self.rng.randint(20, 60))
+            most = 20
         while self.now() < silence:
-            append_some(self, 1 if self.rng.random() > burst else self.rng.randint(3, 12))
+            append_some(self, 1 if self.rng.random() > burst else self.rng.randint(3, most))
             await asyncio.sleep(self.rng.expovariate(5.0))
 
     async def _heal(self) -> None:

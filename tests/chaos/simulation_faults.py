@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FUTURE_MS = 60_000
 HISTORY_MS = 12_000
+HISTORY_AGE_MS = 1_000_000
+HISTORY_STEPS_MS = (0, 50, 200, 700)
 
 
 def append_some(world: World, count: int) -> None:
@@ -46,8 +48,10 @@ def _event(world: World, offset: int) -> Record:
     born_ms = LoopClock().now_ms()
     stamp = born_ms - late_ms + (FUTURE_MS if rng.random() < 0.02 else 0)
     if "history" in world.mix.faults:
-        # Old events, whose time goes ten times as fast until it is now: many sessions end within what is read at once.
-        stamp = born_ms - late_ms - 9 * max(0, HISTORY_MS - round(world.now() * 1000))
+        # Old events until then: of what is read at once, groups that are open go on, end, and open again.
+        world.history_ms += rng.choice(HISTORY_STEPS_MS)
+        if round(world.now() * 1000) < HISTORY_MS:
+            stamp = born_ms - late_ms - HISTORY_AGE_MS + world.history_ms
     return Record(offset, stamp, born_ms, event.get("a", "").encode() or None, value)
 
 

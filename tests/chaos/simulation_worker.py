@@ -195,7 +195,8 @@ class Worker:
         while True:
             await asyncio.sleep(self.world.rng.uniform(0.02, 0.15))
             await self.running()
-            self.reader.fetch(self.world.rng.randint(1, 8), self.clock.now_ms())
+            most = 30 if "history" in self.world.mix.faults else 8
+            self.reader.fetch(self.world.rng.randint(1, most), self.clock.now_ms())
 
     async def _deliver_forever(self) -> None:
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from typing import Any
 
-import msgpack
 import pytest
 from redis.asyncio import Redis
 
@@ -204,16 +203,15 @@ async def test_nothing_is_left_of_a_group_that_had_ended(store: ShardStore, redi
 
 async def test_what_follows_a_session_that_is_left_is_left_too(store: ShardStore) -> None:
     quiet = BOUNDS.quiet_ms
-    bounds = replace(BOUNDS, max_events=2)
-    events = [FoldEvent(2 + number, 1_001 + 2 * quiet * (number // 2), b"sa", {"v": number}) for number in range(1, 7)]
+    bounds = replace(BOUNDS, max_changed=1)
+    events = [FoldEvent(2 + number, 1_001 + 2 * quiet * number, b"sa", {"v": number}) for number in range(6)]
     done = await begun(store, events, bounds)
     sealed = await fold(store, 1, one_chunk(events), bounds, events, sessions=True)
 
+    assert [2, 3, 4, 5, 6] == [session.sealed.first_offset for session in done.rest.closed]
+    assert [7] == [first_offset for _, first_offset, *_ in done.rest.plain]
     assert ([], [], []) == (done.ended, done.sessions, done.joint)
-    assert 6 == sum(run[2] for _, runs in msgpack.unpackb(done.rest.groups, raw=True) for run in runs) + sum(
-        session.sealed.events for session in done.rest.closed
-    )
-    assert [(0, 3, 2), (4, 5, 2), (6, 7, 2)] == [(entry.first_offset, entry.last_offset, entry.events) for entry in sealed]
+    assert [(at, at, 1) for at in (0, 2, 3, 4, 5, 6)] == [(entry.first_offset, entry.last_offset, entry.events) for entry in sealed]
 
 
 ENDS = [
@@ -289,23 +287,51 @@ async def test_what_is_too_much_for_one_script_is_for_the_next(store: ShardStore
     assert max(asked) * names <= 4_000 + names
 
 
+NEVER_OPEN = 4_100
+"""Records, and twice as many groups as one script drops: more than that."""
+
+
 async def test_much_is_undone_in_several_scripts(store: ShardStore, redis_client: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = 1_500
-    opened = [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1, "v": 1}) for at in range(many)]
+    many = 700
     stage_all(monkeypatch, records=300, groups=300)
-    await fold(store, -1, one_chunk(opened), BOUNDS, sessions=True)
+    await fold(store, -1, one_chunk([FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(many)]), BOUNDS, sessions=True)
     before = await state_of(redis_client, store)
-    late = [FoldEvent(many + at, 1_001 + BOUNDS.quiet_ms * 2 * (at % 2), b"s%d" % (at // 4), {"w": 1}) for at in range(4 * many)]
-    late.sort(key=lambda event: event[1])
-    late = [FoldEvent(many + at, *event[1:]) for at, event in enumerate(late)]
-    await stage(store, ("me", many - 1, 5 * many - 1), packed(one_chunk(late)), BOUNDS, 4)
-    during = await state_of(redis_client, store)
+    later = 1_001 + 2 * BOUNDS.quiet_ms
+    groups = [b"s%d" % at for at in range(many)] + [b"snew%d" % at for at in range(NEVER_OPEN)]
+    again = groups[: many // 2] + groups[many : many + NEVER_OPEN // 2]
+    stamped = [(1_001, group) for group in groups] + [(later, group) for group in again]
+    late = [FoldEvent(many + at, stamp, group, {"w": 1}) for at, (stamp, group) in enumerate(stamped)]
+    staged = await stage(store, ("me", many - 1, late[-1].offset), packed(one_chunk(late)), BOUNDS, 4)
     calls: list[Any] = []
     once = ScriptSet(redis_client).by_name["claim"].script
     meta, due, first, outbox, prefix, _ = astuple(store.keys)
     while not calls or calls[-1] == AGAIN:
         calls.append(await once(keys=[meta, due, first, outbox, prefix], args=["other", "", "eeee", "", "", ""]))
 
+    assert (many, NEVER_OPEN, len(again)) == (len(staged.joint), len(staged.sessions), staged.opened)
     assert len(calls) > 3
     assert (b"ok", before) == (calls[-1][0], await state_of(redis_client, store))
-    assert during != before
+
+
+async def test_a_group_of_very_many_names_ends_with_the_fold(store: ShardStore) -> None:
+    names = {f"n{name}": 1 for name in range(2_100)}
+    bounds = replace(BOUNDS, max_changed=10_000)
+    await fold(store, -1, one_chunk([FoldEvent(0, 1_000, b"sa", names)]), bounds, sessions=True)
+    late = [FoldEvent(1, 1_001, b"sa", {"u": 1}), FoldEvent(2, 1_001, b"sb", {}), FoldEvent(3, 1_001, b"sc", {})]
+    late.append(FoldEvent(4, 1_002 + BOUNDS.quiet_ms, b"sd", {}))
+    chunk = one_chunk(late)
+    done = await stage(store, ("me", 0, 4), packed(chunk, bounds), bounds, 4)
+    sealed = await fold(store, 0, chunk, bounds, sessions=True)
+
+    assert ([b"sa"], []) == ([session.sealed.member for session in done.rest.closed], done.joint)
+    assert [(b"sa", 0, 1, 2_101), (b"sb", 2, 2, 0), (b"sc", 3, 3, 0)] == sorted(
+        (entry.member, entry.first_offset, entry.last_offset, len(entry.names)) for entry in sealed
+    )
+
+
+async def test_a_full_outbox_does_not_count_what_ended_ahead(store: ShardStore) -> None:
+    bounds = replace(BOUNDS, outbox_limit=1)
+    await fold(store, -1, one_chunk(OPENED), bounds, sessions=True)
+    sealed = await fold(store, 1, one_chunk(ENDS), bounds, sessions=True)
+
+    assert 6 == len(sealed)

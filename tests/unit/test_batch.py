@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from streams_app.folding import batch
 from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_plain, ranges_of
 from streams_app.folding.batch import (
-    CLOSED_COST,
     HELD_GROUPS,
     LEAST_GROUPS,
     LIVE_COST,
@@ -114,14 +113,11 @@ scorings = st.builds(
 )
 
 
-@given(events_of_a_range, scorings, st.integers(1, 120), st.integers(1, 120))
+@given(events_of_a_range, scorings, st.integers(1, 120))
 @settings(max_examples=200)
-def test_chunks_add_up_to_folding_one_event_at_a_time(
-    events: list[FoldEvent], how: Scoring, max_cost: int, max_closed_cost: int
-) -> None:
+def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: Scoring, max_cost: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         limit_chunks(patch, max_cost)
-        patch.setattr(batch, "MAX_CLOSED_COST", max_closed_cost)
         chunks = list(chunks_of(events, 1_000, how))
     scores = scored(events, how)
 
@@ -144,7 +140,7 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
     assert [part[-1].offset for part in parts[:-1]] == ends[:-1]
     assert [len(part) for part in parts] == [chunk.events for chunk in chunks]
     assert [chunk.clock_ms for chunk in chunks[:-1]] == [chunk.start_ms for chunk in chunks[1:]]
-    assert all(len(chunk.groups) <= max_cost // CLOSED_COST + 1 for chunk in chunks)
+    assert all(len(chunk.groups) <= max_cost // OPEN_COST + 1 for chunk in chunks)
 
 
 @given(events_of_a_range)
@@ -167,13 +163,6 @@ def test_groups_beyond_the_limit_begin_another_chunk(arrived_ms: int | None, lim
 
     assert [most, 1] == [len(chunk.groups) for chunk in chunks]
     assert [most - 1, most + 5] == [chunk.to for chunk in chunks]
-
-
-def test_sessions_that_have_ended_leave_room_for_more_in_a_chunk() -> None:
-    events = [FoldEvent(offset, offset, b"s%d" % offset, {}) for offset in range(MAX_COST // CLOSED_COST)]
-    ended, still_open = (list(chunks_of(events, len(events), scoring(now_ms=10**9, gap_ms=gap))) for gap in (1, 10**6))
-
-    assert ended[0].events > still_open[0].events
 
 
 def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
