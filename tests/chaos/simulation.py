@@ -274,6 +274,9 @@ def _listening(trace: bool) -> Iterator[None]:
 PORTIONS = (1, 2, 500)
 """Sessions and groups that one script stages: a schedule has few of them."""
 
+HELD = (1, 4, 500)
+"""Groups and sessions that the script which folds may look at."""
+
 SMALL = {
     "UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1, 1, 1",
     "MOST_READ, ENDING = 4000, 20": "MOST_READ, ENDING = 1, 20",
@@ -313,11 +316,12 @@ def run_schedule(
     outcome = Outcome(mix, seed)
     most = PORTIONS[seed % len(PORTIONS)]
     staged = patch.multiple(portions, STAGED_RECORDS=most, STAGED_GROUPS=most, SINGLE_GROUPS=most)
-    paced = patch.multiple(batch, LEAST_GROUPS=1, HELD_GROUPS=most)
+    held = HELD[seed // len(PORTIONS) % len(HELD)]
+    paced = patch.multiple(batch, LEAST_GROUPS=min(held, 4), HELD_GROUPS=held)
     with (
         staged,
         paced,
-        patch.object(shard, "MOST_HELD", most),
+        patch.object(shard, "MOST_HELD", held),
         _with_small_scripts() if most < PORTIONS[-1] else nullcontext(),
         _listening(trace),
         asyncio.Runner(loop_factory=VirtualLoop) as runner,
