@@ -33,11 +33,11 @@ NAME_COST: Final = 2
 UPDATE_COST: Final = 110
 """Of a group of a chunk that is folded as its events come; in quarters of a microsecond of Redis. A single script has to do it."""
 
-MOST_GROUPS: Final = 100_000
-LEAST_GROUPS: Final = 20
+MOST_RUNS: Final = 100_000
+LEAST_RUNS: Final = 20
 """Of a chunk, see :class:`Pace`."""
 
-HELD_GROUPS: Final = 350
+HELD_RUNS: Final = 350
 """As many as one script should look at one by one, at some 25 us each."""
 
 Event = tuple[int, int, bytes, dict[str, Any] | int]
@@ -105,31 +105,35 @@ class Chunk:
     events: int
     groups: dict[bytes, list[Run]]
 
+    @property
+    def runs(self) -> int:
+        """How many of all groups."""
+        return sum(map(len, self.groups.values()))
+
 
 class Pace:
-    """How many groups a chunk of a backlog may have, by how many of their runs the scripts had to look at one by one.
+    """How many runs a chunk of a backlog may have, by how many of them the script that folds had to look at one by one.
 
-    Those cannot be staged: of groups that were open before and end in the chunk, or where a bound may fall inside a run. Chunks
-    much shorter than a quiet period have few of them; much longer ones have few of them compared with their sessions. So it tries.
+    Those cannot be staged: a bound may fall inside them, or close their group.
 
     Attributes:
-        groups: Of the next chunk.
+        runs: Of the next chunk.
     """
 
     def __init__(self) -> None:
-        self.groups = MOST_GROUPS
+        self.runs = MOST_RUNS
 
     @property
     def cost(self) -> int:
-        """Of a group, so that this many fill a chunk."""
-        return MAX_COST // self.groups
+        """Of a run, so that this many fill a chunk."""
+        return MAX_COST // self.runs
 
-    def learn(self, groups: int, held: int) -> None:
+    def learn(self, runs: int, held: int) -> None:
         """Remembers a chunk: of its runs so many were looked at."""
-        if held > HELD_GROUPS:
-            self.groups = max(LEAST_GROUPS, min(self.groups, groups) * HELD_GROUPS // held)
-        elif 2 * held < HELD_GROUPS and 2 * groups > self.groups:
-            self.groups = min(MOST_GROUPS, self.groups * 3 // 2)
+        if held > HELD_RUNS:
+            self.runs = max(LEAST_RUNS, min(self.runs, runs) * HELD_RUNS // held)
+        elif 2 * held < HELD_RUNS and 2 * runs > self.runs:
+            self.runs = min(MOST_RUNS, self.runs * 3 // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ def chunks_of(events: Iterable[Event], end: int, scoring: Scoring, above: int = 
             held = names if isinstance(names, int) else own(names)
             run = Run(offset, offset, 1, stamp, stamp, clock, clock, held)
             cost += name_cost * (held.bit_count() if isinstance(held, int) else len(held))
-            cost += pace_cost + open_cost if runs is None else OPEN_COST
+            cost += pace_cost + (open_cost if runs is None else OPEN_COST)
             groups.setdefault(member, []).append(run)
             continue
         run = runs[-1]

@@ -60,6 +60,7 @@ class Portioned(NamedTuple):
         staged: Sessions.
         joint: Groups that ended together with one of its sessions.
         rest: What was too much for one script.
+        names_held: That were read of the groups of ``held``.
         repeated: It had done that before, and the reply was lost: what it sealed then is not told again.
     """
 
@@ -69,15 +70,18 @@ class Portioned(NamedTuple):
     staged: list[Sealed]
     joint: list[Sealed]
     rest: Portion
+    names_held: int = 0
     repeated: bool = False
 
 
-def portions_of(arguments: Arguments) -> Iterator[Portion]:
-    """All of a chunk but its ``groups``, as much as one script may take; a single one where that is not too much.
+def portions_of(arguments: Arguments, *, whole: bool = True) -> Iterator[Portion]:
+    """All of a chunk but its ``groups``, as much as one script may take. What there is of a group is in offset order.
 
-    What there is of a group is in offset order.
+    Args:
+        arguments: Of the chunk.
+        whole: A single portion where that is not too much.
     """
-    if _is_small(arguments):
+    if whole and _is_small(arguments):
         yield Portion(arguments.closed, arguments.plain)
         return
     sessions: list[Closed] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from streams_app.folding.record import Sealed
 
@@ -23,6 +24,10 @@ class RefusedError(Exception):
 
 class OutboxFullError(Exception):
     """Nothing is folded until the outbox has been sent; nothing was written."""
+
+
+class StagingNeededError(Exception):
+    """Groups end that have too many names for one script; nothing was written."""
 
 
 class DetailNeededError(Exception):
@@ -66,6 +71,13 @@ class Folded:
     clock_ms: int
     sealed: list[Sealed]
     held: int = 0
+
+
+class FoldStep(NamedTuple):
+    """What folding one chunk did."""
+
+    events: int
+    sealed: int
 
 
 @dataclass(frozen=True, slots=True)

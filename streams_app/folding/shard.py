@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 import orjson
 
@@ -24,7 +23,15 @@ from streams_app.folding.keys import owner_text
 from streams_app.folding.partition_clock import ReaderView, advanced, arrival_ms, is_caught_up, quiet_groups_close
 from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
-from streams_app.folding.replies import DetailNeededError, Folded, OutboxFullError, RefusedError, SealedGroups
+from streams_app.folding.replies import (
+    DetailNeededError,
+    Folded,
+    FoldStep,
+    OutboxFullError,
+    RefusedError,
+    SealedGroups,
+    StagingNeededError,
+)
 from streams_app.folding.staging import stage
 from streams_app.folding.store import ShardStore
 
@@ -35,13 +42,6 @@ OUTBOX_LIMIT = 5_000
 
 SEAL_LIMIT = 150
 """Groups and early timers of one seal script: it may not hold Redis longer than 20 ms, however many processes want its core."""
-
-
-class FoldStep(NamedTuple):
-    """What folding one chunk did."""
-
-    events: int
-    sealed: int
 
 
 class Shard:
@@ -65,6 +65,7 @@ class Shard:
         self.fold = fold
         self.topic = topic
         self.partition = partition
+        self.gaps_close = fold.backlog == "sessions"
         self.store = store
         self.shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
         self.stored_shape = self.shape
@@ -154,44 +155,49 @@ class Shard:
                 # Groups folded under a former definition leave first: what is folded now means something else.
                 raise OutboxFullError
             was_exact, self.pending.is_exact = self.pending.is_exact, False
-            reply = await self._fold(chunk, events, frozenset())
+            reply = await self._fold(chunk, events)
             self.pending.is_exact = was_exact
             if reply.repeated:
                 # Before the fence is noted: should this fail, too, the chunk is folded again and the outbox read again.
                 await self._load_outbox(chunk.to)
             else:
                 self.pending.extend(reply.sealed)
-            self.fence = chunk.to
-            self.clock_ms = reply.clock_ms
+            self.fence, self.clock_ms = chunk.to, reply.clock_ms
             self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
             return FoldStep(chunk.events, len(reply.sealed))
 
-    async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[Event]], detail: frozenset[bytes]) -> Folded:
-        sessions = self.fold.backlog == "sessions"
-        arguments = arguments_of(
-            chunk, self.bounds, gaps_close=sessions, keeps_values=self.fold.keep == "last", partitions=self.partitions,
-            epoch=self.epoch, singles=single_events(events(), chunk, detail) if detail else None,
-        )  # fmt: skip
+    async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> Folded:
         marks = self.token, self.fence, chunk.to
-        staged = await stage(self.store, marks, arguments, self.bounds, self.partitions, self.arrived_ms)
-        held = staged.rest.size if staged.attempt else arguments.others
-        if held > MOST_HELD:
-            self.pace.learn(len(chunk.groups), held)
-            raise_parts(chunk, events(), self._scoring(chunk.now_ms))
-        try:
-            folded = await self.store.fold(
-                *marks, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
-                gaps_close=sessions, partitions=self.partitions, arguments=staged.rest, ahead=staged.ahead,
-                attempt=staged.attempt, arrived_ms=self.arrived_ms,
+        detail: frozenset[bytes] = frozenset()
+        ended: list[Sealed] = []
+        repeated = always = False
+        while True:
+            arguments = arguments_of(
+                chunk, self.bounds, gaps_close=self.gaps_close, keeps_values=self.fold.keep == "last", partitions=self.partitions,
+                epoch=self.epoch, singles=single_events(events(), chunk, detail) if detail else None,
             )  # fmt: skip
-        except DetailNeededError as needed:
-            if needed.groups <= detail:
-                raise RefusedError("fold", "detail") from needed
-            folded = await self._fold(chunk, events, detail | needed.groups)
-            return replace(folded, repeated=folded.repeated or staged.repeated, sealed=[*staged.ended, *folded.sealed])
-        self.pace.learn(len(chunk.groups), max(folded.held, arguments.others))
-        sealed = [*staged.ended, *staged.joint, *staged.sessions, *folded.sealed]
-        return replace(folded, repeated=folded.repeated or staged.repeated, sealed=sealed)
+            staged = await stage(self.store, marks, arguments, self.bounds, self.partitions, self.arrived_ms, always=always)
+            ended += staged.ended
+            repeated |= staged.repeated
+            if staged.held > MOST_HELD:
+                self.pace.learn(chunk.runs, staged.held)
+                raise_parts(chunk, events(), self._scoring(chunk.now_ms), staged.held)
+            try:
+                folded = await self.store.fold(
+                    *marks, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
+                    gaps_close=self.gaps_close, partitions=self.partitions, arguments=staged.rest, ahead=staged.ahead,
+                    attempt=staged.attempt, arrived_ms=self.arrived_ms,
+                )  # fmt: skip
+            except StagingNeededError:
+                always = True
+            except DetailNeededError as needed:
+                if needed.groups <= detail:
+                    raise RefusedError("fold", "detail") from needed
+                detail |= needed.groups
+            else:
+                self.pace.learn(chunk.runs, max(folded.held, arguments.others))
+                sealed = [*ended, *staged.joint, *staged.sessions, *folded.sealed]
+                return replace(folded, repeated=folded.repeated or repeated, sealed=sealed)
 
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
         """Cuts the events of a range for this shard, by its clock and policy; in a backlog each chunk as it is wanted.
@@ -202,11 +208,10 @@ class Shard:
             view: Of the fetch that brought them.
             now_ms: Wall clock.
         """
-        sessions = self.fold.backlog == "sessions"
         self.arrived_ms = arrival_ms(view, self.caught_up_at_ms, now_ms)
-        self.is_behind = sessions and self.arrived_ms is None
+        self.is_behind = self.gaps_close and self.arrived_ms is None
         chunks = chunks_of(events, end, self._scoring(now_ms))
-        if not sessions:
+        if not self.gaps_close:
             return chunks
         if self.arrived_ms is None:
             first = next(chunks)
@@ -218,10 +223,9 @@ class Shard:
         return iter(listed)
 
     def _scoring(self, now_ms: int) -> Scoring:
-        sessions = self.fold.backlog == "sessions"
         return Scoring(
-            clock_ms=self.record_clock_ms if sessions else self.clock_ms, now_ms=now_ms, arrived_ms=self.arrived_ms,
-            gap_ms=self.bounds.quiet_ms if sessions else None,
+            clock_ms=self.record_clock_ms if self.gaps_close else self.clock_ms, now_ms=now_ms, arrived_ms=self.arrived_ms,
+            gap_ms=self.bounds.quiet_ms if self.gaps_close else None,
             keeps_values=self.fold.keep == "last", pace=self.pace)  # fmt: skip
 
     def look(self, view: ReaderView, now_ms: int) -> bool:
@@ -310,11 +314,7 @@ class Shard:
             await self._load_outbox()
 
     async def _load_outbox(self, fence: int | None = None) -> None:
-        found: list[Sealed] = []
-        above = -1
-        while page := await self.store.outbox(self.token, self.fence if fence is None else fence, above, SEAL_LIMIT):
-            found.extend(Sealed.unpack(packed) for _, packed in page)
-            above = page[-1][0]
+        found = await self.store.outbox(self.token, self.fence if fence is None else fence, SEAL_LIMIT)
         self.pending.clear()
         self.pending.extend(found)
         self.pending.is_exact = True

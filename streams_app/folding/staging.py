@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from streams_app.folding.arguments import Arguments, Bounds
 from streams_app.folding.portions import Ahead, Portion, portions_of
@@ -11,6 +12,9 @@ from streams_app.folding.record import Sealed
 from streams_app.folding.store import ShardStore
 
 Marks = tuple[str, int, int]
+
+NAMES_HELD: Final = 70
+"""Of groups that are left for the script that folds they are as much as one more group."""
 
 
 @dataclass(slots=True)
@@ -24,6 +28,7 @@ class Staged:
         sessions: Of the chunk, in the outbox beyond the fence.
         opened: How many groups.
         attempt: Of the last portion; "" where nothing was staged.
+        names_held: Of groups in ``rest``.
         repeated: Of ``ended`` and ``joint`` some may be missing, as a reply was lost.
     """
 
@@ -33,7 +38,13 @@ class Staged:
     sessions: list[Sealed] = field(default_factory=list)
     opened: int = 0
     attempt: str = ""
+    names_held: int = 0
     repeated: bool = False
+
+    @property
+    def held(self) -> int:
+        """Groups, or as much as they, that the script which folds will look at one by one."""
+        return (self.rest.size if self.attempt else self.rest.others) + self.names_held // NAMES_HELD
 
     @property
     def ahead(self) -> Ahead:
@@ -42,7 +53,14 @@ class Staged:
 
 
 async def stage(
-    store: ShardStore, marks: Marks, arguments: Arguments, bounds: Bounds, partitions: int, arrived_ms: int | None = None
+    store: ShardStore,
+    marks: Marks,
+    arguments: Arguments,
+    bounds: Bounds,
+    partitions: int,
+    arrived_ms: int | None = None,
+    *,
+    always: bool = False,
 ) -> Staged:
     """Does what can be done ahead, if it is too much for one script: see ``stage.lua``.
 
@@ -56,13 +74,14 @@ async def stage(
         bounds: Of the fold.
         partitions: Partition count of the source.
         arrived_ms: When the range arrived; None: it had been waiting.
+        always: However little it seems to be.
 
     Raises:
         RefusedError: To be claimed again.
         redis.exceptions.RedisError: Outcome unknown; to be called again.
     """
-    portions = list(portions_of(arguments))
-    if len(portions) <= 1:
+    portions = list(portions_of(arguments, whole=not always))
+    if len(portions) <= 1 and not always:
         return Staged(arguments)
     done = Staged(replace(arguments, closed=[], plain=[]))
     held: set[bytes] = set()
@@ -87,6 +106,7 @@ async def stage(
         done.joint += portion.joint
         done.ended += portion.sealed
         done.opened += portion.opened
+        done.names_held += portion.names_held
         done.repeated |= portion.repeated
     done.attempt = f"{attempt}:{number}"
     return done

@@ -16,7 +16,15 @@ from streams_app.folding.arguments import Arguments, Bounds, packed_closed, pack
 from streams_app.folding.keys import ShardKeys
 from streams_app.folding.portions import NOTHING, Ahead, Portion, Portioned
 from streams_app.folding.record import Sealed
-from streams_app.folding.replies import Claimed, DetailNeededError, Folded, OutboxFullError, RefusedError, SealedGroups
+from streams_app.folding.replies import (
+    Claimed,
+    DetailNeededError,
+    Folded,
+    OutboxFullError,
+    RefusedError,
+    SealedGroups,
+    StagingNeededError,
+)
 from streams_app.folding.scripts import ScriptSet
 
 
@@ -97,6 +105,7 @@ class ShardStore:
         Raises:
             RefusedError: Not the owner, or another fence.
             DetailNeededError: To be sent again with single events for some groups.
+            StagingNeededError: To be staged, and sent again.
             OutboxFullError: To be sent again after the outbox has been sent.
         """
         keys = self.keys
@@ -124,6 +133,8 @@ class ShardStore:
             return Folded(repeated=True, clock_ms=int(reply[1]), sealed=[])
         if status == b"detail":
             raise DetailNeededError(frozenset(reply[1]))
+        if status == b"long":
+            raise StagingNeededError
         if status == b"full":
             raise OutboxFullError
         raise RefusedError("fold", reply[1].decode())
@@ -172,7 +183,7 @@ class ShardStore:
         elsewhere = held | joint
         staged = [found.sealed for at, found in enumerate(part.sessions[:done], 1) if at not in elsewhere]
         sealed, ended = Sealed.unpack_all(reply[4]), Sealed.unpack_all(reply[7])
-        return Portioned(Portion(sessions, plain), reply[3], sealed, staged, ended, rest, reply[5] == 1)
+        return Portioned(Portion(sessions, plain), reply[3], sealed, staged, ended, rest, reply[10], reply[5] == 1)
 
     async def seal(  # the arguments of the script
         self,
@@ -259,7 +270,9 @@ class ShardStore:
             RefusedError: Not the owner, another fence, or groups are open.
         """
         keys = self.keys
-        reply = await self._scripts["skip"](keys=[keys.meta, keys.first], args=[token, fence, to])
+        reply = await self._scripts["skip"](
+            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix], args=[token, fence, to]
+        )
         if reply[0] != b"ok":
             raise RefusedError("skip", reply[1].decode())
 
@@ -274,28 +287,30 @@ class ShardStore:
         if reply[0] != b"ok":
             raise RefusedError("define", reply[1].decode())
 
-    async def outbox(self, token: str, fence: int, above: int, limit: int) -> list[tuple[int, bytes]]:
+    async def outbox(self, token: str, fence: int, page: int) -> list[Sealed]:
         """Sealed records in the order of their first offsets.
 
         Args:
             token: Of the owner.
             fence: Expected.
-            above: First offsets above this one; -1 for all.
-            limit: At most so many.
-
-        Returns:
-            (first offset, packed entry) pairs.
+            page: Records that one script reads.
 
         Raises:
             RefusedError: Not the owner, or another fence.
         """
         keys = self.keys
-        reply = await self._scripts["outbox"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix], args=[token, fence, above, limit]
-        )
-        if reply[0] != b"ok":
-            raise RefusedError("outbox", reply[1].decode())
-        return [(int(score), packed) for packed, score in zip(reply[1][::2], reply[1][1::2], strict=True)]
+        found: list[Sealed] = []
+        above = -1
+        while True:
+            reply = await self._scripts["outbox"](
+                keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix], args=[token, fence, above, page]
+            )
+            if reply[0] != b"ok":
+                raise RefusedError("outbox", reply[1].decode())
+            if not reply[1]:
+                return found
+            found += map(Sealed.unpack, reply[1][::2])
+            above = int(reply[1][-1])
 
 
 def _number(reply: Any) -> int | None:

@@ -129,13 +129,13 @@ AHEAD: Final = (
         "of a group that ended with a session no names are brought back",
         "They are missing in its record.",
         STAGED,
-        (Change(BEYOND, "redis.call('DEL', key)", "redis.call('DEL', key)\nfields = {'\\255', cmsgpack.pack(numbers)}"),),
+        (Change(BEYOND, "redis.call('DEL', key)", "redis.call('DEL', key)\nbefore = {'\\255', cmsgpack.pack(numbers)}"),),
     ),
     Mutant(
         "only what is undone first is brought back",
         "What the other groups held before is lost.",
         STAGED,
-        (Change(BEYOND, "redis.call('HDEL', undo, unpack(done))", "redis.call('UNLINK', undo)"),),
+        (Change(BEYOND, "redis.call('HDEL', undo, group)", "redis.call('UNLINK', undo)"),),
     ),
     Mutant(
         "a group that ended with a session is no longer open",

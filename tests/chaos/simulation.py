@@ -278,8 +278,8 @@ HELD = (1, 4, 500)
 """Groups and sessions that the script which folds may look at."""
 
 SMALL = {
-    "UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1, 1, 1",
-    "MOST_READ, ENDING = 4000, 20": "MOST_READ, ENDING = 1, 20",
+    "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1, 1, 1",
+    "MOST_READ, ENDING, BYTES = 4000, 20, 75": "MOST_READ, ENDING, BYTES = 1, 20, 75",
 }
 """What one script undoes, or reads of groups that end: as little as can be."""
 
@@ -317,7 +317,7 @@ def run_schedule(
     most = PORTIONS[seed % len(PORTIONS)]
     staged = patch.multiple(portions, STAGED_RECORDS=most, STAGED_GROUPS=most, SINGLE_GROUPS=most)
     held = HELD[seed // len(PORTIONS) % len(HELD)]
-    paced = patch.multiple(batch, LEAST_GROUPS=min(held, 4), HELD_GROUPS=held)
+    paced = patch.multiple(batch, LEAST_RUNS=min(held, 4), HELD_RUNS=held)
     with (
         staged,
         paced,

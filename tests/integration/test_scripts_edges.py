@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,11 +11,10 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
-from streams_app.folding import batch, portions
+from streams_app.folding import portions
 from streams_app.folding import shard as sharding
 from streams_app.folding.arguments import Bounds
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.cutting import ChunkTooLongError
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import EVERYTHING, shard_keys
@@ -183,33 +181,6 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
 
 
-async def test_a_chunk_that_proves_too_long_is_folded_in_parts(
-    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module, name, value in (
-        (portions, "STAGED_RECORDS", 2), (portions, "STAGED_GROUPS", 2), (portions, "SINGLE_GROUPS", 2),
-        (sharding, "MOST_HELD", 3), (batch, "HELD_GROUPS", 2), (batch, "LEAST_GROUPS", 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, value)
-    shard = await claimed_shard(redis_client, names, "sessions")
-    shard.bounds = replace(shard.bounds, max_changed=1)  # perhaps reached: only the script that folds counts names
-    await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(8)])
-    quiet = shard.bounds.quiet_ms
-    events = [FoldEvent(8 + at, 1_001 + 2 * quiet * (at // 8), b"s%d" % (at % 8), {"u": 1}) for at in range(16)]
-    (chunk,) = shard.chunks(events, 23, ReaderView(None, None), 10**9)
-    with pytest.raises(ChunkTooLongError) as raised:
-        await shard.fold_chunk(chunk, lambda: events)
-    parts = list(raised.value.parts)
-    for part in parts:
-        await shard.fold_chunk(part, lambda: events)
-
-    assert len(parts) > 1
-    assert [part.above for part in parts[1:]] == [part.to for part in parts[:-1]]
-    assert (23, 23) == (parts[-1].to, shard.fence)
-    assert 16 == sum(part.events for part in parts)
-    assert [2] * 8 == [entry.events for entry in shard.pending]
-
-
 async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
     redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,24 +199,6 @@ async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
     await fold_some(shard, [FoldEvent(6 + at, late, b"s%d" % at, {"u": 1}) for at in range(6)])
 
     assert [0, 1, 2, 3, 4, 5] == sorted(entry.first_offset for entry in shard.pending)
-
-
-async def test_runs_that_a_bound_falls_into_are_not_too_many_for_one_script(
-    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sharding, "MOST_HELD", 3)
-    monkeypatch.setattr(batch, "HELD_GROUPS", 2)
-    monkeypatch.setattr(batch, "LEAST_GROUPS", 1)
-    shard = await claimed_shard(redis_client, names)
-    shard.bounds = replace(shard.bounds, max_events=2)
-    events = [FoldEvent(at, 1_000, b"s%d" % (at // 2), {"u": 1}) for at in range(16)]
-    (chunk,) = shard.chunks(events, 15, ReaderView(None, None), 10_000)
-    with pytest.raises(ChunkTooLongError) as raised:
-        await shard.fold_chunk(chunk, lambda: events)
-    for part in raised.value.parts:
-        await shard.fold_chunk(part, lambda: events)
-
-    assert ([2] * 8, 15) == ([entry.events for entry in shard.pending], shard.fence)
 
 
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ async def test_a_portion_that_is_sent_twice_stages_once(store: ShardStore, redis
             for repeated in (False, True):
                 sessions = [session.sealed for session in portion.sessions]
                 nothing = Portion([], [])
-                expected = Portioned(nothing, len(portion.plain), [], sessions, [], nothing, repeated)
+                expected = Portioned(nothing, len(portion.plain), [], sessions, [], nothing, 0, repeated)
                 assert expected == await stage_one(store, portion, "one", number)
 
     assert (ENDED, 2, 2, 2) == await beyond(store, redis_client)

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from streams_app.folding import batch
 from streams_app.folding.arguments import Bounds, arguments_of, packed_closed, packed_plain, ranges_of
 from streams_app.folding.batch import (
-    HELD_GROUPS,
-    LEAST_GROUPS,
+    HELD_RUNS,
+    LEAST_RUNS,
     LIVE_COST,
     MAX_COST,
-    MOST_GROUPS,
+    MOST_RUNS,
     NAME_COST,
     OPEN_COST,
     UPDATE_COST,
@@ -174,27 +174,27 @@ def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pyte
 
 def paced(groups: int) -> Pace:
     pace = Pace()
-    pace.groups = groups
+    pace.runs = groups
     return pace
 
 
 @pytest.mark.parametrize(
     ("before", "groups", "held", "after"),
     [
-        pytest.param(1_000, 1_000, HELD_GROUPS, 1_000, id="as many as should be"),
-        pytest.param(1_000, 1_000, 2 * HELD_GROUPS, 500, id="twice as many"),
-        pytest.param(9_000, 1_000, 2 * HELD_GROUPS, 500, id="twice as many, in a chunk that was shorter than it might have been"),
-        pytest.param(1_000, 900, 90 * HELD_GROUPS, LEAST_GROUPS, id="no fewer than the least"),
-        pytest.param(1_000, 1_000, HELD_GROUPS // 2 - 1, 1_500, id="few"),
+        pytest.param(1_000, 1_000, HELD_RUNS, 1_000, id="as many as should be"),
+        pytest.param(1_000, 1_000, 2 * HELD_RUNS, 500, id="twice as many"),
+        pytest.param(9_000, 1_000, 2 * HELD_RUNS, 500, id="twice as many, in a chunk that was shorter than it might have been"),
+        pytest.param(1_000, 900, 90 * HELD_RUNS, LEAST_RUNS, id="no fewer than the least"),
+        pytest.param(1_000, 1_000, HELD_RUNS // 2 - 1, 1_500, id="few"),
         pytest.param(1_000, 400, 0, 1_000, id="few in a chunk that was short for another reason"),
-        pytest.param(MOST_GROUPS - 1, MOST_GROUPS - 1, 0, MOST_GROUPS, id="no more than the most"),
+        pytest.param(MOST_RUNS - 1, MOST_RUNS - 1, 0, MOST_RUNS, id="no more than the most"),
     ],
 )
 def test_pace_is_learned_from_how_many_groups_were_looked_at(before: int, groups: int, held: int, after: int) -> None:
     pace = paced(before)
     pace.learn(groups, held)
 
-    assert after == pace.groups
+    assert after == pace.runs
 
 
 @pytest.mark.parametrize("gap_ms", [None, 1, 10**6])
@@ -203,7 +203,7 @@ def test_each_chunk_goes_by_the_pace_of_its_moment(gap_ms: int | None) -> None:
     events = [FoldEvent(offset, 10 * offset, b"s%d" % offset, {}) for offset in range(1_000)]
     chunks = chunks_of(events, 999, replace(scoring(now_ms=10**9, gap_ms=gap_ms), pace=pace))
     first = next(chunks)
-    pace.groups = 200
+    pace.runs = 200
     second = next(chunks)
 
     for wanted, chunk in ((100, first), (200, second)):

@@ -1,16 +1,16 @@
 -- Undoes what was staged by an attempt to fold that was given up: groups opened and records put into the outbox beyond the fence,
 -- runs added to open groups, open groups sealed together with a session. Nobody has seen any of it, and its events are read again. Put
 -- into other scripts in the place of a line that names it.
--- Cost    O(log n), and about 1 us for each record that is dropped, 3 us for each group, 8 us for each that had gone on or been sealed and
---         0.5 us for each of its names; at most some 4 ms.
+-- Cost    O(log n), and about 1 us for each record that is dropped, 3 us for each group, 8 us for each that had gone on or been sealed,
+--         0.5 us for each of its names and 10 us for each kB of it; at most some 5 ms.
 
--- Of the groups that went on or were sealed, by member: {packed numbers before, name, value before (false = it had none), ...} or
--- {all its fields, timer, first offset of the session that ended with it}.
+-- Of the groups that went on or were sealed, by member: two or three values packed one after the other. First offset of the session
+-- that ended with it, all its fields, its timer; or false and {packed numbers before, name, value before (false = it had none), ...}.
 local undo = prefix .. '\255'
 
 -- Returns false while there is more to undo: the script says "again" then, and is called again.
 local function drop_beyond(fence)
-  local UNDONE, PAGE_OF_UNDO, MOST_UNDO_NAMES = 1000, 20, 4000
+  local UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1000, 20, 4000
   local beyond = '(' .. fence
   local records = redis.call('ZCOUNT', outbox, beyond, '+inf')
   if records > 0 then redis.call('ZREMRANGEBYRANK', outbox, -math.min(records, 4 * UNDONE), -1) end
@@ -26,23 +26,22 @@ local function drop_beyond(fence)
   if records + #groups > 0 or is_left then redis.call('HDEL', meta, 'attempt') end
   -- What a group was before comes back once it is open no more.
   if records > 4 * UNDONE or #groups == UNDONE then return false end
-  local names = 0
-  while is_left and names < MOST_UNDO_NAMES do
-    local page, done = redis.call('HRANDFIELD', undo, PAGE_OF_UNDO, 'WITHVALUES'), {}
-    for u = 1, #page, 2 do
-      local group, before = page[u], cmsgpack.unpack(page[u + 1])
-      local key = prefix .. group
-      if type(before[1]) == 'table' then
-        local fields, numbers = before[1], nil
-        for n = 1, #fields, 2 do
-          if fields[n] == '\255' then numbers = cmsgpack.unpack(fields[n + 1]) end
+  local work = 0
+  while is_left and work < MOST_UNDO do
+    local page, u = redis.call('HRANDFIELD', undo, PAGE_OF_UNDO, 'WITHVALUES'), 1
+    while page[u] and work < MOST_UNDO do
+      local group, key = page[u], prefix .. page[u]
+      local joint_at, before, timer = cmsgpack.unpack(page[u + 1])
+      if joint_at then
+        local numbers
+        for n = 1, #before, 2 do
+          if before[n] == '\255' then numbers = cmsgpack.unpack(before[n + 1]) end
         end
         redis.call('ZREMRANGEBYSCORE', outbox, numbers[2], numbers[2])
         redis.call('DEL', key)
-        redis.call('HSET', key, unpack(fields))
-        redis.call('ZADD', due, before[2], group)
+        redis.call('HSET', key, unpack(before))
+        redis.call('ZADD', due, timer, group)
         redis.call('ZADD', first, numbers[2], group)
-        names = names + #fields / 2 + 15
       else
         local fields, without = {'\255', before[1]}, {}
         for n = 2, #before, 2 do
@@ -54,11 +53,11 @@ local function drop_beyond(fence)
         end
         if redis.call('HEXISTS', key, '\255') == 1 then redis.call('HSET', key, unpack(fields)) end
         if #without > 0 then redis.call('HDEL', key, unpack(without)) end
-        names = names + #before / 2 + 6
       end
-      done[#done + 1] = group
+      redis.call('HDEL', undo, group)
+      work = work + 15 + #before / 2 * (#before < 400 and 1 or 2) + #page[u + 1] / 75
+      u = u + 2
     end
-    redis.call('HDEL', undo, unpack(done))
     is_left = redis.call('EXISTS', undo) == 1
   end
   return not is_left

@@ -36,6 +36,7 @@
 --         not in the outbox as they were sent, groups that ended or were otherwise looked at one by one}
 --         {"already", clock} when this very range was folded by this owner and the reply was lost
 --         {"detail", {group whose runs must be single events, …}}, nothing written
+--         {"long"} too many names of groups that end: to be staged first, nothing written
 --         {"full"} the outbox must be sent first, nothing written
 --         {"again"} to be called again: what another attempt has staged is undone in several scripts
 --         {"refused", "no-state" | "token" | "fence" | "staged"}
@@ -216,7 +217,9 @@ local function has_ended(group, ...)
   if way then ends(group, i, record) end
   return way
 end
+local MOST_READ = has_staged and math.huge or 4000
 for i = 1, #closed / 5 do
+  if names_read > MOST_READ then return {'long'} end
   local at = (i - 1) * 5
   local group = closed[at + 1]
   local known = plan_of[group]
@@ -260,6 +263,7 @@ local function is_moved(group, fields, score)
 end
 local to_due, to_first = {}, {}
 for g = 1, #plain, 4 do
+  if names_read > MOST_READ then return {'long'} end
   local group, score, fields = plain[g], plain[g + 2], plain[g + 3]
   local is_held = is_open[(g + 3) / 4] and not closed_now[group]
   local is_kept = is_held and not plan_of[group] and is_moved(group, fields, score)

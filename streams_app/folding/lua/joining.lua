@@ -24,6 +24,7 @@ local function joined(i, stored_score, run, last, score)
                since_score(score, stored_score + (i[10] or 0))})
 end
 -- Packed numbers of a group, its names, and both as Redis says them.
+local names_read = 0
 local function stored(key)
   local content, packed, names = redis.call('HGETALL', key), nil, {}
   for j = 1, #content, 2 do
@@ -33,6 +34,7 @@ local function stored(key)
       names[content[j]] = content[j + 1]
     end
   end
+  names_read = names_read + #content / 2
   return packed, names, content
 end
 -- The record of a group that ended with this score.
@@ -42,13 +44,14 @@ local function record_of(group, i, last, score, events, low, high, names)
   return pack({group, i[2], last, events, low, high, reason, due_ms, partitions, names})
 end
 -- How a session that has ended within the range ends the open fold of its group: "apart", it had ended before, or "together". Then the
--- numbers of the group, its record, and its sidecar as Redis says it. nil where it is not of this state or a bound perhaps closes it.
+-- numbers of the group, its record, and its sidecar as Redis says it. All but that are nil where it is not of this state or a bound
+-- perhaps closes it.
 local function ending_at(group, packed_entry, first_score, last_score)
   local packed, names, content = stored(prefix .. group)
-  if not packed then return nil end
+  if not packed then return nil, nil, nil, content end
   local i, last, score = numbers_of(packed)
   local entry = cmsgpack.unpack(packed_entry)
-  if i[1] ~= epoch or entry[2] <= last then return nil end
+  if i[1] ~= epoch or entry[2] <= last then return nil, nil, nil, content end
   local low, high = i[4] + i[7], i[4] + i[7] + i[8]
   if is_over(i, score, first_score) then return 'apart', i, record_of(group, i, last, score, i[6], low, high, names), content end
   local events, n = i[6] + entry[4], i[9]
@@ -56,7 +59,7 @@ local function ending_at(group, packed_entry, first_score, last_score)
     names[name] = value
     n = n + 1
   end
-  if last_score - i[4] >= hold_ms or n > max_changed or (max_events > 0 and events >= max_events) then return nil end
+  if last_score - i[4] >= hold_ms or n > max_changed or (max_events > 0 and events >= max_events) then return nil, nil, nil, content end
   local record = record_of(group, i, entry[3], last_score, events, math.min(low, entry[5]), math.max(high, entry[6]), names)
   return 'together', i, record, content
 end

@@ -9,13 +9,13 @@
 -- ARGV[1] token         text
 -- ARGV[2] fence         offset expected
 -- ARGV[3] above         first offsets above this one
--- ARGV[4] limit         records at most
+-- ARGV[4] page          records at most
 --
 -- Returns {"ok", {packed record, first offset, ...}} in the order of first offsets; {"again"}: to be called again, see beyond.lua; or
 --         {"refused", "no-state" | "token" | "fence"}.
--- Cost    O(log n + limit).
+-- Cost    O(log n + page).
 local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local token, fence, above, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local token, fence, above, page = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- include beyond.lua
 
 local state = redis.call('HMGET', meta, 'token', 'fence')
@@ -23,4 +23,4 @@ if not state[2] then return {'refused', 'no-state'} end
 if state[1] ~= token then return {'refused', 'token'} end
 if state[2] ~= fence then return {'refused', 'fence'} end
 if not drop_beyond(fence) then return {'again'} end
-return {'ok', redis.call('ZRANGEBYSCORE', outbox, '(' .. above, fence, 'WITHSCORES', 'LIMIT', 0, limit)}
+return {'ok', redis.call('ZRANGEBYSCORE', outbox, '(' .. above, fence, 'WITHSCORES', 'LIMIT', 0, page)}

@@ -26,9 +26,10 @@
 -- ARGV[13] partitions    partition count of the source, for the version of the record
 --
 -- Returns {"ok", positions in "sessions", positions in "plain", groups opened, sealed records one after the other, 1 if this very
---         portion was staged before and the reply was lost, positions in "sessions", records, sessions done, groups done}: positions
+--         portion was staged before and the reply was lost, positions in "sessions", records, sessions done, groups done,
+--         names read of groups that are not staged}: positions
 --         as msgpack arrays, first of what is not staged, as a bound may close its group, then of sessions that ended together with
---         an open group, in the record of that; what is behind the last two was too much for one script and belongs to the next portion
+--         an open group, in the record of that; what is behind those done was too much for one script and belongs to the next portion
 --         {"already"} when this very range was folded by this owner and the reply was lost
 --         {"again"} to be called again: what another attempt has staged is undone in several scripts
 --         {"refused", "no-state" | "token" | "fence" | "staged"}
@@ -40,7 +41,7 @@ local sessions, plain, arrived = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local partitions = tonumber(ARGV[13])
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers; values in one call
-local MOST_READ, ENDING = 4000, 20 -- names of groups that end, and such a group is as much as so many
+local MOST_READ, ENDING, BYTES = 4000, 20, 75 -- names of groups that end; such a group, or so many bytes, are as much as some or one
 local pack = cmsgpack.pack
 -- include beyond.lua
 
@@ -65,29 +66,31 @@ local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[4] or '0'
 local to_outbox, to_due, to_first, gone, gone_keys, before = {}, {}, {}, {}, {}, {}
 local sealed, joint, joint_sessions = {}, {}, {}
 local is_gone, is_held = {}, {}
-local read = 0
+local read, read_in_vain = 0, 0
 
 -- An open group leaves, with this record.
 local function leaves(group, first_offset, record, content)
   is_gone[group] = true
   gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
   to_outbox[#to_outbox + 1], to_outbox[#to_outbox + 2] = first_offset, record
-  read = read + #content / 2 + ENDING
+  read = read + #record / BYTES
 end
 
 -- Seals an open group that had ended before a session, or ends with it; else the session is left to fold.lua, with all that follows.
 local function has_ended(group, session_at, packed_entry, first_score, last_score)
   local way, i, record, content = ending_at(group, packed_entry, first_score, last_score)
+  read = read + ENDING + #content / 2
   local timer = way == 'together' and #content <= PAGE and redis.call('ZSCORE', due, group)
   if not way or i[2] + i[3] > fence_offset or way == 'together' and not timer then
     is_held[group] = true
+    read_in_vain = read_in_vain + #content / 2
     return nil
   end
   if way == 'apart' then
     sealed[#sealed + 1] = record
   else
     joint[#joint + 1] = record
-    before[#before + 1], before[#before + 2] = group, pack({content, timer, session_at})
+    before[#before + 1], before[#before + 2] = group, pack(session_at, content, timer)
   end
   leaves(group, i[2], record, content)
   return way
@@ -96,10 +99,12 @@ end
 -- Seals an open group if it had ended before a run that opens it anew; else that is left to fold.lua.
 local function had_ended(group, run)
   local packed, names, content = stored(prefix .. group)
+  read = read + ENDING + #content / 2
   local i, last, score
   if packed then i, last, score = numbers_of(packed) end
   if not i or i[1] ~= epoch or last > fence_offset or run[2] <= last or not is_over(i, score, run[4]) then
     is_held[group] = true
+    read_in_vain = read_in_vain + #content / 2
     return false
   end
   sealed[#sealed + 1] = record_of(group, i, last, score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names)
@@ -125,7 +130,7 @@ local function goes_on(group, fields, score)
   moved[#moved + 1], moved[#moved + 2] = key, fields
   local values = {held[1]}
   for n = 2, #asked do values[2 * n - 2], values[2 * n - 1] = asked[n], held[n] end
-  before[#before + 1], before[#before + 2] = group, pack(values)
+  before[#before + 1], before[#before + 2] = group, pack(false, values)
   return true
 end
 
@@ -151,17 +156,20 @@ end
 
 -- Sessions that have ended together with an open group already: a copy of this script did that, and perhaps nobody knows.
 local function which_are_joint()
-  local found = {}
+  local found, groups, at_of = {}, {}, {}
   if redis.call('EXISTS', undo) == 0 then return found end
-  for from = 1, #sessions / 5, PAGE do
-    local members, till = {}, math.min(from + PAGE - 1, #sessions / 5)
-    for i = from, till do members[i - from + 1] = sessions[(i - 1) * 5 + 1] end
-    local kept = redis.call('HMGET', undo, unpack(members))
-    for i = from, till do
-      local held = kept[i - from + 1] and cmsgpack.unpack(kept[i - from + 1])
-      found[i] = held and type(held[1]) == 'table' and held[3] == sessions[(i - 1) * 5 + 2]
+  for i = 1, #sessions / 5 do
+    local group = sessions[(i - 1) * 5 + 1]
+    if group ~= groups[#groups] then groups[#groups + 1] = group end
+  end
+  for from = 1, #groups, PAGE do
+    local till = math.min(from + PAGE - 1, #groups)
+    local kept = redis.call('HMGET', undo, unpack(groups, from, till))
+    for g = from, till do
+      if kept[g - from + 1] then at_of[groups[g]] = select(2, cmsgpack.unpack_one(kept[g - from + 1])) end
     end
   end
+  for i = 1, #sessions / 5 do found[i] = at_of[sessions[(i - 1) * 5 + 1]] == sessions[(i - 1) * 5 + 2] end
   return found
 end
 
@@ -227,4 +235,4 @@ in_chunks('ZADD', due, to_due)
 in_chunks('ZADD', first, to_first)
 redis.call('HSET', meta, 'attempt', this)
 return {'ok', pack(open_sessions), pack(open_groups), #to_first / 2, table.concat(sealed), state[3] == this and 1 or 0,
-        pack(joint_sessions), table.concat(joint), sessions_done, plain_done}
+        pack(joint_sessions), table.concat(joint), sessions_done, plain_done, read_in_vain}
