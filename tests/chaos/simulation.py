@@ -18,7 +18,7 @@ from unittest.mock import patch
 import redis
 from faust.types import TP
 
-from streams_app.folding import batch, portions, scripts, shard
+from streams_app.folding import batch, cutting, portions, scripts, shard
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import RESET
@@ -322,6 +322,7 @@ def run_schedule(
         staged,
         paced,
         patch.object(shard, "MOST_HELD", held),
+        patch.object(cutting, "HELD_RUNS", held),
         _with_small_scripts() if most < PORTIONS[-1] else nullcontext(),
         _listening(trace),
         asyncio.Runner(loop_factory=VirtualLoop) as runner,
