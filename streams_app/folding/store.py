@@ -27,6 +27,9 @@ from streams_app.folding.replies import (
 )
 from streams_app.folding.scripts import ScriptSet
 
+FINISHED_RANGES = 500
+"""That one script removes: some 3 ms."""
+
 
 class ShardStore:
     """One shard's scripts, bound to its keys."""
@@ -185,17 +188,8 @@ class ShardStore:
         sealed, ended = Sealed.unpack_all(reply[4]), Sealed.unpack_all(reply[7])
         return Portioned(Portion(sessions, plain), reply[3], sealed, staged, ended, rest, reply[10], reply[5] == 1)
 
-    async def seal(  # the arguments of the script
-        self,
-        token: str,
-        fence: int,
-        clock_ms: int,
-        bounds: Bounds,
-        *,
-        quiet: bool,
-        everything: bool,
-        limit: int,
-        partitions: int,
+    async def seal(
+        self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, everything: bool, limit: int, partitions: int
     ) -> SealedGroups:
         """Puts due groups into the outbox.
 
@@ -243,11 +237,14 @@ class ShardStore:
             RefusedError: Not the owner.
         """
         keys = self.keys
-        packed = msgpack.packb([number for found in ranges for number in found])
-        reply = await self._scripts["finish"](keys=[keys.meta, keys.outbox], args=[token, packed])
-        if reply[0] != b"ok":
-            raise RefusedError("finish", reply[1].decode())
-        return int(reply[2])
+        left = 0
+        for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
+            packed = msgpack.packb([number for found in ranges[begin : begin + FINISHED_RANGES] for number in found])
+            reply = await self._scripts["finish"](keys=[keys.meta, keys.outbox], args=[token, packed])
+            if reply[0] != b"ok":
+                raise RefusedError("finish", reply[1].decode())
+            left = int(reply[2])
+        return left
 
     async def watermark(self) -> int | None:
         """The low watermark; None where there is no state. Needs no token: it is true for ever, whoever asks."""

@@ -101,7 +101,11 @@ SCRIPTS: Final = (
         ),
         (
             Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),
-            Change(FINISH, "redis.call('ZCOUNT', outbox, from, from) > 0 and redis.call('ZCOUNT', outbox, to, to) > 0", "true"),
+            Change(
+                FINISH,
+                "from == to or redis.call('ZCOUNT', outbox, from, from) > 0 and redis.call('ZCOUNT', outbox, to, to) > 0",
+                "true",
+            ),
         ),
     ),
     Mutant(

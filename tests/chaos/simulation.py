@@ -279,7 +279,7 @@ HELD = (1, 4, 500)
 
 SMALL = {
     "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1, 1, 1",
-    "MOST_READ, ENDING, BYTES = 4000, 20, 75": "MOST_READ, ENDING, BYTES = 1, 20, 75",
+    "MOST_READ, ENDING, BYTES = 2500, 20, 75": "MOST_READ, ENDING, BYTES = 1, 20, 75",
 }
 """What one script undoes, or reads of groups that end: as little as can be."""
 

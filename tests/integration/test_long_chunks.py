@@ -119,7 +119,7 @@ async def test_groups_of_many_names_are_ended_by_several_scripts(
     await shard.fold_chunk(chunk, lambda: late)
 
     assert many == sum(staged)
-    assert max(staged) <= 4_000 // 400 + 1
+    assert max(staged) <= 2_500 // 400 + 1
     assert [(at, 401) for at in range(many)] == sorted((entry.first_offset, len(entry.names)) for entry in shard.pending)
 
 

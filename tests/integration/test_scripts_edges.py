@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from streams_app.folding import portions
 from streams_app.folding import shard as sharding
+from streams_app.folding import store as storing
 from streams_app.folding.arguments import Bounds
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
@@ -293,6 +294,15 @@ async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis
     done = await emitter.emit_due_once()
 
     assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
+
+
+async def test_very_many_ranges_are_finished_by_several_scripts(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "FINISHED_RANGES", 3)
+    await fold(store, -1, chunk_of([FoldEvent(n, 1_000, b"s%d" % n, {}) for n in range(20)]), BOUNDS, sessions=False)
+    await seal(store, 19, 9_000)
+    left = await store.finish("me", [(at, at, 1) for at in range(0, 20, 2)])
+
+    assert (10, list(range(1, 20, 2))) == (left, [first for first, _ in await sealed_in(store)])
 
 
 async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: Redis, names: Names) -> None:

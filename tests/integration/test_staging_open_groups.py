@@ -284,7 +284,7 @@ async def test_what_is_too_much_for_one_script_is_for_the_next(store: ShardStore
 
     assert (list(range(many)), 1) == (sorted(entry.first_offset for entry in done.joint), done.opened)
     assert {names + 1} == {len(entry.names) for entry in done.joint}
-    assert max(asked) * names <= 4_000 + names
+    assert max(asked) * names <= 2_500 + names
 
 
 NEVER_OPEN = 4_100

@@ -41,7 +41,7 @@ local sessions, plain, arrived = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local partitions = tonumber(ARGV[13])
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers; values in one call
-local MOST_READ, ENDING, BYTES = 4000, 20, 75 -- names of groups that end; such a group, or so many bytes, are as much as some or one
+local MOST_READ, ENDING, BYTES = 2500, 20, 75 -- names of groups that end; such a group, or so many bytes, are as much as some or one
 local pack = cmsgpack.pack
 -- include beyond.lua
 
