@@ -152,3 +152,16 @@ async def test_offsets_are_skipped_only_as_nothing_is_staged(redis_client: Redis
 
     with pytest.raises(RefusedError, match="open-groups"):
         await shard.store.skip(shard.token, 0, 5)
+
+
+async def test_groups_that_go_on_are_not_looked_at_one_by_one(redis_client: Redis, names: Names) -> None:
+    shard = await claimed_shard(redis_client, names, "sessions")
+    await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(10)])
+    late = [FoldEvent(10 + at, 1_001, b"s%d" % at, {"u": 1}) for at in range(10)]
+    (chunk,) = shard.chunks(late, 19, ReaderView(None, None), 10_000)
+    arguments = arguments_of(chunk, shard.bounds, gaps_close=True, keeps_values=True, partitions=1, epoch=shard.epoch)
+    done = await shard.store.fold(
+        shard.token, 9, 19, 1_001, 1_001, shard.bounds, gaps_close=True, partitions=1, arguments=arguments
+    )
+
+    assert (0, []) == (done.held, done.sealed)

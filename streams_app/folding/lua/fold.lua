@@ -224,7 +224,7 @@ for i = 1, #closed / 5 do
   local group = closed[at + 1]
   local known = plan_of[group]
   local is_held = was_open[i] and not closed_now[group] and (known == nil or known.open)
-  local way = is_held and not known and has_ended(group, closed[at + 5], closed[at + 3], closed[at + 4])
+  local way = is_held and not known and has_ended(group, tonumber(was_open[i]), closed[at + 5], closed[at + 3], closed[at + 4])
   if way == 'together' then
     elsewhere[#elsewhere + 1] = i
   elseif is_held and not way then
@@ -242,13 +242,13 @@ end
 
 -- One run, of a group that is not open, or has been and is over, or is and stays so.
 local fresh, moved = {}, {}
-local function is_moved(group, fields, score)
+local function is_moved(group, opened_at, fields, score)
   local key = prefix .. group
   local packed = call('HGET', key, INFO)
   if not packed then return false end
   local i, stored_last, stored_score = numbers_of(packed)
   local run, last = numbers_of(fields[2])
-  if i[1] ~= epoch or run[2] <= stored_last then return false end
+  if i[1] ~= epoch or i[2] ~= opened_at or run[2] <= stored_last then return false end
   if quiet_ms and is_over(i, stored_score, run[4]) then
     local _, names = stored(key)
     ends(group, i, record_of(group, i, stored_last, stored_score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names))
@@ -266,7 +266,7 @@ for g = 1, #plain, 4 do
   if names_read > MOST_READ then return {'long'} end
   local group, score, fields = plain[g], plain[g + 2], plain[g + 3]
   local is_held = is_open[(g + 3) / 4] and not closed_now[group]
-  local is_kept = is_held and not plan_of[group] and is_moved(group, fields, score)
+  local is_kept = is_held and not plan_of[group] and is_moved(group, tonumber(is_open[(g + 3) / 4]), fields, score)
   if is_held and not is_kept and not closed_now[group] then
     local names, run, last = {}, numbers_of(fields[2])
     for n = 3, #fields, 2 do names[fields[n]] = fields[n + 1] end

@@ -77,8 +77,8 @@ local function leaves(group, first_offset, record, content)
 end
 
 -- Seals an open group that had ended before a session, or ends with it; else the session is left to fold.lua, with all that follows.
-local function has_ended(group, session_at, packed_entry, first_score, last_score)
-  local way, i, record, content = ending_at(group, packed_entry, first_score, last_score)
+local function has_ended(group, opened_at, session_at, packed_entry, first_score, last_score)
+  local way, i, record, content = ending_at(group, opened_at, packed_entry, first_score, last_score)
   read = read + ENDING + #content / 2
   local timer = way == 'together' and #content <= PAGE and redis.call('ZSCORE', due, group)
   if not way or i[2] + i[3] > fence_offset or way == 'together' and not timer then
@@ -97,12 +97,12 @@ local function has_ended(group, session_at, packed_entry, first_score, last_scor
 end
 
 -- Seals an open group if it had ended before a run that opens it anew; else that is left to fold.lua.
-local function had_ended(group, run)
+local function had_ended(group, opened_at, run)
   local packed, names, content = stored(prefix .. group)
   read = read + ENDING + #content / 2
   local i, last, score
   if packed then i, last, score = numbers_of(packed) end
-  if not i or i[1] ~= epoch or last > fence_offset or run[2] <= last or not is_over(i, score, run[4]) then
+  if not i or i[1] ~= epoch or i[2] ~= opened_at or last > fence_offset or run[2] <= last or not is_over(i, score, run[4]) then
     is_held[group] = true
     read_in_vain = read_in_vain + #content / 2
     return false
@@ -114,14 +114,14 @@ end
 
 -- Adds a run to an open group; false where that does not go.
 local moved = {}
-local function goes_on(group, fields, score)
+local function goes_on(group, opened_at, fields, score)
   local key, asked = prefix .. group, {INFO}
   for n = 3, #fields, 2 do asked[#asked + 1] = fields[n] end
   local held = redis.call('HMGET', key, unpack(asked))
   if not held[1] then return false end
   local i, stored_last, stored_score = numbers_of(held[1])
   local run, last = numbers_of(fields[2])
-  if i[1] ~= epoch then return false end
+  if i[1] ~= epoch or i[2] ~= opened_at then return false end
   if last == stored_last then return true end -- a copy of this script
   if run[2] <= stored_last or (quiet_ms and is_over(i, stored_score, run[4])) then return false end
   local numbers = joined(i, stored_score, run, last, score)
@@ -134,7 +134,7 @@ local function goes_on(group, fields, score)
   return true
 end
 
--- Which groups are open: asked for in a few calls.
+-- At which offset groups were opened, false where they are not open: asked for in a few calls.
 local function which_are_open(values, step)
   local found = {}
   for from = 1, #values / step, PAGE do
@@ -142,8 +142,8 @@ local function which_are_open(values, step)
     for i = from, till do members[i - from + 1] = values[(i - 1) * step + 1] end
     local scores = redis.call('ZMSCORE', first, unpack(members))
     for i = from, till do
-      local score = scores[i - from + 1]
-      found[i] = score and tonumber(score) <= fence_offset
+      local opened_at = tonumber(scores[i - from + 1] or fence_offset + 1)
+      found[i] = opened_at <= fence_offset and opened_at
     end
   end
   return found
@@ -181,7 +181,7 @@ while sessions_done < #sessions / 5 and read < MOST_READ do
   local group, session_at, packed_entry = sessions[at + 1], sessions[at + 2], sessions[at + 5]
   local way
   if was_open[i] and not is_gone[group] then
-    way = not is_held[group] and has_ended(group, session_at, packed_entry, sessions[at + 3], sessions[at + 4]) or 'held'
+    way = not is_held[group] and has_ended(group, was_open[i], session_at, packed_entry, sessions[at + 3], sessions[at + 4]) or 'held'
   elseif was_joint[i] then
     way = 'together'
   end
@@ -202,8 +202,8 @@ while sessions_done == #sessions / 5 and plain_done < #plain / 4 and read < MOST
   if was_open[i] and not is_gone[group] then
     if is_held[group] then
       open_groups[#open_groups + 1] = i
-    elseif not goes_on(group, fields, plain[at + 3]) then
-      if quiet_ms and had_ended(group, (numbers_of(fields[2]))) then
+    elseif not goes_on(group, was_open[i], fields, plain[at + 3]) then
+      if quiet_ms and had_ended(group, was_open[i], (numbers_of(fields[2]))) then
         fresh[#fresh + 1] = i
       else
         open_groups[#open_groups + 1] = i
