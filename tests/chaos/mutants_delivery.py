@@ -97,15 +97,11 @@ SCRIPTS: Final = (
         "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
         (
             "history fragile:finish fragile:fold fragile:stage",
-            "fragile:finish lossy:2 crash",
+            "history fragile:fold fragile:stage",
         ),
         (
             Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),
-            Change(
-                FINISH,
-                "from == to or redis.call('ZCOUNT', outbox, from, from) > 0 and redis.call('ZCOUNT', outbox, to, to) > 0",
-                "true",
-            ),
+            Change(FINISH, "if ends and redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then", "if true then"),
         ),
     ),
     Mutant(
