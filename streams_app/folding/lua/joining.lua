@@ -43,9 +43,9 @@ local function record_of(group, i, last, score, events, low, high, names)
   if hold_due <= due_ms then due_ms, reason = hold_due, 'max_hold' end
   return pack({group, i[2], last, events, low, high, reason, due_ms, partitions, names})
 end
--- How a session that has ended within the range ends the open fold of its group, which "first" says was opened at that offset: "apart", it had ended before, or "together". Then the
--- numbers of the group, its record, and its sidecar as Redis says it. All but that are nil where it is not of this state or a bound
--- perhaps closes it.
+-- How a session that has ended within the range ends the open fold of its group, which "first" says was opened at that offset: "apart"
+-- (it had ended before) or "together". Then the numbers of the group, its record, and its sidecar as Redis says it. All but that are
+-- nil where it is not of this state or a bound perhaps closes it.
 local function ending_at(group, opened_at, packed_entry, first_score, last_score)
   local packed, names, content = stored(prefix .. group)
   if not packed then return nil, nil, nil, content end

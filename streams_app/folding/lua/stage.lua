@@ -1,9 +1,9 @@
 #!lua
 -- Does ahead of fold.lua what would hold Redis for too long together with the rest of the range: puts sessions that begin and end
 -- within it into the outbox, opens groups, adds runs to groups that are open and stay so, seals those that end. What is new lies
--- beyond the fence, by first offset: nobody sees it before the fence has moved, and whoever begins anew drops it. What a group that goes
--- on, or ends with a session of the range, was before is kept until then: whoever begins anew brings it back, and so does whoever seals or
--- reads the outbox. One that had ended before is sealed for good.
+-- beyond the fence, by first offset: nobody sees it before the fence has moved, and whoever begins anew drops it. What a group was
+-- before that goes on, or ends together with a session of the range, is kept until then: whoever begins anew brings it back, and so
+-- does whoever seals or reads the outbox. One that had ended before is sealed for good.
 -- Runs of a group come in offset order, and none after one that was left.
 --
 -- KEYS[1]  meta          hash
@@ -25,11 +25,11 @@
 -- ARGV[12] max_changed   names in one group
 -- ARGV[13] partitions    partition count of the source, for the version of the record
 --
--- Returns {"ok", positions in "sessions", positions in "plain", groups opened, sealed records one after the other, 1 if this very
---         portion was staged before and the reply was lost, positions in "sessions", records, sessions done, groups done,
---         names read of groups that are not staged}: positions
---         as msgpack arrays, first of what is not staged, as a bound may close its group, then of sessions that ended together with
---         an open group, in the record of that; what is behind those done was too much for one script and belongs to the next portion
+-- Returns {"ok", positions in "sessions" and in "plain" of what is not staged, as a bound may close its group; groups opened; records of
+--         groups that had ended, one after the other; 1 if this very portion was staged before and the reply was lost; positions in
+--         "sessions" of those that ended together with an open group, and the records of these; sessions done, groups done: what is
+--         behind them was too much for one script and belongs to the next portion; names read of groups that are not staged}. Positions
+--         are msgpack arrays
 --         {"already"} when this very range was folded by this owner and the reply was lost
 --         {"again"} to be called again: what another attempt has staged is undone in several scripts
 --         {"refused", "no-state" | "token" | "fence" | "staged"}
@@ -69,7 +69,7 @@ local is_gone, is_held = {}, {}
 local read, read_in_vain = 0, 0
 
 -- An open group leaves, with this record.
-local function leaves(group, first_offset, record, content)
+local function leaves(group, first_offset, record)
   is_gone[group] = true
   gone[#gone + 1], gone_keys[#gone_keys + 1] = group, prefix .. group
   to_outbox[#to_outbox + 1], to_outbox[#to_outbox + 2] = first_offset, record
@@ -92,7 +92,7 @@ local function has_ended(group, opened_at, session_at, packed_entry, first_score
     joint[#joint + 1] = record
     before[#before + 1], before[#before + 2] = group, pack(session_at, content, timer)
   end
-  leaves(group, i[2], record, content)
+  leaves(group, i[2], record)
   return way
 end
 
@@ -108,7 +108,7 @@ local function had_ended(group, opened_at, run)
     return false
   end
   sealed[#sealed + 1] = record_of(group, i, last, score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names)
-  leaves(group, i[2], sealed[#sealed], content)
+  leaves(group, i[2], sealed[#sealed])
   return true
 end
 
