@@ -1,6 +1,7 @@
 """The protocol under random schedules: the product's own classes and scripts, everything around them simulated.
 
-A schedule is decided by its mix of faults and its seed, but for the order in which Redis undoes what was staged. :func:`run_schedule` returns what went wrong first.
+A schedule is decided by its mix of faults and its seed, but for the order in which Redis undoes what was staged.
+:func:`run_schedule` returns what went wrong first.
 """
 
 from __future__ import annotations
