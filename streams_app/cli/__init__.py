@@ -77,7 +77,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except Exception:
+    except Exception:  # a fault of ours: told with its trace, by an exit code of its own
         logging.getLogger(__name__).exception("internal failure")
         return InternalError.exit_code
     return result if isinstance(result, int) else 0

@@ -164,7 +164,7 @@ class AckedProducer:
                     raise
                 self.is_idempotent = False
                 logger.info("the broker knows no idempotent producers, going on without error=%r", error)
-            except BaseException:
+            except BaseException:  # cancelled, too: it has connections and a task
                 await _close(producer)
                 raise
             else:
@@ -173,7 +173,7 @@ class AckedProducer:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await producer.start()
-        except BaseException:
+        except BaseException:  # likewise
             await _close(producer)
             raise
         return producer

@@ -105,7 +105,7 @@ class SqliteThread:
         except sqlite3.Error as error:
             self._drop()
             raise TryAgainError(f"{self._what} {self._path}: {error}") from error
-        except BaseException:
+        except BaseException:  # whatever it is, the transaction is not to stay open
             self._drop()
             raise
 
