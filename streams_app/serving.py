@@ -41,8 +41,11 @@ def set_up_logging(log_level: str) -> None:
         logging.getLogger("aiokafka.producer.sender").setLevel(logging.CRITICAL)
 
 
-def serve(settings: Settings) -> None:
+def serve(declared: Settings | FoldingApp) -> None:
     """Runs a worker until SIGTERM or SIGINT.
+
+    Args:
+        declared: Settings, or an application made of them, which may have agents and timers of its own.
 
     Raises:
         ConfigurationError: Topics are missing, or one was made again.
@@ -54,12 +57,13 @@ def serve(settings: Settings) -> None:
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
     # Not closed: see leave().
-    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings))
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(declared))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(declared: Settings | FoldingApp) -> None:
+    settings = declared if isinstance(declared, Settings) else declared.settings
     await require_topics(settings)
-    app = create_app(settings)
+    app = create_app(settings) if isinstance(declared, Settings) else declared
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
-from pathlib import Path
 
 import click
 
-from streams_app.cli.options import config_option
+from streams_app.cli.options import with_settings
 from streams_app.settings import Settings
 
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @click.command(name="check")
-@config_option
-def command(config: Path | None) -> int:
+@with_settings
+def command(settings: Settings) -> int:
     """Look whether a worker can run with these settings; nothing is changed.
 
     Kafka, topics, retention against max_hold, Redis version, eviction policy and persistence, clock skew, read store. Each finding
@@ -26,7 +24,6 @@ def command(config: Path | None) -> int:
     from streams_app.checking import findings
     from streams_app.clock import SystemClock
 
-    settings = Settings.load(config, os.environ)
     counts: Counter[str] = Counter()
 
     async def look() -> None:

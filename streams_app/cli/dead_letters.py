@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import click
 import orjson
 
 from streams_app.cli.groups import one_fold
-from streams_app.cli.options import config_option
+from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
 from streams_app.settings import Settings
 
@@ -36,17 +34,16 @@ def command() -> None:
 
 
 @command.command(name="list")
-@config_option
+@with_settings
 @fold_option
 @reason_option
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Letters at most, oldest first.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
-def list_letters(config: Path | None, fold: str | None, reason: str | None, limit: int, as_json: bool) -> None:
+def list_letters(settings: Settings, fold: str | None, reason: str | None, limit: int, as_json: bool) -> None:
     """List what was refused, and why."""
     from streams_app.operating.dead_letters import letters_of
     from streams_app.operating.explain import time_text
 
-    settings = Settings.load(config, os.environ)
     letters = asyncio.run(letters_of(settings, one_fold(settings, fold), reason, limit))
     for letter in letters:
         row = letter.row()
@@ -61,12 +58,12 @@ def list_letters(config: Path | None, fold: str | None, reason: str | None, limi
 
 
 @command.command(name="replay")
-@config_option
+@with_settings
 @fold_option
 @reason_option
 @click.option("--again", is_flag=True, help="Also what was put back before: those events may be folded twice.")
 @click.option("--dry-run", is_flag=True, help="Only say how many.")
-def replay_letters(config: Path | None, fold: str | None, reason: str | None, again: bool, dry_run: bool) -> None:
+def replay_letters(settings: Settings, fold: str | None, reason: str | None, again: bool, dry_run: bool) -> None:
     """Put refused events back into the source, for the fold that refused them and no other.
 
     After the fix: of the settings, of the producer's schema, of a function in Python. Each letter is put back once; with
@@ -76,7 +73,6 @@ def replay_letters(config: Path | None, fold: str | None, reason: str | None, ag
     from streams_app.operating.dead_letters import replay
     from streams_app.operating.explain import counted
 
-    settings = Settings.load(config, os.environ)
     chosen = one_fold(settings, fold)
     done = asyncio.run(replay(settings, chosen, reason, again=again, dry_run=dry_run))
     verb = "would put back" if dry_run else "put back"

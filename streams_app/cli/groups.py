@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import click
 import orjson
 from rich.console import Console
 from rich.table import Table
 
-from streams_app.cli.options import config_option
+from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import Fold
@@ -28,7 +26,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@config_option
+@with_settings
 @click.option("--fold", metavar="NAME", help="Only of this fold.")
 @click.option(
     "--sort",
@@ -39,7 +37,7 @@ def command() -> None:
 )
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Rows at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
-def list_open(config: Path | None, fold: str | None, sort: str, limit: int, as_json: bool) -> None:
+def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_json: bool) -> None:
     """List open groups.
 
     Reads Redis, not a worker: it works while no worker runs. Times are by the clock of each partition, which follows the wall
@@ -48,7 +46,6 @@ def list_open(config: Path | None, fold: str | None, sort: str, limit: int, as_j
     from streams_app.operating.explain import span, time_text
     from streams_app.operating.groups import groups_in_redis, open_in_redis
 
-    settings = Settings.load(config, os.environ)
     if fold is not None:
         settings.fold(fold)
     rows = asyncio.run(groups_in_redis(settings, fold, limit, sort))
@@ -73,22 +70,21 @@ def list_open(config: Path | None, fold: str | None, sort: str, limit: int, as_j
 
 
 @command.command(name="explain")
-@config_option
+@with_settings
 @click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
 @click.argument("group")
-def explain_one(config: Path | None, fold: str | None, group: str) -> None:
+def explain_one(settings: Settings, fold: str | None, group: str) -> None:
     """Why has GROUP not been emitted?
 
     GROUP as it stands in the key of its records: account_1, 17, ["a",1].
     """
     from streams_app.operating.explain import explain
 
-    settings = Settings.load(config, os.environ)
     click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock())))
 
 
 @command.command(name="flush")
-@config_option
+@with_settings
 @click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
 @click.option("--all", "everything", is_flag=True, help="Every open group of the fold.")
 @click.option(
@@ -99,7 +95,7 @@ def explain_one(config: Path | None, fold: str | None, group: str) -> None:
     help="Seconds to wait for a worker, on top of worker.tick.",
 )
 @click.argument("group", required=False)
-def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
+def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: float, group: str | None) -> None:
     """Emit GROUP, or all groups, now; with the reason `flush`.
 
     The worker that holds the partition does it with its next pass and logs it. With no worker running the request stays.
@@ -110,7 +106,6 @@ def flush_now(config: Path | None, fold: str | None, everything: bool, timeout: 
 
     if everything == (group is not None):
         raise click.UsageError("name a GROUP, or --all")
-    settings = Settings.load(config, os.environ)
     chosen = one_fold(settings, fold)
     flushed = asyncio.run(flush(settings, chosen, group, timeout + settings.worker.tick_ms / 1000))
     click.echo(f"flushed {counted(flushed.groups, 'group')} in {counted(flushed.places, 'partition')}")

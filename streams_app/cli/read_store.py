@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import click
 
-from streams_app.cli.options import config_option
+from streams_app.cli.options import with_settings
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
 
@@ -19,15 +17,14 @@ def command() -> None:
 
 
 @command.command(name="init")
-@config_option
-def init(config: Path | None) -> None:
+@with_settings
+def init(settings: Settings) -> None:
     """Create the tables of the read store where they are missing.
 
     A worker waits with syncing (not with folding) until they are there.
     """
     from streams_app.read_store.store import open_store
 
-    settings = Settings.load(config, os.environ)
     if settings.read_store is None:
         raise ConfigurationError(["there is no [read_store] section in the settings"])
 

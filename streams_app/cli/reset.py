@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import click
 
-from streams_app.cli.options import config_option
+from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
 
 
 @click.command(name="reset")
-@config_option
+@with_settings
 @click.option("--fold", required=True, metavar="NAME", help="Its name; it need not be in the settings any more.")
 @click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")
-def command(config: Path | None, fold: str, yes: bool) -> None:
+def command(settings: Settings, fold: str, yes: bool) -> None:
     """Remove a fold's state: after its source was deleted and made again, or to uninstall the fold.
 
     Without --yes it only says what would be removed. Groups that are still open would never be emitted: flush them first. The
@@ -28,7 +26,6 @@ def command(config: Path | None, fold: str, yes: bool) -> None:
     from streams_app.operating.explain import counted
     from streams_app.operating.reset import carry_out, members, plan
 
-    settings = Settings.load(config, os.environ)
     planned = asyncio.run(plan(settings, fold))
     if not planned.keys and not planned.offsets:
         declared = ", ".join(known.name for known in settings.folds)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import click
 
-from streams_app.cli.options import config_option
+from streams_app.cli.options import with_settings
 from streams_app.settings import Settings
 
 
@@ -18,8 +16,8 @@ def command() -> None:
 
 
 @command.command(name="create")
-@config_option
-def create(config: Path | None) -> None:
+@with_settings
+def create(settings: Settings) -> None:
     """Create the topics that are missing; those that exist stay as they are.
 
     Sources, outputs and dead-letter topics get kafka.partitions partitions and kafka.replication_factor replicas. A worker
@@ -27,7 +25,6 @@ def create(config: Path | None) -> None:
     """
     from streams_app.kafka.admin import create_topics
 
-    settings = Settings.load(config, os.environ)
     created, existing = asyncio.run(create_topics(settings))
     for name in created:
         click.echo(f"created  {name}  partitions={settings.kafka.partitions} replicas={settings.kafka.replication_factor}")

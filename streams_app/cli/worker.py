@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from streams_app.cli import tell
-from streams_app.cli.options import config_option
+from streams_app.cli.options import app_option, config_option, named
 from streams_app.errors import StreamsAppError
-from streams_app.settings import Settings
 
 
 @click.command(name="worker")
 @config_option
+@app_option
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -22,19 +21,19 @@ from streams_app.settings import Settings
     show_default=True,
     help="debug adds what Faust and aiokafka say.",
 )
-def command(config: Path | None, log_level: str) -> None:
+def command(config: Path | None, app: str | None, log_level: str) -> None:
     """Run one worker: fold the sources, emit the records, sync the read store.
 
     Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds. Another worker (or this one,
     started again) goes on exactly where it was, also after kill -9.
     """
-    settings = Settings.load(config, os.environ)
+    declared = named(config, app)
     # Faust takes a second to import, and `--help` should not.
     from streams_app.serving import leave, serve, set_up_logging
 
     set_up_logging(log_level)
     try:
-        serve(settings)
+        serve(declared)
     except StreamsAppError as error:
         tell(error)
         leave(error.exit_code)
