@@ -26,13 +26,14 @@ START_SECONDS = 15.0
 
 
 class Outgoing(NamedTuple):
-    """One record to be produced."""
+    """One record to be produced; into the partition of its key, or into one that is named and exists."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes it
     timestamp_ms: int | None = None
+    partition: int | None = None
 
 
 class _Batch:
@@ -48,7 +49,7 @@ class _Batch:
 
     def append(self, record: Outgoing, position: int) -> bool:
         """False where the batch is full; an empty one takes any record."""
-        _, key, value, headers, timestamp_ms = record
+        _, key, value, headers, timestamp_ms, _ = record
         if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
             return False
         self.positions.append(position)
@@ -119,11 +120,13 @@ class AckedProducer:
             count = len(await producer.partitions_for(topic))
             open_batches: dict[int, _Batch] = {}
             for position, partition in zip(mine, self._partitions([records[at].key for at in mine], count), strict=True):
-                batch = open_batches.get(partition)
-                if batch is None or not batch.append(records[position], position):
-                    batch = open_batches[partition] = _Batch(topic, partition, producer.create_batch())
+                record = records[position]
+                place = partition if record.partition is None else record.partition
+                batch = open_batches.get(place)
+                if batch is None or not batch.append(record, position):
+                    batch = open_batches[place] = _Batch(topic, place, producer.create_batch())
                     batches.append(batch)
-                    batch.append(records[position], position)
+                    batch.append(record, position)
         return batches
 
     def _partitions(self, keys: list[bytes | None], count: int) -> list[int]:

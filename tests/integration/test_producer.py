@@ -83,3 +83,17 @@ async def test_records_of_several_topics_each_go_to_their_own(kafka: KafkaServer
 
     assert [None] * 40 == outcomes
     assert [list(range(0, 40, 2)), list(range(1, 40, 2))] == [sorted(int(record.value) for record in each) for each in found]
+
+
+async def test_a_record_goes_into_the_partition_it_names(kafka: KafkaServer, names: Names) -> None:
+    topic = names.topic("out")
+    await create_topics(kafka.bootstrap_servers, [topic], 4)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    try:
+        outcomes = await producer.send([Outgoing(topic, b"one key", b"%d" % each, partition=each % 4) for each in range(20)])
+    finally:
+        await producer.stop()
+    found = await read_topic(kafka.bootstrap_servers, topic, until=lambda found: len(found) >= 20, timeout_seconds=LIMIT_SECONDS)
+
+    assert [None] * 20 == outcomes
+    assert [each % 4 for each in range(20)] == [record.partition for record in sorted(found, key=lambda record: int(record.value))]
