@@ -5,6 +5,7 @@
     StreamsAppError            70  internal failure
     ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
     ├── TryAgainError          75  a dependency is away, or another worker owns; a supervisor restarts
+    ├── UnknownFoldError        -  a page is asked for a fold that is not declared
     ├── InternalError          70  a bug, or a promise broken by somebody else
     └── BadEventError           -  one event cannot be folded: it becomes a dead letter
 """
@@ -39,6 +40,13 @@ class TryAgainError(StreamsAppError):
     """Something outside is missing now and may be there later."""
 
     exit_code = 75
+
+
+class UnknownFoldError(StreamsAppError):
+    """Somebody asks for a fold that is not declared; names those that are."""
+
+    def __init__(self, name: str, declared: Sequence[str]) -> None:
+        super().__init__(f"there is no fold {name!r}; declared: {', '.join(declared)}")
 
 
 class InternalError(StreamsAppError):

@@ -19,7 +19,7 @@ import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
-from streams_app.errors import TryAgainError
+from streams_app.errors import TryAgainError, UnknownFoldError
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings
 from streams_app.status import Status
@@ -156,6 +156,8 @@ class HttpServer:
         answer = asyncio.run_coroutine_threadsafe(ask(), self._main)
         try:
             rows = await asyncio.wait_for(asyncio.wrap_future(answer), GROUPS_SECONDS)
+        except UnknownFoldError as error:
+            return _json({"error": str(error)}, status=404)
         except Exception as error:  # noqa: BLE001  # whatever Redis says: the page tells it, the worker goes on
             return _json({"error": f"cannot list groups now: {str(error) or type(error).__name__}"}, status=503)
         return _json({"groups": rows})

@@ -11,9 +11,10 @@ from collections import Counter as Tally
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from streams_app.settings import Settings
@@ -117,6 +118,10 @@ METRICS: Final = (
         "streams_app_produce_seconds", "histogram", ("fold",), "Duration of producing a batch of records, reply included.",
         "Rising: the broker is slow.", WORK_BUCKETS,
     ),
+    Description(
+        "streams_app_build_info", "gauge", ("version",), "Always 1; which version this worker runs.",
+        "More than one for long: a rolling upgrade has stopped half-way.",
+    ),
 )  # fmt: skip
 
 
@@ -143,6 +148,7 @@ class Metrics:
     read_store_lag_records: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
+    build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:
         """Makes every series that is known beforehand, so that a rate never begins with a gap."""
@@ -157,6 +163,9 @@ class Metrics:
             for metric in METRICS:
                 if metric.labels == ("fold",):
                     getattr(self, metric.attribute).labels(fold=fold.name)
+        self.build_info.labels(version=_version()).set(1)
+        # Memory, processor time and open files of this process, by the names they have everywhere.
+        ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}
         self._misrouted: set[str] = set()
 
@@ -176,6 +185,13 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text Prometheus reads."""
         return generate_latest(self.registry)
+
+
+def _version() -> str:
+    try:
+        return version("streams_app")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
 
 
 def observe_all(histogram: Histogram, values: Collection[float]) -> None:

@@ -14,7 +14,7 @@ import msgpack
 from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes
-from streams_app.errors import TryAgainError
+from streams_app.errors import TryAgainError, UnknownFoldError
 from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import INFO_FIELD, ShardKeys, shard_keys
@@ -131,7 +131,14 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
 
 
 async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold: str | None, limit: int) -> list[dict[str, Any]]:
-    """Open groups of this worker's partitions, longest quiet first; of those that are looked at, as the worker has more to do."""
+    """Open groups of this worker's partitions, longest quiet first; of those that are looked at, as the worker has more to do.
+
+    Raises:
+        UnknownFoldError: No such fold is declared.
+    """
+    declared = [known.name for known in ownership.folds]
+    if fold is not None and fold not in declared:
+        raise UnknownFoldError(fold, declared)
     places = [
         Place(app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence)
         for partition in list(ownership.partitions.values())

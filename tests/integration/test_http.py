@@ -9,17 +9,20 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import streams_app.http
+from streams_app import Fold
 from streams_app.clock import ManualClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.http import GROUPS_MAX, HttpServer
 from streams_app.metrics import METRICS, Metrics
+from streams_app.operating.groups import groups_of_worker
 from streams_app.settings import HttpSettings, Settings
 from streams_app.status import LIVE_MS, Status
 
@@ -187,6 +190,15 @@ async def test_groups_are_those_of_the_provider(start: Start, status: Status) ->
     assert (await get(f"{url}/groups?limit={GROUPS_MAX}"))[0] == 200
     assert [(None, 100), ("f", 7), (None, GROUPS_MAX)] == asked
     assert {asyncio.get_running_loop()} == set(loops)
+
+
+async def test_groups_of_a_fold_nobody_declared_are_not_found(start: Start, status: Status) -> None:
+    ownership: Any = SimpleNamespace(folds=(Fold(**FOLD),), partitions={})
+    status.groups_provider = lambda fold, limit: groups_of_worker(ownership, cast("Any", None), "a", fold, limit)
+    url = start().url
+
+    assert await get(f"{url}/groups?fold=zz") == (404, {"error": "there is no fold 'zz'; declared: f"})
+    assert await get(f"{url}/groups?fold=f") == (200, {"groups": []})
 
 
 async def test_groups_before_there_is_a_provider_are_not_known_yet(start: Start) -> None:

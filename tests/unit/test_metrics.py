@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,15 @@ def test_series_of_each_fold_are_there_before_anything_happens(metrics: Metrics)
             name = f"{metric.name}_count" if metric.kind == "histogram" else metric.name
             for fold in ("one", "two"):
                 assert found[name, (("fold", fold),)] == 0
+
+
+def test_the_page_tells_of_the_process_and_of_its_version(metrics: Metrics) -> None:
+    found = samples(metrics)
+
+    assert found["streams_app_build_info", (("version", version("streams_app")),)] == 1
+    assert found["process_resident_memory_bytes", ()] > 0
+    assert found["process_cpu_seconds_total", ()] > 0
+    assert found["process_open_fds", ()] > 0
 
 
 def test_two_applications_in_one_process_count_apart(metrics: Metrics) -> None:
