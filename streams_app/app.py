@@ -20,17 +20,21 @@ from faust.app.base import BootStrategy
 from faust.types import TP
 from redis.asyncio import Redis
 
+from streams_app.checking import Level, redis_findings
 from streams_app.clock import Clock, SystemClock
-from streams_app.errors import TryAgainError, text_of
+from streams_app.errors import StreamsAppError, text_of
+from streams_app.folding import connection
 from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.gauges import observe
 from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
 from streams_app.folding.parts import Parts
 from streams_app.folding.scripts import ScriptSet
 from streams_app.http import HttpServer
+from streams_app.kafka import diagnosis
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.producer import AckedProducer
+from streams_app.leaving import leave
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
 from streams_app.read_store.agent import ReadStoreAgent
@@ -78,16 +82,17 @@ class Services:
 
         Raises:
             TryAgainError: Redis or Kafka cannot be reached.
+            ConfigurationError: One of them does not let us in.
         """
         try:
             await ownership.check_skew_once()
+            await self._warn_of_redis()
         except REDIS_ERRORS as error:
-            raise TryAgainError(f"cannot reach Redis at {self.settings.redis.redacted_url}: {error}") from error
+            raise await connection.why_unreachable(self.settings.redis, error) from error
         try:
             await self.producer.start()
         except (KafkaError, OSError, TimeoutError) as error:
-            servers = self.settings.kafka.bootstrap_servers
-            raise TryAgainError(f"cannot reach Kafka at {servers}: {str(error) or type(error).__name__}") from error
+            raise await diagnosis.why_unreachable(self.settings.kafka, error) from error
         self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
@@ -96,6 +101,12 @@ class Services:
         if self.settings.read_store is not None:
             agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
             self.tasks.append(asyncio.create_task(agent.run(self.stopping), name="read-store"))
+
+    async def _warn_of_redis(self) -> None:
+        """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""
+        for finding in redis_findings(self.settings.redis.redacted_url, await self.redis.info()):
+            if finding.level is Level.ERROR:
+                logger.error("%s; %s", finding.text, finding.advice)
 
     async def stop(self) -> None:
         """Ends everything started, within a few seconds."""
@@ -130,6 +141,8 @@ class FoldingApp(faust.App):
     metrics: Metrics
     status: Status
     fatal: BaseException | None = None
+    is_served = False
+    """Whoever started it ends the process with the right exit code. Faust's own worker would end it with 1, whatever happened."""
 
     def _new_consumer(self) -> FoldingConsumer:
         return FoldingConsumer(
@@ -142,7 +155,11 @@ class FoldingApp(faust.App):
 
     async def on_start(self) -> None:
         """Connects before anything is consumed."""
-        await self.services.start(self.ownership)
+        try:
+            await self.services.start(self.ownership)
+        except StreamsAppError as error:
+            self._leave_for(error)
+            raise
         await super().on_start()
 
     async def on_stop(self) -> None:
@@ -150,6 +167,13 @@ class FoldingApp(faust.App):
         await self.ownership.stop()
         await super().on_stop()
         await self.services.stop()
+        self._leave_for(self.fatal)
+
+    def _leave_for(self, fault: BaseException | None) -> None:
+        """Under ``faust -A``: ends the process with the exit code of a fault that has one."""
+        if isinstance(fault, StreamsAppError) and not self.is_served:
+            logger.critical("%s", fault)
+            leave(fault.exit_code)
 
     def _create_directories(self) -> None:
         """Nothing: Faust would make folders for tables, and there are none."""

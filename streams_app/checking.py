@@ -118,7 +118,7 @@ async def _redis(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
         if parts.scheme == "redis" and parts.hostname not in LOOPBACK:
             yield Finding(Level.WARNING, "Redis is spoken to in plain text over the network", "use rediss:// (TLS)")
         info: dict[str, Any] = await redis.info()
-        for finding in _redis_server(url, info):
+        for finding in redis_findings(url, info):
             yield finding
         yield await _skew(redis, clock)
     except REDIS_ERRORS as error:
@@ -127,7 +127,13 @@ async def _redis(settings: Settings, clock: Clock) -> AsyncIterator[Finding]:
         await redis.aclose()
 
 
-def _redis_server(url: str, info: Mapping[str, Any]) -> list[Finding]:
+def redis_findings(url: str, info: Mapping[str, Any]) -> list[Finding]:
+    """What a server says of itself (pure).
+
+    Args:
+        url: Its address without credentials.
+        info: Its reply to ``INFO``.
+    """
     name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
     speaks = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
     found = [Finding(Level.OK, f"{name} {version} answers at {url}")]

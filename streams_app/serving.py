@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
 import threading
-from typing import NoReturn
 
 import uvloop
 
@@ -64,6 +62,7 @@ async def _serve(declared: Settings | FoldingApp) -> None:
     settings = declared if isinstance(declared, Settings) else declared.settings
     await require_topics(settings)
     app = create_app(settings) if isinstance(declared, Settings) else declared
+    app.is_served = True
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,18 +86,6 @@ async def _serve(declared: Settings | FoldingApp) -> None:
         await app.stop()
     _raise_fault(app, starting)
     logger.info("worker ended")
-
-
-def leave(exit_code: int) -> NoReturn:
-    """Ends the process at once, and does not take the event loop and Python apart.
-
-    Everything is closed by now. Both can crash while a thread is still about to end (uvloop #706, CPython #87135), and two workers
-    that had lost nothing did end with a segmentation fault; that it was there is likely, not proven.
-    """
-    logging.shutdown()
-    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-        print(end="", flush=True)  # what functions of the user's have printed
-    os._exit(exit_code)
 
 
 def _on_signal(stop: asyncio.Event, number: int) -> None:

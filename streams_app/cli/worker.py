@@ -29,7 +29,8 @@ def command(config: Path | None, app: str | None, log_level: str) -> None:
     """
     declared = named(config, app)
     # Faust takes a second to import, and `--help` should not.
-    from streams_app.serving import leave, serve, set_up_logging
+    from streams_app.leaving import leave
+    from streams_app.serving import serve, set_up_logging
 
     set_up_logging(log_level)
     try:

@@ -5,20 +5,24 @@ Never touched by a running fold: the commands and the start of a worker use it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthorizationFailedError, for_code
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
+from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
 from streams_app.settings import KafkaSettings, Settings
 
 TOPIC_EXISTS = 36
 NO_RETENTION_LIMIT = -1
+ANSWER_SECONDS = 5.0
+"""A broker that has said nothing for so long is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +51,25 @@ def topics_of(settings: Settings) -> list[Topic]:
 
 @asynccontextmanager
 async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A connected admin client.
+    """A connected admin client; a broker that is silent is given up after :data:`ANSWER_SECONDS`.
 
     Raises:
-        TryAgainError: The broker cannot be reached, or refused us.
+        TryAgainError: The broker cannot be reached, or does not answer.
+        ConfigurationError: It does not let us in, or what is asked is not allowed.
     """
-    client = AIOKafkaAdminClient(**client_options(kafka), client_id="streams-app-admin", request_timeout_ms=10_000)
+    client = AIOKafkaAdminClient(
+        **client_options(kafka), client_id="streams-app-admin", request_timeout_ms=int(ANSWER_SECONDS * 1000)
+    )
     try:
-        await client.start()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await client.start()
     except (KafkaError, OSError, TimeoutError) as error:
         await client.close()
-        raise TryAgainError(
-            f"cannot reach Kafka at {kafka.bootstrap_servers}: {str(error) or type(error).__name__}. "
-            "Is it running, and is kafka.bootstrap_servers right?"
-        ) from error
+        raise await why_unreachable(kafka, error) from error
     try:
         yield client
+    except NOT_ALLOWED as error:
+        raise not_allowed(kafka, error) from error
     except (KafkaError, OSError, TimeoutError) as error:
         raise TryAgainError(f"Kafka at {kafka.bootstrap_servers} does not answer: {str(error) or type(error).__name__}") from error
     finally:
@@ -70,12 +77,19 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
 
 
 async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Partitions of each topic that exists."""
+    """Partitions of each topic that exists.
+
+    Raises:
+        TopicAuthorizationFailedError: One of them may not be looked at.
+    """
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]
     if not wanted:
         return {}
     described = await client.describe_topics(wanted)
+    hidden = [topic["topic"] for topic in described if topic["error_code"] == TopicAuthorizationFailedError.errno]
+    if hidden:
+        raise TopicAuthorizationFailedError(f"describe {', '.join(hidden)}")
     return {topic["topic"]: len(topic["partitions"]) for topic in described if not topic["error_code"]}
 
 

@@ -14,8 +14,8 @@ import msgpack
 from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes
-from streams_app.errors import TryAgainError, UnknownFoldError
-from streams_app.folding.connection import REDIS_ERRORS, connect
+from streams_app.errors import UnknownFoldError
+from streams_app.folding.connection import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import INFO_FIELD, ShardKeys, shard_keys
 from streams_app.folding.ownership import Ownership
@@ -74,12 +74,13 @@ async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
 
     Raises:
         TryAgainError: Redis does not answer.
+        ConfigurationError: It does not let us in.
     """
-    redis = connect(settings.redis)
+    redis = connect_briefly(settings.redis)
     try:
         yield redis
     except REDIS_ERRORS as error:
-        raise TryAgainError(f"cannot reach Redis at {settings.redis.redacted_url}: {error}") from error
+        raise await why_unreachable(settings.redis, error) from error
     finally:
         await redis.aclose()
 

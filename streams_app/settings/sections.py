@@ -95,9 +95,17 @@ class RedisSettings(Section):
         if port == 0 or not re.fullmatch(r"(/\d*)?", parts.path):
             # Not shown: a part of the password may stand where the port or the database should.
             raise ValueError("is not HOST:PORT/DATABASE; characters like / # ? in a password are written as %2F %23 %3F")
+        if parts.query or parts.fragment:
+            raise ValueError("takes no options behind the database (what follows ? or #)")
         if "+cluster" in parts.scheme and parts.path.strip("/0"):
             raise ValueError("a Redis Cluster has only database 0")
         return url
+
+    @model_validator(mode="after")
+    def _check(self) -> RedisSettings:
+        if self.ssl_cafile and not self.url.startswith("rediss"):
+            raise ValueError("ssl_cafile needs a url that begins with rediss:// (TLS)")
+        return self
 
     @property
     def password(self) -> str | None:

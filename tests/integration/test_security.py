@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+from aiokafka.errors import KafkaConnectionError
 
 from streams_app.embedded import Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
-from streams_app.settings import Settings
+from streams_app.kafka.diagnosis import why_unreachable
+from streams_app.settings import KafkaSettings, Settings
 from tests.conftest import _unavailable
 from tests.helpers import WorkerProcess, create_topics, produce, wait_until
 from tests.integration.test_worker import LIMIT_SECONDS, Stage, stage
@@ -112,9 +114,20 @@ async def test_a_worker_folds_through_tls_and_a_password(
     assert [] == told(worker.log())
 
 
+KAFKA_FAULTS = {
+    "password": "the password of user 'worker' is refused: kafka.sasl_username, kafka.sasl_password_file = ",
+    "mechanism": "kafka.sasl_mechanism = PLAIN is not offered",
+    "authority": "the certificate is not trusted: ",
+    "no authority": "kafka.ssl_cafile is not set, so only the authorities of the system are trusted",
+    "plaintext": "the server speaks TLS there: kafka.security_protocol = PLAINTEXT",
+    "tls": "the server does not speak TLS there: kafka.security_protocol = SASL_SSL",
+}
+"""What is wrong in the settings, and what is said of it."""
+
+
 @pytest.mark.apache
-@pytest.mark.parametrize("fault", ["password", "authority", "plaintext", "no authority"])
-async def test_a_worker_kafka_does_not_let_in_ends_and_names_kafka(
+@pytest.mark.parametrize("fault", KAFKA_FAULTS)
+async def test_a_worker_kafka_does_not_let_in_ends_with_1_and_names_the_setting(
     secured: SecuredKafka, authority: Authority, stranger: Authority, stage: Stage, tmp_path: Path, fault: str
 ) -> None:
     variables = kafka_variables(
@@ -124,12 +137,34 @@ async def test_a_worker_kafka_does_not_let_in_ends_and_names_kafka(
         del variables["STREAMS_APP_KAFKA_SSL_CAFILE"]
     if fault == "plaintext":
         variables["STREAMS_APP_KAFKA_SECURITY_PROTOCOL"] = "PLAINTEXT"
+    if fault == "mechanism":
+        variables["STREAMS_APP_KAFKA_SASL_MECHANISM"] = "PLAIN"
+    if fault == "tls":
+        variables["STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS"] = secured.bootstrap_servers
     with debug(stage, variables) as worker:
         code = await worker.wait_exit(LIMIT_SECONDS)
 
-    assert code in (1, 75)
-    assert f"cannot reach Kafka at {secured.secured_servers}" in ended(worker.log())
+    assert 1 == code
+    assert f"cannot reach Kafka at {variables['STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS']}: " in ended(worker.log())
+    assert KAFKA_FAULTS[fault] in ended(worker.log())
     assert [] == told(worker.log())
+
+
+@pytest.mark.apache
+async def test_a_kafka_that_wants_a_password_is_told_from_one_that_is_away(
+    secured: SecuredKafka, authority: Authority, tmp_path: Path
+) -> None:
+    variables = kafka_variables(secured, authority, tmp_path)
+    kafka = KafkaSettings(
+        bootstrap_servers=secured.secured_servers, security_protocol="SSL",
+        ssl_cafile=Path(variables["STREAMS_APP_KAFKA_SSL_CAFILE"]),
+    )  # fmt: skip
+    wanted = await why_unreachable(kafka, KafkaConnectionError("Unable to bootstrap"))
+    away = await why_unreachable(KafkaSettings(bootstrap_servers=f"{LOOPBACK}:{free_port()}"), KafkaConnectionError("as above"))
+
+    assert (1, 75) == (wanted.exit_code, away.exit_code)
+    assert "the server wants a password (it offers SCRAM-SHA-512): kafka.security_protocol = SSL" in str(wanted)
+    assert "nothing listens at" in str(away)
 
 
 # Redis
@@ -178,9 +213,19 @@ async def test_a_worker_folds_in_a_redis_with_tls_and_a_password(
     assert [] == told(worker.log())
 
 
+REDIS_FAULTS = {
+    "password": "the password is refused: redis.password_file = ",
+    "no password": "a password is wanted: redis.password_file",
+    "authority": "the certificate is not trusted: ",
+    "no authority": "redis.ssl_cafile is not set, so only the authorities of the system are trusted",
+    "plaintext": "the server speaks TLS there: redis.url begins with redis://",
+}
+"""As above."""
+
+
 @pytest.mark.redis7
-@pytest.mark.parametrize("fault", ["password", "no password", "authority", "no authority", "plaintext"])
-async def test_a_worker_redis_does_not_let_in_ends_and_names_redis(
+@pytest.mark.parametrize("fault", REDIS_FAULTS)
+async def test_a_worker_redis_does_not_let_in_ends_with_1_and_names_the_setting(
     secured_redis: str, authority: Authority, stranger: Authority, stage: Stage, tmp_path: Path, fault: str
 ) -> None:
     stage.redis_url = secured_redis.replace("rediss:", "redis:") if fault == "plaintext" else secured_redis
@@ -194,8 +239,9 @@ async def test_a_worker_redis_does_not_let_in_ends_and_names_redis(
     with debug(stage, variables) as worker:
         code = await worker.wait_exit(LIMIT_SECONDS)
 
-    assert code in (1, 75)
-    assert f"cannot reach Redis at {stage.redis_url}" in ended(worker.log())
+    assert 1 == code
+    assert f"cannot reach Redis at {stage.redis_url}: " in ended(worker.log())
+    assert REDIS_FAULTS[fault] in ended(worker.log())
     assert [] == told(worker.log())
 
 

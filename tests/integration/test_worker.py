@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -16,9 +18,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.structs import ConsumerRecord
 
 from streams_app.embedded.child import Child
+from streams_app.embedded.ports import LOOPBACK, free_port
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, write_config
+from tests.servers.cache import ROOT
 
 LIMIT_SECONDS = 120
 GROUPS = 12
@@ -344,6 +348,20 @@ async def test_the_faust_command_runs_the_same_worker(stage: Stage) -> None:
 
     assert [] == outcome.faults(stage.sent)
     assert ["server.log"] == left
+
+
+def test_the_faust_command_without_redis_ends_with_75_and_a_sentence(stage: Stage) -> None:
+    url = f"redis://{LOOPBACK}:{free_port()}/0"
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    variables = {"STREAMS_APP_CONFIG": str(stage.folder / "streams.toml"), "STREAMS_APP_REDIS_URL": url, "PYTHONPATH": path}
+    ran = subprocess.run(
+        [sys.executable, "-m", "faust", "-A", "streams_app.worker", "worker", "-l", "info"],
+        cwd=stage.folder, env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+
+    assert 75 == ran.returncode, ran.stderr
+    assert f"cannot reach Redis at {url}" in ran.stderr
+    assert "Traceback" not in ran.stderr + ran.stdout
 
 
 def _headers(records: list[ConsumerRecord]) -> list[tuple[ConsumerRecord, dict[str, str]]]:

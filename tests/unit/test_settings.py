@@ -159,6 +159,8 @@ def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable:
         (MINIMAL + "[http]\nport = 65536\n", "http.port: "),
         (MINIMAL + "[limits]\nkey_bytes = 0\n", "limits.key_bytes: "),
         (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with redis://"),
+        (MINIMAL + "[redis]\nurl = 'redis://h/0?foo=bar'\n", "redis.url: takes no options behind the database"),
+        (MINIMAL + "[redis]\nurl = 'redis://h/0'\nssl_cafile = 'ca.pem'\n", "redis: ssl_cafile needs a url that begins with rediss://"),
         (MINIMAL + READ_STORE.replace("sql =", "# "), 'read_store: source = "sql" needs source_url and sql'),
         (MINIMAL + READ_STORE.replace("account-m", "acount-m"), "no fold 'acount-metrics', did you mean 'account-metrics'?"),
         (MINIMAL + READ_STORE + "source = 'carried'", "needs keep = \"last\" in fold 'account-metrics'"),

@@ -1,0 +1,172 @@
+"""Why Kafka does not let us in: reachability, TLS and passwords told apart, each with the setting to look at.
+
+aiokafka logs the reason and raises ``Unable to bootstrap`` for all of them. After such a failure each server is asked once more,
+by a connection of its own: what is certainly wrong in the settings ends with exit code 1, what may mend itself with 75.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable
+from typing import Any, Final, NamedTuple
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
+from aiokafka.protocol.admin import SaslHandShakeRequest
+
+from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
+from streams_app.kafka.client import client_options
+from streams_app.settings import KafkaSettings
+from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
+
+ASK_SECONDS: Final = 5.0
+NOT_ALLOWED: Final = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
+
+
+class Finding(NamedTuple):
+    """What one server answered.
+
+    Attributes:
+        text: For a person; names the setting.
+        is_certain: The settings are wrong, and no waiting will help.
+    """
+
+    text: str
+    is_certain: bool
+
+
+async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> StreamsAppError:
+    """What to tell whoever could not connect.
+
+    Args:
+        kafka: As it was tried.
+        error: What the client said.
+
+    Returns:
+        A :class:`~streams_app.errors.ConfigurationError` where every server that answers says that the settings are wrong, else a
+        :class:`~streams_app.errors.TryAgainError`.
+    """
+    servers = [server.strip() for server in kafka.bootstrap_servers.split(",")]
+    where = f"cannot reach Kafka at {kafka.bootstrap_servers}"
+    for cause in causes(error):
+        if isinstance(cause, NOT_ALLOWED):
+            return not_allowed(kafka, cause)
+    findings = await asyncio.gather(*(_ask(kafka, server) for server in servers))
+    certain = next((found for found in findings if found and found.is_certain), None)
+    if certain and None not in findings:
+        return ConfigurationError([f"{where}: {certain.text}"])
+    told = next((found.text for found in findings if found), str(error) or type(error).__name__)
+    return TryAgainError(f"{where}: {told}")
+
+
+def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationError:
+    """The credentials are right, and what they stand for may not do this."""
+    who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
+    return ConfigurationError([f"Kafka at {kafka.bootstrap_servers} does not allow it to {who}: {error}; grant it there (ACL)"])
+
+
+async def _ask(kafka: KafkaSettings, server: str) -> Finding | None:
+    """What a server has against us; None where it lets us in."""
+    host, _, number = server.rpartition(":")
+    host, port = host.strip("[]"), int(number)
+    try:
+        mechanisms = await _knock(kafka, host, port)
+    except (KafkaError, OSError, TimeoutError) as error:
+        return await _meaning(kafka, host, port, error)
+    if mechanisms is not None:
+        text = f"the server wants a password (it offers {', '.join(mechanisms) or 'no mechanism'}): kafka.security_protocol"
+        return Finding(f"{text} = {kafka.security_protocol}", is_certain=True)
+    return None
+
+
+async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None:
+    """Connects as the settings say; without a password, asks whether one is wanted.
+
+    Returns:
+        The mechanisms a server offers that wants a password although none is configured, else None.
+
+    Raises:
+        KafkaError, OSError, TimeoutError: It does not let us in.
+    """
+    options = {name: value for name, value in client_options(kafka).items() if name != "bootstrap_servers"}
+    async with asyncio.timeout(ASK_SECONDS):
+        connection: Any = await create_conn(host, port, request_timeout_ms=int(ASK_SECONDS * 1000), **options)
+    try:
+        if kafka.security_protocol.startswith("SASL_"):
+            return None
+        reply = await _within(connection.send(SaslHandShakeRequest("PLAIN")))
+        wants = for_code(reply.error_code) is not IllegalSaslStateError and bool(reply.enabled_mechanisms)
+        return list(reply.enabled_mechanisms) if wants else None
+    except (KafkaError, OSError, TimeoutError):
+        return None  # it let us in, and does not know the question
+    finally:
+        connection.close()
+
+
+async def _within(call: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(ASK_SECONDS):
+        return await call
+
+
+async def _meaning(kafka: KafkaSettings, host: str, port: int, error: BaseException) -> Finding:
+    fault = _password_fault(kafka, error) or await _tls_fault(kafka, host, port, error)
+    if fault is not None:
+        return Finding(fault, is_certain=True)
+    return Finding(_reach_text(host, port, error), is_certain=False)
+
+
+def _password_fault(kafka: KafkaSettings, error: BaseException) -> str | None:
+    if isinstance(error, UnsupportedSaslMechanismError):
+        return f"kafka.sasl_mechanism = {kafka.sasl_mechanism} is not offered: {error}"
+    if isinstance(error, SaslAuthenticationFailed):
+        text = f"the password of user {kafka.sasl_username!r} is refused: kafka.sasl_username, kafka.sasl_password_file"
+        return f"{text} = {kafka.sasl_password_file}"
+    if isinstance(error, IllegalSaslStateError):
+        return f"the server wants no password: kafka.security_protocol = {kafka.security_protocol}"
+    return None
+
+
+async def _tls_fault(kafka: KafkaSettings, host: str, port: int, error: BaseException) -> str | None:
+    if kafka.security_protocol not in ("SSL", "SASL_SSL"):
+        is_tls = await speaks_tls(host, port)
+        return f"the server speaks TLS there: kafka.security_protocol = {kafka.security_protocol}" if is_tls else None
+    fault = tls_fault(error)
+    if fault is None and await _speaks_plainly(host, port):
+        fault = NO_TLS
+    if fault is None or fault == NO_TLS:
+        return fault and f"{fault}: kafka.security_protocol = {kafka.security_protocol}"
+    if "client certificate" in fault:
+        return f"{fault}: kafka.ssl_certfile = {kafka.ssl_certfile or 'not set'}"
+    return f"{fault}: {trust_text('kafka.ssl_cafile', kafka.ssl_cafile)}"
+
+
+def _reach_text(host: str, port: int, error: BaseException) -> str:
+    if isinstance(error, socket.gaierror):
+        found = f"no host is called {host!r}"
+    elif isinstance(error, ConnectionRefusedError):
+        found = f"nothing listens at {host}:{port}"
+    elif isinstance(error, TimeoutError):
+        found = f"no answer from {host}:{port} within {ASK_SECONDS:g} s"
+    else:
+        found = str(error) or type(error).__name__
+    return f"{found}. Is it running, and is kafka.bootstrap_servers right?"
+
+
+async def _speaks_plainly(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            connection: Any = await create_conn(host, port, request_timeout_ms=int(ASK_SECONDS * 1000))
+    except (KafkaError, OSError, TimeoutError):
+        return False
+    connection.close()
+    return True
