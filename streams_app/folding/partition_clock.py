@@ -56,6 +56,23 @@ def arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> in
     return min(fetched_ms, now_ms) if was_at_end and now_ms - fetched_ms <= FRESH_MS else None
 
 
+def silent_from_ms(arrived_ms: int | None, record_clock_ms: int, late_ms: int, now_ms: int) -> int | None:
+    """From when the silence after a range of sessions is counted; None: from the record time of each event.
+
+    What had been waiting arrived later than its records say, as far as is known from what came live: by so much its time is
+    behind the wall clock, which silence ends by once the backlog is read. Nothing is counted from a time to come.
+
+    Args:
+        arrived_ms: When the range arrived; None: it had been waiting.
+        record_clock_ms: Newest record timestamp so far.
+        late_ms: By how much that was behind, when the last live event arrived.
+        now_ms: Wall clock.
+    """
+    if arrived_ms is not None or late_ms <= SKEW_MS:
+        return arrived_ms
+    return min(record_clock_ms + late_ms, now_ms)
+
+
 def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
     """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
     return max(clock_ms, now_ms) if caught_up else clock_ms

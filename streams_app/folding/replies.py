@@ -54,6 +54,7 @@ class Claimed:
     open_groups: int
     outbox_records: int
     epoch: bytes
+    late_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 import orjson
 
@@ -20,7 +19,7 @@ from streams_app.folding.batch import Chunk, Event, Pace, Scoring, chunks_of, si
 from streams_app.folding.cutting import MOST_HELD, raise_parts
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import owner_text
-from streams_app.folding.partition_clock import ReaderView, advanced, arrival_ms, is_caught_up, quiet_groups_close
+from streams_app.folding.partition_clock import ReaderView, advanced, arrival_ms, is_caught_up, quiet_groups_close, silent_from_ms
 from streams_app.folding.pending import Pending
 from streams_app.folding.record import RecordShape, Sealed
 from streams_app.folding.replies import (
@@ -55,7 +54,7 @@ class Shard:
         arrived_ms: When the range that is being folded was fetched, if the reader had been at the end just before; else None.
         is_behind: Sessions of a backlog are folded: they end by record time, as fast as it is read.
         pace: Of a backlog.
-        late_ms: With ``sessions``: by how much record time was behind the wall clock when the last event arrived so.
+        late_ms: With ``sessions``: by how much record time was behind the wall clock when the last live event arrived; in Redis.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
         is_claimed: False before the claim and from the first refusal on.
@@ -114,7 +113,7 @@ class Shard:
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
             self.caught_up_at_ms = self.known_ms = None
-            self.arrived_ms, self.late_ms = None, 0
+            self.arrived_ms, self.late_ms = None, claimed.late_ms
             self.stored_shape = RecordShape.from_text(claimed.definition)
             self.seen = None
             await self._load_outbox()
@@ -163,11 +162,17 @@ class Shard:
             else:
                 self.pending.extend(reply.sealed)
             self.fence, self.clock_ms = chunk.to, reply.clock_ms
+            self.late_ms = self._late_after(chunk)
             self.record_clock_ms = max(self.record_clock_ms, chunk.clock_ms)
             return FoldStep(chunk.events, len(reply.sealed))
 
     async def _fold(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> Folded:
         marks = self.token, self.fence, chunk.to
+        record_clock = max(self.record_clock_ms, chunk.clock_ms)
+        late, clock = self._late_after(chunk), chunk.clock_ms
+        silent_from = silent_from_ms(self.arrived_ms, record_clock, late, chunk.now_ms)
+        if self.is_behind:
+            clock = max(clock, silent_from or 0)
         detail: frozenset[bytes] = frozenset()
         ended: list[Sealed] = []
         repeated = always = False
@@ -176,7 +181,7 @@ class Shard:
                 chunk, self.bounds, gaps_close=self.gaps_close, keeps_values=self.fold.keep == "last", partitions=self.partitions,
                 epoch=self.epoch, singles=single_events(events(), chunk, detail) if detail else None,
             )  # fmt: skip
-            staged = await stage(self.store, marks, arguments, self.bounds, self.partitions, self.arrived_ms, always=always)
+            staged = await stage(self.store, marks, arguments, self.bounds, self.partitions, silent_from, always=always)
             ended += staged.ended
             repeated |= staged.repeated
             if staged.held > MOST_HELD:
@@ -184,9 +189,9 @@ class Shard:
                 raise_parts(chunk, events(), self._scoring(chunk.now_ms), staged.held)
             try:
                 folded = await self.store.fold(
-                    *marks, chunk.clock_ms, max(self.record_clock_ms, chunk.clock_ms), self.bounds,
+                    *marks, clock, record_clock, self.bounds,
                     gaps_close=self.gaps_close, partitions=self.partitions, arguments=staged.rest, ahead=staged.ahead,
-                    attempt=staged.attempt, arrived_ms=self.arrived_ms,
+                    attempt=staged.attempt, arrived_ms=silent_from, late_ms=late,
                 )  # fmt: skip
             except StagingNeededError:
                 always = True
@@ -210,17 +215,12 @@ class Shard:
         """
         self.arrived_ms = arrival_ms(view, self.caught_up_at_ms, now_ms)
         self.is_behind = self.gaps_close and self.arrived_ms is None
-        chunks = chunks_of(events, end, self._scoring(now_ms))
-        if not self.gaps_close:
-            return chunks
-        if self.arrived_ms is None:
-            first = next(chunks)
-            self.late_ms = 0 if first.events else self.late_ms
-            return chain([first], chunks)
-        listed = list(chunks)
-        if any(chunk.events for chunk in listed):
-            self.late_ms = max(0, self.arrived_ms - listed[-1].clock_ms)
-        return iter(listed)
+        return chunks_of(events, end, self._scoring(now_ms))
+
+    def _late_after(self, chunk: Chunk) -> int:
+        if not self.gaps_close or self.arrived_ms is None or not chunk.events:
+            return self.late_ms
+        return max(0, self.arrived_ms - max(self.record_clock_ms, chunk.clock_ms))
 
     def _scoring(self, now_ms: int) -> Scoring:
         return Scoring(

@@ -71,6 +71,7 @@ class ShardStore:
             open_groups=reply[5],
             outbox_records=reply[6],
             epoch=reply[7],
+            late_ms=int(reply[8]),
         )
 
     async def fold(  # the arguments of the script
@@ -88,6 +89,7 @@ class ShardStore:
         ahead: Ahead = NOTHING,
         attempt: str = "",
         arrived_ms: int | None = None,
+        late_ms: int = 0,
     ) -> Folded:
         """Folds the range ``fence + 1 … to``; the rest is as in ``fold.lua``.
 
@@ -104,6 +106,7 @@ class ShardStore:
             ahead: How much has been.
             attempt: By which attempt, see :meth:`stage`; "" where nothing has been.
             arrived_ms: When the range arrived; None: it had been waiting.
+            late_ms: By how much record time is behind the time of arrival.
 
         Raises:
             RefusedError: Not the owner, or another fence.
@@ -118,7 +121,7 @@ class ShardStore:
                 token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
                 bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
                 arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, ahead.staged,
-                packed_plain(arguments.plain), attempt, ahead.opened, ahead.ended_ahead,
+                packed_plain(arguments.plain), attempt, ahead.opened, ahead.ended_ahead, late_ms,
             ],
         )  # fmt: skip
         status = reply[0]

@@ -261,6 +261,19 @@ def test_a_producer_whose_clock_is_off_gets_the_same_records(backlog: str, off_m
     assert "quiet" == quiet.value["fold"]["reason"]
 
 
+@pytest.mark.parametrize("away_minutes", [2, 30, 3_000])
+def test_a_producer_whose_clock_is_behind_is_still_behind_after_a_backlog(away_minutes: int) -> None:
+    kit = FoldTester(fold(quiet_period="2m", max_hold="10m", backlog="sessions"))
+    kit.send(event("g", "live"), at_ms=kit.now_ms - 60 * MINUTES)
+    waited = [kit.now_ms + (minute - 60) * MINUTES for minute in range(1, away_minutes + 1)]
+    kit.now_ms += away_minutes * MINUTES
+    held = kit.catch_up([(at_ms, event("g", "waited")) for at_ms in waited])
+
+    assert [10] * (away_minutes // 10) == [record.value["fold"]["events"] for record in held]
+    assert [] == kit.advance("2m")
+    assert [away_minutes % 10 + 1] == [record.value["fold"]["events"] for record in kit.advance("1s")]
+
+
 @pytest.mark.parametrize("backlog", ["merge", "sessions"])
 def test_one_producer_whose_clock_is_behind_among_good_ones_is_folded_like_them(backlog: str) -> None:
     kit = FoldTester(fold(quiet_period="1m", backlog=backlog))

@@ -13,7 +13,7 @@
 -- ARGV[5] owner         text: the claimant, for people
 -- ARGV[6] topics        text: where records and dead letters go, for whoever drains the fold once it is no longer declared
 --
--- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records, epoch}; {"none"}; or
+-- Returns {"ok" | "new", fence, clock, record_clock, definition, open groups, outbox records, epoch, late}; {"none"}; or
 --         {"again"}: to be called again, see beyond.lua.
 -- Cost    O(log n), and of what was staged for a range that was never folded; O(outbox) where leftovers of a half-lost state are
 --         dropped.
@@ -21,12 +21,12 @@ local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEY
 local token, fence, epoch, definition, owner, topics = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 -- include beyond.lua
 
-local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch')
+local state = redis.call('HMGET', meta, 'fence', 'clock', 'record_clock', 'definition', 'epoch', 'late')
 if state[1] and state[5] then
   redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics)
   if not drop_beyond(state[1]) then return {'again'} end
   return {'ok', state[1], state[2] or '0', state[3] or '0', state[4] or '',
-          redis.call('ZCARD', first), redis.call('ZCARD', outbox), state[5]}
+          redis.call('ZCARD', first), redis.call('ZCARD', outbox), state[5], state[6] or '0'}
 end
 if fence == '' then
   return {'none'}
@@ -35,4 +35,4 @@ end
 redis.call('DEL', due, first, outbox, undo)
 redis.call('HSET', meta, 'token', token, 'owner', owner, 'topics', topics, 'clock', '0', 'record_clock', '0', 'epoch', epoch, 'definition', definition,
            'fence', fence)
-return {'new', fence, '0', '0', definition, 0, 0, epoch}
+return {'new', fence, '0', '0', definition, 0, 0, epoch, '0'}

@@ -23,14 +23,16 @@
 --                        timestamp, highest timestamp, first score, last score, count of names, {name = value, …}}
 -- ARGV[13] closed        msgpack array, five values for each session that has ended within the range: group, first offset,
 --                        first score, last score, packed record for the outbox. Before the runs of the same group in "groups"
--- ARGV[14] arrived       ms; when the range arrived, "" = it had been waiting. Where gaps close groups, scores are record time:
---                        silence is counted from the arrival, or a producer whose clock is behind would see every group closed at once
+-- ARGV[14] arrived       ms; when the range arrived, as far as it is known; "" = it had been waiting. Where gaps close groups, scores
+--                        are record time: silence is counted from the arrival, or a producer whose clock is behind would see every
+--                        group closed at once
 -- ARGV[15] staged        sessions of the range that stage.lua has put into the outbox
 -- ARGV[16] plain         msgpack array, four values for each group of one run that no bound closes by itself: group, first offset,
 --                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
 -- ARGV[17] attempt       text: of what was staged, and the number of its last portion; "" = nothing was
 -- ARGV[18] opened        groups of the range that stage.lua has opened
 -- ARGV[19] ended_ahead   records of the range that stage.lua has put into the outbox before the fence: sessions that continued a group
+-- ARGV[20] late          ms that record time was behind the arrival of the newest event that came live; for the next owner
 --
 -- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
 --         not in the outbox as they were sent, groups that ended or were otherwise looked at one by one}
@@ -46,6 +48,7 @@ local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local outbox_limit, partitions, arrived, staged = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14]), tonumber(ARGV[15])
 local plain, attempt, opened, ended_ahead = cmsgpack.unpack(ARGV[16]), ARGV[17], tonumber(ARGV[18]), tonumber(ARGV[19])
+local late = ARGV[20]
 local INFO, PAGE = '\255', 4000 -- the field of a group's numbers: no name, as it is not UTF-8; values in one call
 local call, pack, insert = redis.call, cmsgpack.pack, table.insert
 -- include beyond.lua
@@ -357,5 +360,5 @@ in_chunks('ZREM', due, gone)
 in_chunks('ZREM', first, gone)
 clock = string.format('%.0f', math.max(tonumber(clock), tonumber(state[3] or '0')))
 call('UNLINK', undo)
-call('HSET', meta, 'clock', clock, 'record_clock', record_clock, 'fence', to)
+call('HSET', meta, 'clock', clock, 'record_clock', record_clock, 'late', late, 'fence', to)
 return {'ok', clock, table.concat(sealed), pack(elsewhere), #plans + #ended / 4}

@@ -1,0 +1,106 @@
+"""The time of a shard, from owner to owner: on a real Redis, by the methods its owner calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.folding.batch import FoldEvent
+from streams_app.folding.definition import Fold
+from streams_app.folding.keys import shard_keys
+from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.record import Sealed
+from streams_app.folding.scripts import ScriptSet
+from streams_app.folding.shard import Shard
+from streams_app.folding.store import ShardStore
+from tests.conftest import Names
+
+NOW = 1_700_000_000_000
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+
+Owner = Callable[[], Awaitable[Shard]]
+
+
+@pytest.fixture
+async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
+    """Claims the shard of one fold of sessions, a minute apart and held for half an hour, once more."""
+    fold = Fold(
+        name="f", source="t", group_key="a", changed="m", backlog="sessions",
+        quiet_period=timedelta(minutes=1), max_hold=timedelta(minutes=30),
+    )  # fmt: skip
+
+    async def claimed() -> Shard:
+        shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+        await shard.claim(0, 1)
+        return shard
+
+    yield claimed
+
+
+async def arrive(shard: Shard, now_ms: int, *stamps: int, group: bytes = b"sa") -> list[Sealed]:
+    """Events that were fetched as they came, in one range."""
+    shard.look(ReaderView(shard.fence + 1, now_ms), now_ms)
+    return await _fold(shard, ReaderView(shard.fence + 1 + len(stamps), now_ms), now_ms, *stamps, group=group)
+
+
+async def had_waited(shard: Shard, now_ms: int, *stamps: int, group: bytes = b"sa") -> list[Sealed]:
+    """Events of a backlog, in one range."""
+    return await _fold(shard, ReaderView(10**9, now_ms), now_ms, *stamps, group=group)
+
+
+async def _fold(shard: Shard, view: ReaderView, now_ms: int, *stamps: int, group: bytes) -> list[Sealed]:
+    events = [FoldEvent(shard.fence + 1 + place, stamp, group, {"x": 1}) for place, stamp in enumerate(stamps)]
+    before = list(shard.pending)
+    for chunk in shard.chunks(events, events[-1].offset, view, now_ms):
+        await shard.fold_chunk(chunk, lambda: events)
+    return list(shard.pending)[len(before) :]
+
+
+async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
+    """What leaves when everything that had arrived by then is folded: events and reason of each record."""
+    found: Any = await shard.seal(now_ms, known_ms=now_ms)
+    return [(entry.events, entry.reason) for entry in found.sealed]
+
+
+# Lateness of producers: what their records say of time is behind what arrives
+
+
+async def test_the_next_owner_knows_that_a_producer_is_an_hour_behind(owner: Owner) -> None:
+    first = await owner()
+    await arrive(first, NOW, NOW - HOUR)
+    await silent_until(first, NOW + SECOND)
+    second = await owner()
+
+    assert [] == await silent_until(second, NOW + MINUTE)
+    await arrive(second, NOW + MINUTE, NOW + MINUTE - HOUR)
+    assert [] == await silent_until(second, NOW + 2 * MINUTE)
+    assert [(2, "quiet")] == await silent_until(second, NOW + 2 * MINUTE + 1)
+
+
+async def test_a_group_of_a_late_producer_is_held_for_as_long_whoever_owns_it(owner: Owner) -> None:
+    shard = await owner()
+    for minute in range(30):
+        await arrive(shard, NOW + minute * MINUTE, NOW + minute * MINUTE - HOUR)
+        assert [] == await silent_until(shard, NOW + minute * MINUTE)
+        shard = await owner()
+
+    assert [] == await silent_until(shard, NOW + 30 * MINUTE - 1)
+    assert [(30, "max_hold")] == await silent_until(shard, NOW + 30 * MINUTE)
+
+
+@pytest.mark.parametrize("away_ms", [10 * MINUTE, 2 * HOUR])
+async def test_a_late_producer_is_still_late_after_a_backlog(owner: Owner, away_ms: int) -> None:
+    first = await owner()
+    await arrive(first, NOW, NOW - HOUR)
+    await silent_until(first, NOW + SECOND)
+    second, back = await owner(), NOW + away_ms
+    await had_waited(second, back, *range(NOW - HOUR + MINUTE, back - HOUR + 1, MINUTE))
+    held = [(entry.events, entry.reason) for entry in second.pending]
+
+    assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == held
+    assert [] == await silent_until(second, back + MINUTE)
+    assert [(away_ms // MINUTE % 30 + 1, "quiet")] == await silent_until(second, back + MINUTE + 1)
