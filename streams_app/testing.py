@@ -109,7 +109,7 @@ class FoldTester:
         self._shard = MemoryShard(
             fold.quiet_period_ms, fold.max_hold_ms, fold.max_events, fold.max_changed, fold.backlog == "sessions", partitions
         )
-        self._shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
+        self._shape = RecordShape.of(fold)
         self._offset = 0
         self._record_clock_ms = 0
         self._late_ms = 0

@@ -13,6 +13,7 @@ import msgpack
 import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
+from streams_app.folding.definition import RECORD_KEY, Fold
 from streams_app.folding.names import NameSet, without_values_of_bytes
 
 VERSION_SHIFT: Final = 2**40
@@ -20,6 +21,11 @@ VERSION_SHIFT: Final = 2**40
 
 MAX_RECORD_BYTES: Final = 900_000
 """A value larger than this is split: brokers refuse records over about 1 MB by default, for ever."""
+
+FIELDS: Final = "fields"
+FUNCTION: Final = "function"
+UNKNOWN: Final = "unknown"
+"""Where groups or changed names are taken from; groups also from the record key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +37,34 @@ class RecordShape:
         group_fields: Names of the group fields, as they appear in the record.
         changed: Name of the changed field.
         keep: ``names`` or ``last``.
+        group_from: Where groups are taken from: a record key and a field ``key`` have one name in records, and are two things.
+        changed_from: Where changed names are taken from.
     """
 
     fold: str
     group_fields: tuple[str, ...]
     changed: str
     keep: str
+    group_from: str = FIELDS
+    changed_from: str = FIELDS
+
+    @classmethod
+    def of(cls, fold: Fold) -> RecordShape:
+        """That of a declared fold. Two functions look the same: what they return is not known."""
+        group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
+        changed_from = FUNCTION if callable(fold.changed) else FIELDS
+        return cls(fold.name, fold.group_fields, fold.changed_field, fold.keep, group_from, changed_from)
 
     def to_text(self) -> str:
-        """Stored beside the state, so that a worker with another definition notices."""
-        return orjson.dumps([self.fold, list(self.group_fields), self.changed, self.keep]).decode()
+        """Stored beside the state, so that a worker with another definition notices: another shape has another text."""
+        return orjson.dumps([self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]).decode()
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """The inverse of :meth:`to_text`."""
-        fold, group_fields, changed, keep = orjson.loads(text)
-        return cls(fold, tuple(group_fields), changed, keep)
+        """The inverse of :meth:`to_text`. A text of four items did not say where things come from: it is no declared fold's."""
+        fold, group_fields, changed, keep, *origins = orjson.loads(text)
+        group_from, changed_from = origins or (UNKNOWN, UNKNOWN)
+        return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from)
 
 
 class Sealed(NamedTuple):

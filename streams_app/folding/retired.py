@@ -65,7 +65,7 @@ def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
         "source": tp.topic,
         "output": output,
         "dead_letters": dead_letters,
-        "group_key": RECORD_KEY if shape.group_fields == ("key",) else shape.group_fields,
+        "group_key": RECORD_KEY if shape.group_from == RECORD_KEY else shape.group_fields,
         "changed": shape.changed,
         "keep": shape.keep,
         "quiet_period": "1s",

@@ -66,7 +66,7 @@ class Shard:
         self.partition = partition
         self.gaps_close = fold.backlog == "sessions"
         self.store = store
-        self.shape = RecordShape(fold.name, fold.group_fields, fold.changed_field, fold.keep)
+        self.shape = RecordShape.of(fold)
         self.stored_shape = self.shape
         self.bounds = Bounds(
             quiet_ms=fold.quiet_period_ms, hold_ms=fold.max_hold_ms, max_events=fold.max_events, max_changed=fold.max_changed,

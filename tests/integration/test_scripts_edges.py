@@ -226,6 +226,19 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
     assert (1, heir.shape) == (heir.fence, heir.stored_shape)
 
 
+async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key(redis_client: Redis, names: Names) -> None:
+    keys = shard_keys(names.app_id, "f", "t", 0)
+    producer = Answering()
+    for number, group_key in enumerate(["key", "@key", lambda _: "a"]):
+        definition = Fold(name="f", source="t", group_key=group_key, changed="m", quiet_period=timedelta(hours=1))
+        shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis_client), keys))
+        await shard.claim(0, 1)
+        await emitter_of(shard, producer).emit_due_once()
+        await fold_some(shard, [FoldEvent(number, 1_000, b"sa", {"u": 1})])
+
+    assert [b"f:t:0:0-0", b"f:t:0:1-1"] == [record.headers[0][1] for sent in producer.sent for record in sent]
+
+
 # Sending
 
 
