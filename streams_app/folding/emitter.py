@@ -222,7 +222,7 @@ class Emitter:
         records: list[Outgoing] = []
         owner: list[int] = []
         for position, name, key, value in self.renderer.records(entries):
-            records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None)))
+            records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None, None)))
             owner.append(position)
         started = self.clock.monotonic_ms()
         outcomes = await self.producer.send(records)
