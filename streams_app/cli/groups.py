@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
-from rich.console import Console
-from rich.table import Table
 
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
@@ -15,9 +14,8 @@ from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import Fold
 from streams_app.settings import Settings
 
-PLAIN_WIDTH = 180
-COLUMNS = ("GROUP", "FOLD", "SOURCE", "EVENTS", "NAMES", "LAST EVENT", "QUIET IN", "HOLD IN")
-NUMBERS = ("EVENTS", "NAMES", "QUIET IN", "HOLD IN")
+if TYPE_CHECKING:
+    from streams_app.cli.tables import Column
 
 
 @click.group(name="groups")
@@ -43,30 +41,42 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
     Reads Redis, not a worker: it works while no worker runs. Times are by the clock of each partition, which follows the wall
     clock once the partition has been read to its end. Each worker shows the groups of its own partitions at /groups.
     """
-    from streams_app.operating.explain import span, time_text
+    from streams_app.cli.tables import print_fitted
     from streams_app.operating.groups import groups_in_redis, open_in_redis
+    from streams_app.operating.text import json_line
 
     if fold is not None:
         settings.fold(fold)
     rows = asyncio.run(groups_in_redis(settings, fold, limit, sort))
     if as_json:
         for row in rows:
-            click.echo(orjson.dumps(row).decode())
+            click.echo(json_line(row))
         return
     if not rows:
         click.echo("no open groups")
         return
-    table = Table(box=None, pad_edge=False)
-    for title in COLUMNS:
-        table.add_column(title, justify="right" if title in NUMBERS else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row["group"], row["fold"], f"{row['source']}-{row['partition']}", str(row["events"]), str(row["names"]),
-            time_text(row["last_event_ms"]), span(row["quiet_in_ms"]), span(row["hold_in_ms"]),
-        )  # fmt: skip
-    Console(width=None if Console().is_terminal else PLAIN_WIDTH).print(table)
+    print_fitted(columns_of(rows))
     if len(rows) == limit and (total := asyncio.run(open_in_redis(settings, fold))) > limit:
         click.echo(f"{limit} of {total} open groups; --limit shows more", err=True)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The table of open groups: what is left out first on a narrow terminal has the highest rank."""
+    from streams_app.cli.tables import Column
+    from streams_app.operating.explain import span, time_text
+    from streams_app.operating.text import shown_key
+
+    folds = [row["fold"] for row in rows]
+    return [
+        Column("GROUP", [shown_key(row["key"]) for row in rows], least=24),
+        Column("FOLD", folds, least=10, rank=1, is_known=len(set(folds)) == 1),
+        Column("SOURCE", [f"{row['source']}-{row['partition']}" for row in rows], least=10, rank=3),
+        Column("EVENTS", [str(row["events"]) for row in rows], rank=2),
+        Column("NAMES", [str(row["names"]) for row in rows], rank=4),
+        Column("LAST EVENT", [time_text(row["last_event_ms"]) for row in rows], rank=5),
+        Column("QUIET IN", [span(row["quiet_in_ms"]) for row in rows]),
+        Column("HOLD IN", [span(row["hold_in_ms"]) for row in rows], rank=2),
+    ]
 
 
 @command.command(name="explain")
@@ -76,7 +86,7 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 def explain_one(settings: Settings, fold: str | None, group: str) -> None:
     """Why has GROUP not been emitted?
 
-    GROUP as it stands in the key of its records: account_1, 17, ["a",1].
+    GROUP as `groups list` shows it: account_1, 17, ["a",1]. In quotes it is a text: '"17"'; without them both are meant.
     """
     from streams_app.operating.explain import explain
 

@@ -21,6 +21,7 @@ from streams_app.folding.keys import INFO_FIELD
 from streams_app.folding.record import Sealed
 from streams_app.kafka.client import client_options
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
+from streams_app.operating.text import escaped, shown, shown_key
 from streams_app.settings import Settings
 
 SHOWN_NAMES = 8
@@ -51,12 +52,19 @@ class Found:
 
 
 def members_of(group: str) -> list[bytes]:
-    """What a group may be called in Redis that is typed as ``group``: text first, then the JSON it may be (``1``, ``["a",1]``)."""
-    members = [TEXT_MARK + group.encode()]
+    """What a group may be called in Redis that is typed as ``group``.
+
+    In quotes it is the text within them, as ``groups list`` shows it; else the text itself, then the JSON it may be (``1``,
+    ``["a",1]``).
+    """
+    typed = group.encode("utf-8", "surrogateescape")  # as the arguments of a process come
     try:
-        value = orjson.loads(group)
+        value = orjson.loads(typed)
     except orjson.JSONDecodeError:
-        return members
+        return [TEXT_MARK + typed]
+    if type(value) is str:
+        return [member_of((value,))]
+    members = [TEXT_MARK + typed]
     if type(value) in (int, float, bool) or (type(value) is list and len(value) > 1):
         with suppress(BadEventError):  # no group is called so
             members.append(member_of(tuple(value) if type(value) is list else (value,)))
@@ -74,7 +82,7 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
             if not rows and member not in waiting:
                 continue
             fields: Any = await redis.hkeys(place.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
-            names = sorted(name.decode() for name in fields if name != INFO_FIELD)
+            names = sorted(name.decode("utf-8", "backslashreplace") for name in fields if name != INFO_FIELD)
             found.append(Found(place, member, rows[0] if rows else None, tuple(names), waiting.get(member, 0)))
     return found
 
@@ -103,9 +111,10 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock) -> s
         found = await find(redis, places, group)
         if not found:
             return (
-                f"{group} is not open in any of the {len(places)} partitions of fold {fold.name}, and nothing of it waits to be "
-                f"sent: no event of it was folded since its last record. Look for its events in {fold.source} (are they keyed by "
-                f"the group?), in {fold.dead_letters}, and at streams_app_lag_events: they may not have been folded yet."
+                f"{escaped(group)} is not open in any of the {len(places)} partitions of fold {fold.name}, and nothing of it waits "
+                "to be sent: no event of it was folded since its last record. Look for its events in "
+                f"{fold.source} (are they keyed by the group?), in {fold.dead_letters}, and at streams_app_lag_events: they may "
+                "not have been folded yet."
             )
         metas: list[Any] = [await redis.hgetall(each.place.keys.meta) for each in found]
     paragraphs = []
@@ -139,7 +148,7 @@ def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | N
         now_ms: Wall clock.
     """
     fence = int(meta.get(b"fence", b"-1"))
-    owner = meta.get(b"owner", b"").decode() or "an unknown worker"
+    owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
     sentences = _open_sentences(found, fold) if found.row is not None else []
     if found.waiting:
         waits = f"{counted(found.waiting, 'record')} of it left the open state, waiting in the outbox"
@@ -177,9 +186,9 @@ def _open_sentences(found: Found, fold: Fold) -> list[str]:
     row = found.row
     assert row is not None  # asked by the caller
     quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
-    names = ", ".join(found.names[:SHOWN_NAMES]) + (", ..." if len(found.names) > SHOWN_NAMES else "")
+    names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
     text = (
-        f"{row['group']} of fold {fold.name} is open in {found.place}: {counted(row['events'], 'event')} at offsets "
+        f"{shown_key(row['key'])} of fold {fold.name} is open in {found.place}: {counted(row['events'], 'event')} at offsets "
         f"{row['first_offset']} to {row['last_offset']}, {counted(row['names'], 'changed name')} ({names}); "
         f"the last event is of {time_text(row['last_event_ms'])}."
     )

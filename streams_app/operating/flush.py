@@ -17,6 +17,7 @@ from streams_app.folding.definition import Fold
 from streams_app.folding.keys import EVERYTHING
 from streams_app.operating.explain import find
 from streams_app.operating.groups import Place, places_of, redis_of
+from streams_app.operating.text import escaped
 from streams_app.settings import Settings
 
 POLL_SECONDS: Final = 0.1
@@ -75,7 +76,7 @@ async def _request_all(redis: Redis, places: list[Place]) -> dict[Place, int]:
 async def _request_one(redis: Redis, places: list[Place], fold: Fold, group: str) -> dict[Place, int]:
     found = [each for each in await find(redis, places, group) if each.row is not None]
     if not found:
-        raise ConfigurationError([f"{group} is not open in fold {fold.name}; see `streams-app groups explain`"])
+        raise ConfigurationError([f"{escaped(group)} is not open in fold {fold.name}; see `streams-app groups explain`"])
     for each in found:
         await redis.sadd(each.place.keys.flush, each.member)
     return {each.place: 1 for each in found}

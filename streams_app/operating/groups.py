@@ -19,6 +19,7 @@ from streams_app.folding.connection import REDIS_ERRORS, connect_briefly, why_un
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import INFO_FIELD, ShardKeys, shard_keys
 from streams_app.folding.ownership import Ownership
+from streams_app.operating.text import group_value
 from streams_app.settings import Settings
 
 MAX_ROWS: Final = 10_000
@@ -94,8 +95,9 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
         members: With their timers.
 
     Returns:
-        One dict a group that is still open: fold, source, partition, group, events, names (how many), first_offset,
-        last_offset, first_event_ms and last_event_ms (record time; -1 = unknown), quiet_in_ms, hold_in_ms (0 or less = due).
+        One dict a group that is still open: fold, source, partition, group (the key of its records as text), key (the same with its
+        JSON type, so that ``1`` and ``"1"`` differ), events, names (how many), first_offset, last_offset, first_event_ms and
+        last_event_ms (record time; -1 = unknown), quiet_in_ms, hold_in_ms (0 or less = due).
     """
     fold, keys = place.fold, place.keys
     async with redis.pipeline(transaction=False) as pipe:
@@ -118,6 +120,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
                 "source": fold.source,
                 "partition": place.partition,
                 "group": group_text(member),
+                "key": group_value(member),
                 "events": events,
                 "names": fields - 1,
                 "first_offset": first,

@@ -43,14 +43,21 @@ def quoted(text: str) -> str:
 
 
 def shown_group(member: bytes) -> str:
+    """A group as :func:`shown_key` shows it, by its name in Redis."""
+    return shown_key(group_value(member))
+
+
+def shown_key(key: Any) -> str:
     """A group key as people read it, and as ``groups explain`` and ``groups flush`` take it.
 
     A text that would be read as a number, a boolean or a list has quotes: ``1`` is a number, ``"1"`` a text.
+
+    Args:
+        key: As :func:`group_value` gives it.
     """
-    if member[:1] != TEXT_MARK:
-        return escaped(canonical_bytes(member).decode("utf-8", "surrogateescape"))
-    text = canonical_bytes(member).decode("utf-8", "surrogateescape")
-    return shown(text) if is_only_text(text) else quoted(text)
+    if type(key) is not str:
+        return escaped(orjson.dumps(key).decode())
+    return shown(key) if is_only_text(key) else quoted(key)
 
 
 def group_value(member: bytes) -> Any:

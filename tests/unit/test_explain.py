@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams_app import Fold
+from streams_app.codec import member_of
 from streams_app.operating.explain import Found, counted, describe, members_of, span, time_text
 from streams_app.operating.groups import Place
+from streams_app.operating.text import shown_group
 
 NOW = 1_700_000_000_000
 META = {b"fence": b"41", b"owner": b"host pid 7"}
 ROW = {
-    "group": "a", "events": 3, "names": 2, "first_offset": 20, "last_offset": 41, "last_event_ms": NOW - 60_000,
+    "group": "a", "key": "a", "events": 3, "names": 2, "first_offset": 20, "last_offset": 41, "last_event_ms": NOW - 60_000,
     "quiet_in_ms": 840_000, "hold_in_ms": 20_000_000,
 }  # fmt: skip
+
+
+GROUPS = st.one_of(
+    st.tuples(st.one_of(st.text(), st.integers(-(2**53), 2**53), st.booleans(), st.floats(-1e9, 1e9))),
+    st.tuples(st.text(), st.integers(-(2**53), 2**53)),
+)
 
 
 def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
@@ -86,7 +96,27 @@ def test_numbers_and_times_are_written_for_people() -> None:
         ("true", [b"strue", b"jtrue"]),
         ('["a", 1]', [b's["a", 1]', b'j["a",1]']),
         ("{x}", [b"s{x}"]),
+        ('"17"', [b"s17"]),
+        ('"a\\nb"', [b"sa\nb"]),
+        ('"', [b's"']),
+        ('[""]', [b's[""]']),
+        ("\udcff", [b"s\xff"]),
     ],
 )
 def test_a_group_is_looked_for_as_text_and_as_the_json_it_may_be(typed: str, members: list[bytes]) -> None:
     assert members == members_of(typed)
+
+
+@given(GROUPS)
+def test_what_the_list_shows_is_found_when_it_is_typed(group: tuple[object, ...]) -> None:
+    member = member_of(group)
+
+    assert member in members_of(shown_group(member))
+
+
+@given(st.text(), st.lists(st.text(), min_size=1, max_size=3), st.binary())
+def test_a_paragraph_is_one_printable_line_whatever_is_in_it(group: str, names: list[str], owner: bytes) -> None:
+    fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
+    found = Found(Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1)
+
+    assert describe(found, fold, META | {b"owner": owner}, 42, NOW).isprintable()

@@ -1,0 +1,91 @@
+"""Tables for people that fit the terminal: keys are cut in the middle, columns left out, numbers never cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from streams_app.operating.text import cut
+
+GAP: Final = 2
+ENDLESS: Final = 100_000
+"""Where the output is no terminal, nothing is cut: somebody looks for a key in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column, the more important the further left.
+
+    Attributes:
+        title: Its head.
+        cells: Printable text, one for each row.
+        least: Width to which its cells may be cut; 0 = never cut, as numbers and times.
+        rank: Where there is no room, columns with the highest rank are left out first; 0 = never.
+        is_known: It says what the reader knows: it is left out before anything is cut.
+    """
+
+    title: str
+    cells: Sequence[str]
+    least: int = 0
+    rank: int = 0
+    is_known: bool = False
+
+    @property
+    def width(self) -> int:
+        """Of its head and its widest cell."""
+        return max(map(cell_len, (self.title, *self.cells)))
+
+    @property
+    def least_width(self) -> int:
+        """Below which it is of no use."""
+        return min(self.width, max(self.least, cell_len(self.title))) if self.least else self.width
+
+
+def print_fitted(columns: Sequence[Column]) -> None:
+    """On stdout: as wide as the terminal, as wide as it takes where there is none."""
+    terminal = Console()
+    console = terminal if terminal.is_terminal else Console(width=ENDLESS)
+    console.print(fitted(columns, console.width))
+
+
+def fitted(columns: Sequence[Column], width: int) -> Table:
+    """A table that is at most so wide, wherever that is possible at all."""
+    chosen = _chosen(list(columns), width)
+    widths = _widths(chosen, width)
+    table = Table(box=None, pad_edge=False)
+    for column in chosen:
+        table.add_column(Text(column.title), justify="left" if column.least else "right", no_wrap=True)
+    # Text, not a string: a string would be read as markup.
+    cells = [[Text(cut(cell, limit)) for cell in column.cells] for column, limit in zip(chosen, widths, strict=True)]
+    for row in zip(*cells, strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _chosen(columns: list[Column], width: int) -> list[Column]:
+    """What is shown: everything, or what is not known, or what there is room for once texts are cut."""
+    if _total([column.width for column in columns]) <= width:
+        return columns
+    columns = [column for column in columns if not column.is_known]
+    while _total([column.least_width for column in columns]) > width and any(column.rank for column in columns):
+        columns.remove(max(columns, key=lambda column: column.rank))
+    return columns
+
+
+def _widths(columns: list[Column], width: int) -> list[int]:
+    """Widths of the columns; what is missing is taken from the right, so from the key last."""
+    widths = [column.width for column in columns]
+    for position in range(len(columns) - 1, -1, -1):
+        excess = max(0, _total(widths) - width)
+        widths[position] -= min(excess, widths[position] - columns[position].least_width)
+    return widths
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)

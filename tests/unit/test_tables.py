@@ -1,0 +1,82 @@
+"""Tables at the widths of terminals, rendered as they are printed."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+
+from streams_app.cli.groups import columns_of
+from streams_app.cli.tables import fitted
+from streams_app.codec import member_of
+from streams_app.operating.text import group_value
+
+KEYS = ["a", "[/x]", "[red]x[/red]", "a\nb", "\x1b[2J", "漢字" * 40, "account_" + "1234567890" * 30, 7, "7"]
+
+
+def row(group: object = "a", fold: str = "account-metrics", **options: object) -> dict[str, object]:
+    member = member_of((group,))
+    return {
+        "fold": fold, "source": "post-metric-updated", "partition": 3, "group": "unused",
+        "key": group_value(member), "events": 12_345_678, "names": 9_999, "last_event_ms": 1_700_000_000_000,
+        "quiet_in_ms": 3_599_000, "hold_in_ms": 86_400_000 + 11 * 3_600_000 + 59 * 60_000,
+    } | options  # fmt: skip
+
+
+def lines(table: Table, width: int) -> list[str]:
+    out = StringIO()
+    Console(file=out, width=width, force_terminal=True, color_system=None).print(table)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("folds", [1, 2])
+def test_a_list_of_groups_is_right_at_every_width(width: int, folds: int) -> None:
+    rows = [row(key, fold=f"fold-{number % folds}") for number, key in enumerate(KEYS)]
+    printed = lines(fitted(columns_of(rows), width), width)
+
+    assert 1 + len(rows) == len(printed)
+    assert all(cell_len(line) <= width for line in printed), printed
+    assert all("59 min 59 s" in line for line in printed[1:]), printed
+    assert all(line.strip().isprintable() for line in printed)
+    assert "\x1b" not in "".join(printed)
+
+
+def test_at_80_columns_keys_are_cut_in_the_middle_and_numbers_are_whole() -> None:
+    head, first, second = lines(fitted(columns_of([row("account_" + "0123456789" * 5), row("b")]), 80), 80)
+
+    assert ["GROUP", "SOURCE", "EVENTS", "NAMES", "QUIET IN", "HOLD IN"] == re.split(r"  +", head.strip())
+    assert first.startswith("account_0123")
+    assert "…" in first.split()[0]
+    assert first.split()[0].endswith("456789")
+    assert "12345678   9999  59 min 59 s  " in first
+    assert second.startswith("b ")
+
+
+def test_where_there_is_room_nothing_is_cut_and_nothing_left_out() -> None:
+    printed = lines(fitted(columns_of([row("account_" + "0123456789" * 5)]), 200), 200)
+
+    assert "account_" + "0123456789" * 5 in printed[1]
+    assert "2023-11-14 22:13:20Z" in printed[1]
+    assert "account-metrics" in printed[1]
+
+
+def test_two_folds_are_told_apart_at_80_columns() -> None:
+    printed = lines(fitted(columns_of([row("a" * 99, fold="first"), row("a" * 99, fold="second")]), 80), 80)
+
+    assert "FOLD" in printed[0]
+    assert ("first" in printed[1], "second" in printed[2]) == (True, True)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.integers(20, 130))
+def test_whatever_the_keys_are_each_is_one_line(keys: list[str], width: int) -> None:
+    printed = lines(fitted(columns_of([row(key) for key in keys]), width), width)
+
+    assert 1 + len(keys) == len(printed)
+    assert all(line.isprintable() and cell_len(line) <= width for line in printed)
