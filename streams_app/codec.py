@@ -6,11 +6,14 @@ it was received.
 
 from __future__ import annotations
 
+import math
+import re
+from itertools import repeat
 from typing import Any, Final
 
 import orjson
 
-from streams_app.errors import BadEventError
+from streams_app.errors import BadEventError, BeyondDoubleError
 
 MAX_SAFE_INTEGER: Final = 2**53
 """Beyond it JSON numbers lose digits in Lua, JavaScript and every other reader that uses doubles."""
@@ -18,20 +21,44 @@ MAX_SAFE_INTEGER: Final = 2**53
 TEXT_MARK: Final = b"s"
 JSON_MARK: Final = b"j"
 
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|-?\d[\d.eE+-]*+', re.DOTALL)
+"""Strings, so that nothing is taken for a number within one, and what looks like a number. No byte is looked at twice."""
+_NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
 
 def decode_object(value: bytes) -> dict[str, Any]:
     """Decodes one event.
 
     Raises:
+        BeyondDoubleError: ``not-json``, but only for a number beyond a double.
         BadEventError: ``not-json`` or ``not-an-object``.
     """
     try:
         decoded = orjson.loads(value)
     except orjson.JSONDecodeError as error:
+        rest = _without_numbers_beyond(value)
+        if type(rest) is dict:
+            raise BeyondDoubleError(str(error), rest) from error
         raise BadEventError("not-json", str(error)) from error
     if type(decoded) is not dict:
         raise BadEventError("not-an-object", f"the value is a JSON {type(decoded).__name__}")
     return decoded
+
+
+def _without_numbers_beyond(value: bytes) -> Any:
+    """JSON with null in the place of each number beyond a double; None where that is not what is wrong with it."""
+    mended = _TOKENS.sub(_null_if_beyond, value)
+    if mended == value:
+        return None
+    try:
+        return orjson.loads(mended)
+    except orjson.JSONDecodeError:
+        return None  # the caller knows what is wrong with the event as it came
+
+
+def _null_if_beyond(found: re.Match[bytes]) -> bytes:
+    token = found[0]
+    return b"null" if _NUMBER.fullmatch(token) and math.isinf(float(token)) else token
 
 
 def encode(value: Any) -> bytes:
@@ -39,22 +66,27 @@ def encode(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
-def member_of(scalars: tuple[Any, ...]) -> bytes:
+def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
     """What a group is called in Redis: its canonical bytes behind a mark of their type, so that ``1`` and ``"1"`` differ.
 
     Args:
         scalars: The group fields in the declared order; each a string, an integer, a float or a boolean.
+        fields: Their names, for the message.
 
     Raises:
-        BadEventError: ``no-group``: a field is not a scalar, or an integer beyond 2^53.
+        BadEventError: ``no-group``: a field is not a scalar, or an integer beyond 2^53. ``user-error``: it is what JSON cannot
+            hold, so that a function of the user's must have made it.
     """
-    if len(scalars) == 1 and type(scalars[0]) is str:
-        return TEXT_MARK + scalars[0].encode()
-    checked = [_checked_scalar(value) for value in scalars]
-    return JSON_MARK + orjson.dumps(checked[0] if len(checked) == 1 else checked)
+    try:
+        if len(scalars) == 1 and type(scalars[0]) is str:
+            return TEXT_MARK + scalars[0].encode()
+        checked = [_checked_scalar(value, field) for value, field in zip(scalars, fields or repeat("the group key"), strict=False)]
+        return JSON_MARK + orjson.dumps(checked[0] if len(checked) == 1 else checked)
+    except (UnicodeEncodeError, orjson.JSONEncodeError) as error:
+        raise BadEventError("user-error", f"the group key is text that UTF-8 does not have: {scalars!r}") from error
 
 
-def _checked_scalar(value: Any) -> str | int | float | bool:
+def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
     kind = type(value)
     if kind is str or kind is bool:
         return value
@@ -63,10 +95,13 @@ def _checked_scalar(value: Any) -> str | int | float | bool:
     if kind is int and abs(value) <= MAX_SAFE_INTEGER:
         return value
     if kind is float:
+        if not math.isfinite(value):
+            raise BadEventError("user-error", f"{field} is {value}, which is no group")
         return value
     if kind is int:
-        raise BadEventError("no-group", "an integer of the group key is beyond 2^53")
-    raise BadEventError("no-group", f"a group field holds {'null' if value is None else kind.__name__}, not a scalar")
+        raise BadEventError("no-group", f"{field} is an integer beyond 2^53")
+    found = "missing or null" if value is None else f"a JSON {kind.__name__}"
+    raise BadEventError("no-group", f"{field} is {found}, not a string, a number or a boolean")
 
 
 def canonical_bytes(member: bytes) -> bytes:

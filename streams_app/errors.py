@@ -8,11 +8,13 @@
     ├── UnknownFoldError        -  a page is asked for a fold that is not declared
     ├── InternalError          70  a bug, or a promise broken by somebody else
     └── BadEventError           -  one event cannot be folded: it becomes a dead letter
+        └── BeyondDoubleError   -  unless nobody needs the number that cannot be read
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 def text_of(error: BaseException) -> str:
@@ -67,3 +69,15 @@ class BadEventError(StreamsAppError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class BeyondDoubleError(BadEventError):
+    """JSON that holds a number beyond a double, which not every fold has to read.
+
+    Attributes:
+        rest: The event, with null in the place of such numbers.
+    """
+
+    def __init__(self, detail: str, rest: dict[str, Any]) -> None:
+        super().__init__("not-json", detail)
+        self.rest = rest

@@ -1,7 +1,8 @@
 """The usual fold, read fast (pure): a plain field to group by, a plain field of changed names, nothing kept but the names.
 
-Only the two fields are decoded; the rest of an event is checked to be JSON and skipped. Whatever is not quite usual goes the way of
-:class:`EventReader`, which says what is wrong with it: both accept and refuse the same events for the same reasons.
+Only the two fields are decoded; the rest of an event is checked to be JSON and skipped: a number in it may be of any size. Whatever
+is not quite usual goes the way of :class:`EventReader`, which says what is wrong with it: both accept and refuse the same events
+for the same reasons, or an event could be refused while a name in it is new and folded when it is read again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from streams_app.settings import Limits
 
 KNOWN_GROUPS_MAX: Final = 20_000
 """Groups whose key is remembered: the few that have most of the events."""
+
+SHALLOW_BYTES: Final = 2_000
+"""An event of so many bytes cannot be nested deeper than :data:`SHALLOW`."""
+
+SHALLOW: Final = 1_000
+"""Brackets an event may open without a closer look. How deep msgspec goes depends on Python's stack, and orjson ends at 1 024."""
 
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
@@ -54,9 +61,12 @@ class FastReader(EventReader):
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
+        shallow_bytes = min(SHALLOW_BYTES, most_bytes)
         for record in records:
             value = record.value
-            if not value or len(value) > most_bytes:
+            if (not value or len(value) > shallow_bytes) and (
+                not value or len(value) > most_bytes or value.count(b"[") + value.count(b"{") > SHALLOW
+            ):
                 yield from self._read_slowly(record, reading)
                 continue
             try:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from streams_app.codec import TEXT_MARK, decode_object, member_of
-from streams_app.errors import BadEventError
+from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.folding.batch import Event, FoldEvent
 from streams_app.folding.definition import Fold
 from streams_app.settings import Limits
@@ -119,6 +119,7 @@ class EventReader:
         self._limits = limits
         fields = fold.group_fields
         self._paths = [path.split(".") for path in fields]
+        self._labels = tuple(map(repr, fields))
         self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
         self._by_key = fold.group_key == "@key"
         self._changed = fold.changed_field
@@ -142,17 +143,15 @@ class EventReader:
         if decoded is None:
             decoded = decode_all(records, self._limits)
         for record, value in zip(records, decoded, strict=True):
+            if value is None and self._fold.tombstones == "ignore":
+                continue
             try:
-                if type(value) is not dict:
-                    if value is None:
-                        if self._fold.tombstones == "ignore":
-                            continue
-                        raise BadEventError("tombstone", "the value is empty")  # noqa: TRY301  # one way to refuse
-                    raise value
-                member = self._member(record, value)
-                names = self._names(value)
+                held = value if type(value) is dict else self._rest_of(value)
+                member = self._member(record, held)
+                names = self._names(held)
             except BadEventError as error:
-                reading.refused.append(Refused(record, error.reason, error.detail))
+                fault = value if isinstance(value, BeyondDoubleError) else error
+                reading.refused.append(Refused(record, fault.reason, fault.detail))
                 continue
             if record.key != member[1:]:
                 reading.misrouted += 1
@@ -160,14 +159,22 @@ class EventReader:
             stamp = record.timestamp
             yield FoldEvent(record.offset, -1 if stamp is None else stamp, member, names)
 
+    def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
+        """What can be read of an event all the same: where nobody looks numbers may have any size, as the fast reader has it."""
+        if fault is None:
+            raise BadEventError("tombstone", "the value is empty")
+        if isinstance(fault, BeyondDoubleError) and not self._keeps_values:
+            return fault.rest
+        raise fault
+
     def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
         if self._by_key:
             member = self._member_of_key(record.key)
         elif self._simple is not None:
             scalar = value.get(self._simple)
-            member = TEXT_MARK + scalar.encode() if type(scalar) is str else member_of((scalar,))
+            member = TEXT_MARK + scalar.encode() if type(scalar) is str else member_of((scalar,), self._labels)
         else:
-            member = member_of(tuple(_at(value, path) for path in self._paths))
+            member = member_of(tuple(_at(value, path) for path in self._paths), self._labels)
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
         return member

@@ -169,6 +169,23 @@ def test_path_that_leads_nowhere_is_no_group(group_key: Any, event: dict[str, An
     assert ["no-group"] == reasons(reading)
 
 
+@pytest.mark.parametrize(
+    ("group_key", "event", "expected"),
+    [
+        ("id", {}, "'id' is missing or null, not a string, a number or a boolean"),
+        ("id", {"id": ["a"]}, "'id' is a JSON list, not a string, a number or a boolean"),
+        ("id", {"id": 2**53 + 1}, "'id' is an integer beyond 2^53"),
+        ("a.b", {"a": {}}, "'a.b' is missing or null, not a string, a number or a boolean"),
+        (("t", "id"), {"t": "x", "id": {}}, "'id' is a JSON dict, not a string, a number or a boolean"),
+        (("t", "id"), {"id": "x"}, "'t' is missing or null, not a string, a number or a boolean"),
+    ],
+)
+def test_an_event_without_its_group_is_told_the_field(group_key: Any, event: dict[str, Any], expected: str) -> None:
+    reading = read_value(json.dumps({**event, "m": "x"}).encode(), group_key=group_key)
+
+    assert [("no-group", expected)] == [(refused.reason, refused.detail) for refused in reading.refused]
+
+
 def test_record_key_can_be_the_group() -> None:
     reading = read_value(b'{"m":"x"}', key="Zoë".encode(), group_key="@key")
 
