@@ -104,9 +104,10 @@ class Services:
 
     async def _warn_of_redis(self) -> None:
         """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""
-        for finding in redis_findings(self.settings.redis.redacted_url, await self.redis.info()):
-            if finding.level is Level.ERROR:
-                logger.error("%s; %s", finding.text, finding.advice)
+        for address, info in (await connection.servers_of(self.redis)).items():
+            for finding in redis_findings(address or self.settings.redis.redacted_url, info):
+                if finding.level is Level.ERROR:
+                    logger.error("%s; %s", finding.text, finding.advice)
 
     async def stop(self) -> None:
         """Ends everything started, within a few seconds."""

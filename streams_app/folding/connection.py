@@ -69,6 +69,14 @@ def connect_briefly(settings: RedisSettings) -> Redis:
     )
 
 
+async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
+    """What each server says of itself (``INFO``), by its address; of one that is no cluster under an empty name."""
+    if isinstance(redis, RedisCluster):
+        found: dict[str, dict[str, Any]] = await redis.info(target_nodes=RedisCluster.PRIMARIES)
+        return found
+    return {"": await redis.info()}
+
+
 async def why_unreachable(settings: RedisSettings, error: BaseException) -> StreamsAppError:
     """What to tell whoever could not use Redis: passwords, TLS and reachability told apart, with the setting to look at.
 
