@@ -71,10 +71,11 @@ def connect_briefly(settings: RedisSettings) -> Redis:
 
 async def servers_of(redis: Redis) -> dict[str, dict[str, Any]]:
     """What each server says of itself (``INFO``), by its address; of one that is no cluster under an empty name."""
-    if isinstance(redis, RedisCluster):
-        found: dict[str, dict[str, Any]] = await redis.info(target_nodes=RedisCluster.PRIMARIES)
+    client: Any = redis  # for a cluster another class, see connect()
+    if isinstance(client, RedisCluster):
+        found: dict[str, dict[str, Any]] = await client.info(target_nodes=RedisCluster.PRIMARIES)
         return found
-    return {"": await redis.info()}
+    return {"": await client.info()}
 
 
 async def why_unreachable(settings: RedisSettings, error: BaseException) -> StreamsAppError:
