@@ -83,7 +83,8 @@ def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:
         checked = [_checked_scalar(value, field) for value, field in zip(scalars, fields or repeat("the group key"), strict=False)]
         return JSON_MARK + orjson.dumps(checked[0] if len(checked) == 1 else checked)
     except (UnicodeEncodeError, orjson.JSONEncodeError) as error:
-        raise BadEventError("user-error", f"the group key is text that UTF-8 does not have: {scalars!r}") from error
+        label = ", ".join(fields) or "the group key"
+        raise BadEventError("user-error", f"{label}: text that UTF-8 does not have: {scalars!r}") from error
 
 
 def _checked_scalar(value: Any, field: str) -> str | int | float | bool:

@@ -1,13 +1,17 @@
 """Events read by a user's own functions: what TOML cannot say (pure, but for what those functions do).
 
 For Avro, Protobuf or anything else that is not JSON, for a group key that must be computed, for events that should not be folded
-at all. Whatever such a function raises makes a dead letter with the reason ``user-error``; it never stops a partition.
+at all. Whatever such a function raises, and whatever it returns that JSON and UTF-8 cannot hold, makes a dead letter with the
+reason ``user-error``; it never stops a partition. All of it is looked at here, where the event is still at hand: what fails later
+ends the worker, and the next one, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import orjson
 
 from streams_app.codec import member_of
 from streams_app.errors import BadEventError
@@ -18,6 +22,9 @@ from streams_app.folding.reader import EventReader, RawRecord, Reading, Refused,
 from streams_app.settings import Limits
 
 T = TypeVar("T")
+
+DETAIL_CHARACTERS: Final = 500
+"""Of what is kept of the text of an error."""
 
 
 def reader_of(fold: Fold, limits: Limits) -> EventReader:
@@ -44,7 +51,10 @@ class PythonReader(EventReader):
             try:
                 event = self._event(record, value)
             except BadEventError as error:
-                reading.refused.append(Refused(record, error.reason, error.detail))
+                reading.refused.append(Refused(record, error.reason, _printable(error.detail)))
+                continue
+            except Exception as error:  # noqa: BLE001  # what such values do to our own code: their __repr__ may raise, too
+                reading.refused.append(Refused(record, "user-error", _text_of(error)))
                 continue
             if event is None:
                 continue
@@ -65,7 +75,7 @@ class PythonReader(EventReader):
             value = _called("decode", fold.decode, record.value)
         elif isinstance(value, BadEventError):
             raise value
-        if fold.source_filter is not None and not _called("source_filter", fold.source_filter, value):
+        if fold.source_filter is not None and not _called("source_filter", _truth_of(fold.source_filter), value):
             return None
         if type(value) is not dict and not (callable(fold.group_key) and callable(fold.changed)):
             raise BadEventError("not-an-object", f"decode returned {type(value).__name__}, not a dict")
@@ -75,22 +85,47 @@ class PythonReader(EventReader):
     def _group(self, record: RawRecord, value: Any) -> bytes:
         if not callable(self._fold.group_key):
             return self._member(record, value)
-        member = member_of((_called("group_key", self._fold.group_key, value),))
+        member = member_of((_plain(_called("group_key", self._fold.group_key, value)),), ("group_key",))
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
         return member
 
+    def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
+        try:
+            return super()._member(record, value)
+        except UnicodeEncodeError as error:
+            raise BadEventError("user-error", f"{self._labels[0]}: text that UTF-8 does not have: {error.object!r}") from error
+
     def _changed_names(self, value: Any) -> dict[str, Any]:
-        if not callable(self._fold.changed):
-            return self._names(value)
-        changed = _called("changed", self._fold.changed, value)
-        if isinstance(changed, Mapping):
-            names: Any = dict(changed)
-        elif isinstance(changed, str) or not isinstance(changed, Iterable):
-            names = changed
-        else:
-            names = list(changed)
-        return self._names_of(names)
+        own = self._fold.changed
+        if callable(own):
+            return self._names_of(_called("changed", lambda event: _listed(own(event)), value))
+        return self._names_of(_called(repr(own), _listed, value.get(own)))
+
+    def _check_names(self, names: dict[str, Any]) -> None:
+        for name in names:
+            if type(name) is not str:
+                raise BadEventError("user-error", f"the name {name!r} is of type {type(name).__name__}, not str")
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise BadEventError("user-error", f"the name {name!r} is text that UTF-8 does not have") from error
+        super()._check_names(names)
+
+    def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
+        """What JSON makes of the values: they cannot fail later, nor be changed by the function that gave them."""
+        kept: dict[str, Any] = {}
+        size = 0
+        for name, value in names.items():
+            try:
+                raw = orjson.dumps(value)
+            except orjson.JSONEncodeError as error:
+                raise BadEventError("user-error", f"the value of {name!r} cannot be kept: {error}") from error
+            size += len(raw)
+            kept[name] = orjson.loads(raw)
+        if size > self._limits.value_bytes:
+            raise BadEventError("too-large", f"the values have {size} bytes, the limit is {self._limits.value_bytes}")
+        return kept
 
 
 def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
@@ -98,4 +133,36 @@ def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
     try:
         return function(argument)
     except Exception as error:  # the point of it
-        raise BadEventError("user-error", f"{name}: {type(error).__name__}: {error}") from error
+        raise BadEventError("user-error", f"{name}: {_text_of(error)}") from error
+
+
+def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    """A function's answer as true or false, which may raise by itself: an array has no truth."""
+    return lambda event: bool(function(event))
+
+
+def _listed(changed: Any) -> Any:
+    """A mapping as a dict and other collections as a list; what is read from them may raise, too."""
+    if isinstance(changed, Mapping):
+        return {_plain(name): value for name, value in changed.items()}
+    if isinstance(changed, str) or not isinstance(changed, Iterable):
+        return _plain(changed)
+    return [_plain(name) for name in changed]
+
+
+def _plain(value: Any) -> Any:
+    """Text that is of a class of its own, a member of an enumeration say, as plain text; anything else as it is."""
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # an error of the user's may have no text either
+        text = ""
+    return _printable(f"{type(error).__name__}: {text[:DETAIL_CHARACTERS]}".removesuffix(": "))
+
+
+def _printable(text: str) -> str:
+    """Text that UTF-8 has: it becomes a header."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -209,9 +209,7 @@ class EventReader:
             raise BadEventError("too-many-names", f"{len(names)} names, the limit is {self._limits.names_per_event}")
         if not names.keys() <= self._known_names:
             self._check_names(names)
-        if self._keeps_values:
-            _check_values(names)
-        return names
+        return self._kept(names) if self._keeps_values else names
 
     def _check_names(self, names: dict[str, Any]) -> None:
         for name in names:
@@ -220,15 +218,15 @@ class EventReader:
         if len(self._known_names) < KNOWN_NAMES_MAX:
             self._known_names.update(names)
 
-
-def _check_values(names: dict[str, Any]) -> None:
-    """Refuses what is nested deeper than orjson writes: it reads more."""
-    for name, value in names.items():
-        if type(value) in (dict, list):
-            try:
-                orjson.dumps(value)
-            except orjson.JSONEncodeError as error:
-                raise BadEventError("no-changed", f"the value of {name!r} cannot be kept: {error}") from error
+    def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
+        """Refuses what is nested deeper than orjson writes: it reads more."""
+        for name, value in names.items():
+            if type(value) in (dict, list):
+                try:
+                    orjson.dumps(value)
+                except orjson.JSONEncodeError as error:
+                    raise BadEventError("no-changed", f"the value of {name!r} cannot be kept: {error}") from error
+        return names
 
 
 def _at(value: dict[str, Any], path: list[str]) -> Any:
