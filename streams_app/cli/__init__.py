@@ -6,6 +6,7 @@ Exit codes: 0 ended well, 1 usage or configuration, 70 internal failure, 75 try 
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import sys
 from typing import Final
@@ -57,6 +58,8 @@ def group() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a key must not end a command because the terminal has no letter for it
     sys.exit(run(arguments))
 
 

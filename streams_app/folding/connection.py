@@ -12,6 +12,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import AuthenticationError, RedisClusterException, RedisError
+from redis.exceptions import TimeoutError as SilentError
 
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
 from streams_app.settings import RedisSettings
@@ -90,6 +91,8 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
         :class:`~streams_app.errors.TryAgainError`.
     """
     where = f"cannot reach Redis at {settings.redacted_url}"
+    if any(isinstance(cause, SilentError) for cause in causes(error)):
+        return TryAgainError(f"{where}: it does not answer")  # a server that speaks TLS would have said so
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
     if fault is not None:
         return ConfigurationError([f"{where}: {fault}"])

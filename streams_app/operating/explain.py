@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import INFO_FIELD
 from streams_app.folding.record import Sealed
+from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
 from streams_app.operating.text import escaped, shown, shown_key
@@ -117,20 +119,20 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock) -> s
                 "not have been folded yet."
             )
         metas: list[Any] = [await redis.hgetall(each.place.keys.meta) for each in found]
-    paragraphs = []
-    for each, meta in zip(found, metas, strict=True):
-        end = await _end(settings, each.place)
-        paragraphs.append(describe(each, fold, meta, end, clock.now_ms()))
-    return "\n\n".join(paragraphs)
+    ends = await asyncio.gather(*[_end(settings, each.place) for each in found])
+    return "\n\n".join(describe(each, fold, meta, end, clock.now_ms()) for each, meta, end in zip(found, metas, ends, strict=True))
 
 
 async def _end(settings: Settings, place: Place) -> int | None:
-    """End of a partition as a worker may read it; None where the broker does not tell."""
+    """End of a partition as a worker may read it; None where the broker does not tell, or not in time."""
     tp = TopicPartition(place.fold.source, place.partition)
-    consumer = AIOKafkaConsumer(**client_options(settings.kafka), isolation_level="read_committed")
+    consumer = AIOKafkaConsumer(
+        **client_options(settings.kafka), isolation_level="read_committed", request_timeout_ms=int(ANSWER_SECONDS * 1_000)
+    )
     try:
-        await consumer.start()
-        return int((await consumer.end_offsets([tp]))[tp])
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await consumer.start()
+            return int((await consumer.end_offsets([tp]))[tp])
     except (KafkaError, OSError, TimeoutError):
         return None
     finally:

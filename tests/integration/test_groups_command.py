@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.embedded import Valkey
 from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.keys import shard_keys
@@ -15,28 +18,34 @@ from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.store import ShardStore
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 
+BOUNDS = Bounds(1_000, 3_600_000, 0, 10_000, 1_000)
+
+
+async def open_in(place: Place, client: Redis, partition: int, events: list[FoldEvent]) -> ShardStore:
+    """Folds events as a worker would; returns the shard, owned by ``me``."""
+    store = ShardStore(ScriptSet(client), shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
+    fence = events[0].offset - 1
+    await store.claim("me", fence, b"eeee", "")
+    for chunk in chunks_of(events, events[-1].offset, Scoring(0, 10**12, None, None)):
+        await store.fold(
+            "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, BOUNDS,
+            gaps_close=False, partitions=4,
+            arguments=arguments_of(chunk, BOUNDS, gaps_close=False, keeps_values=False, partitions=4, epoch=b"eeee"),
+        )  # fmt: skip
+        fence = chunk.to
+    return store
+
 
 @pytest.fixture
 async def open_groups(place: Place, redis_client: Redis) -> None:
     """Two partitions: ``anna`` (3 events) and ``7``; ``"7"``, quiet for longest."""
-    bounds = Bounds(1_000, 3_600_000, 0, 10_000, 1_000)
     shards = {
         0: [FoldEvent(0, 5_000, b"sanna", {"likes": 1}), FoldEvent(1, 5_400, b"sanna", {"shares": 1}),
             FoldEvent(2, 5_600, b"j7", {"likes": 1}), FoldEvent(3, 5_900, b"sanna", {"likes": 2})],
         3: [FoldEvent(10, 1_000, b"s7", {"likes": 1}), FoldEvent(11, 90_000, b"s\xc3\xa9t\xc3\xa9", {"likes": 1})],
     }  # fmt: skip
-    scripts = ScriptSet(redis_client)
     for partition, events in shards.items():
-        store = ShardStore(scripts, shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
-        fence = events[0].offset - 1
-        await store.claim("me", fence, b"eeee", "")
-        for chunk in chunks_of(events, events[-1].offset, Scoring(0, 10**12, None, None)):
-            await store.fold(
-                "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, bounds,
-                gaps_close=False, partitions=4,
-                arguments=arguments_of(chunk, bounds, gaps_close=False, keeps_values=False, partitions=4, epoch=b"eeee"),
-            )  # fmt: skip
-            fence = chunk.to
+        await open_in(place, redis_client, partition, events)
 
 
 @pytest.mark.usefixtures("open_groups")
@@ -48,6 +57,7 @@ async def test_groups_are_listed_as_json_longest_quiet_first(place: Place) -> No
     assert [("7", 3, 1, 10), ("7", 0, 1, 2), ("anna", 0, 3, 0), ("été", 3, 1, 11)] == [
         (row["group"], row["partition"], row["events"], row["first_offset"]) for row in rows
     ]
+    assert ["7", 7, "anna", "été"] == [row["key"] for row in rows]
     assert {(FOLD, place.topics[0])} == {(row["fold"], row["source"]) for row in rows}
     anna = rows[2]
     assert (5_900, 1_000, 6 * 3_600_000 - 900) == (anna["last_event_ms"], anna["quiet_in_ms"], anna["hold_in_ms"])
@@ -62,12 +72,50 @@ async def test_groups_are_listed_as_a_table_for_people(place: Place) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert len(lines) == 5
     assert lines[0].split("  ")[0] == "GROUP"
-    assert lines[1].rstrip().split()[0] == "7"
+    assert ['"7"', "7"] == [line.split()[0] for line in lines[1:3]]
     assert " due " in lines[1]
     (anna,) = (line for line in lines if line.startswith("anna "))
     assert {FOLD, f"{place.topics[0]}-0", "3", "1970-01-01", "00:00:05Z"} <= set(anna.split())
     assert "1.0 s" in anna
     assert "5 h 59 min" in anna
+
+
+async def test_no_key_can_break_the_list(place: Place, redis_client: Redis) -> None:
+    keys = ["[/x]", "[red]x[/red]", ":smile:", "a\nb", "\x1b[31mred", "\u202eabc", "漢字", "k" * 300]
+    events = [FoldEvent(number, 1_000 + number, b"s" + key.encode(), {"[/y]\n": 1}) for number, key in enumerate(keys)]
+    await open_in(place, redis_client, 0, events)
+    config = place.config()
+    table = await asyncio.to_thread(run, "groups", "list", "--config", config)
+    ascii_only = await asyncio.to_thread(run, "groups", "list", "--config", config, PYTHONIOENCODING="ascii")
+    as_json = await asyncio.to_thread(run, "groups", "list", "--json", "--config", config)
+    shown = [line.split("  ")[0] for line in table.out.splitlines()[1:]]
+    explained = await asyncio.to_thread(run, "groups", "explain", shown[3], "--config", config)
+
+    assert (0, 0, 0, 0) == (table.code, ascii_only.code, as_json.code, explained.code), table.err + ascii_only.err + explained.err
+    expected = ["[/x]", "[red]x[/red]", ":smile:", '"a\\nb"', '"\\u001b[31mred"', '"\\u202eabc"', "漢字", "k" * 300]
+    assert expected == shown
+    assert keys == [json.loads(line)["key"] for line in as_json.out.splitlines()]
+    assert all(line.isprintable() for ran in (table, as_json, explained) for line in ran.out.splitlines())
+    assert '"a\\nb" of fold account-metrics is open in' in explained.out
+    assert '("[/y]\\n")' in explained.out
+
+
+async def test_a_group_in_the_outbox_is_explained(place: Place, redis_client: Redis) -> None:
+    store = await open_in(place, redis_client, 0, [FoldEvent(0, 5_000, b"sanna", {"likes": 1})])
+    await store.seal("me", 0, 5_000, BOUNDS, quiet=False, everything=True, limit=10, partitions=4)
+    ran = await asyncio.to_thread(run, "groups", "explain", "anna", "--config", place.config())
+
+    assert (ran.code, ran.err) == (0, "")
+    assert "1 record of it left the open state, waiting in the outbox" in ran.out
+
+
+async def test_a_redis_that_does_not_answer_is_given_up(place: Place) -> None:
+    with Valkey.start() as silent:
+        os.kill(silent.pid, signal.SIGSTOP)
+        ran = await asyncio.to_thread(run, "groups", "list", "--config", place.config(redis_url=silent.url))
+        os.kill(silent.pid, signal.SIGCONT)
+
+    assert (ran.code, ran.err) == (75, f"error: cannot reach Redis at {silent.url}: it does not answer\n")
 
 
 @pytest.mark.usefixtures("open_groups")
