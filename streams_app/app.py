@@ -26,8 +26,9 @@ from streams_app.errors import StreamsAppError, text_of
 from streams_app.folding import connection
 from streams_app.folding.connection import REDIS_ERRORS, connect
 from streams_app.folding.gauges import observe
-from streams_app.folding.ownership import DEPENDENCY_ERRORS, Ownership
+from streams_app.folding.ownership import Ownership
 from streams_app.folding.parts import Parts
+from streams_app.folding.patience import DEPENDENCY_ERRORS
 from streams_app.folding.scripts import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka import diagnosis
@@ -49,9 +50,6 @@ BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0
 STOP_SECONDS = 5.0
-PAUSES = ("start", "claim", "redis", "redis-memory", "producer")
-"""Reasons not to be ready that explain why nothing moves."""
-
 REVOKED_SECONDS = 6.0
 """Members have at least so long to commit and join again when partitions are redistributed."""
 
@@ -96,7 +94,7 @@ class Services:
         self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
-        self.watchdog.start()
+        self.watchdog.start(ownership)
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
         if self.settings.read_store is not None:
             agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
@@ -191,10 +189,6 @@ class FoldingApp(faust.App):
         """Records in memory that are not folded yet."""
         return self.ownership.held()
 
-    def positions(self) -> dict[TP, int]:
-        """Where this worker stands, see :meth:`Ownership.positions`."""
-        return self.ownership.positions()
-
     def on_fatal(self, error: BaseException) -> None:
         """Ends the process: an error nobody knows, or one that only an operator can mend."""
         if self.fatal is None:
@@ -241,7 +235,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     redis = connect(settings.redis)
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output")
     http = HttpServer(settings.http, app.status, app.metrics, clock)
-    watchdog = Watchdog(settings.kafka, clock, app.positions, lambda: app.status.is_waiting_for(*PAUSES))
+    watchdog = Watchdog(settings, clock, app.metrics, app.status)
     app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog)
     app.ownership = Ownership(
         Parts(settings, ScriptSet(redis), producer, clock, app.metrics, app.status),
@@ -271,7 +265,8 @@ def _add_timers(app: FoldingApp, clock: Clock) -> None:
     @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")
     async def tick() -> None:
         ownership.tick_once()
-        observe(ownership, app.metrics, clock.now_ms(), app.consumer)
+        ownership.look_once()
+        observe(ownership.known, settings, app.metrics, clock.monotonic_ms())
 
     @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
     async def commit() -> None:

@@ -67,11 +67,13 @@ METRICS: Final = (
         "Stays above 0: the broker does not acknowledge; look at it and at the output topic.",
     ),
     Description(
-        "streams_app_lag_events", "gauge", ("fold",), "Source offsets not yet folded.",
-        "Rising: add workers up to the number of partitions.",
+        "streams_app_lag_events", "gauge", ("fold",),
+        "Source offsets not yet folded, of all partitions, whoever owns them: the maximum over workers, not the sum.",
+        "Rising: see /health/ready; else add workers up to the number of partitions.",
     ),
     Description(
-        "streams_app_oldest_overdue_seconds", "gauge", ("fold",), "By how much the oldest due group is overdue.",
+        "streams_app_oldest_overdue_seconds", "gauge", ("fold",),
+        "By how much the oldest due group, or the oldest record that waits for the broker, is overdue.",
         "Above a few ticks: emission is behind; see outbox and /health/ready.",
     ),
     Description(
@@ -119,6 +121,10 @@ METRICS: Final = (
         "Rising: the broker is slow.", WORK_BUCKETS,
     ),
     Description(
+        "streams_app_up", "gauge", ("component",), "1 while kafka, redis or read_store answers, 0 while it does not.",
+        "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
+    ),
+    Description(
         "streams_app_build_info", "gauge", ("version",), "Always 1; which version this worker runs.",
         "More than one for long: a rolling upgrade has stopped half-way.",
     ),
@@ -148,6 +154,7 @@ class Metrics:
     read_store_lag_records: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
+    up: Gauge
     build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:

@@ -1,152 +1,215 @@
-"""Ends a worker that has stopped folding without a word.
+"""Watches a worker from a thread of its own: who is away, what lags, and whether anything still moves.
 
-Faust can stop consuming and go on sending heartbeats (faust-streaming #175, #523, #629): the group believes in a member that
-does nothing. So a thread of its own, with a connection of its own, compares the ends of the partitions with where the worker
-stands. If a partition has more to read and its position has not moved for a minute, and nothing known explains it (Redis full
-or away, the broker not acknowledging), the process says so and ends with exit code 75: a supervisor starts another one, and
-nothing is lost.
+Faust can stop consuming and go on sending heartbeats (faust-streaming #175, #523, #629), a client can retry for ever without a
+word, and a main loop can hang. So this thread has a loop and connections of its own, to Kafka and to Redis. Every second it asks
+both; who does not answer is told in ``/health/ready``, in ``streams_app_up`` and once in the log, and ``streams_app_lag_events``
+goes on rising by what the other one says.
+
+What ought to move and stands still for a minute, folding or emission, without a known pause to explain it, ends the process with
+exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not ready.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from streams_app.clock import Clock
-from streams_app.errors import TryAgainError
-from streams_app.kafka.client import client_options
-from streams_app.settings import KafkaSettings
+from streams_app.errors import TryAgainError, text_of
+from streams_app.folding.connection import REDIS_ERRORS
+from streams_app.folding.fences import StoredFences
+from streams_app.folding.known import LastKnown
+from streams_app.folding.lag import ShardKey, lags
+from streams_app.kafka.source_ends import SourceEnds
+from streams_app.metrics import Metrics
+from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
+from streams_app.progress import STUCK_MS, Progress
+from streams_app.settings import Settings
+from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
-STUCK_MS: Final = 60_000
-LOOK_EVERY_SECONDS: Final = 5.0
+ASK_EVERY_SECONDS: Final = 1.0
+LOOK_EVERY_SECONDS: Final = 0.5
 CALL_SECONDS: Final = 10.0
-UNCLAIMED: Final = -1
-"""Position of a partition that the group has assigned and nobody has claimed."""
+KAFKA, REDIS = "kafka", "redis"
+AWAY: Final = (f"{KAFKA}-away", f"{REDIS}-away")
+FOLDING_PAUSES: Final = ("start", "claim", "redis", "redis-memory", "producer", *AWAY)
+"""Reasons not to be ready that explain why nothing is folded."""
+
+EMISSION_PAUSES: Final = ("start", "redis", "clock-skew", "producer", *AWAY)
+"""The same for emission. ``producer:TOPIC`` explains it for the folds that use the topic."""
 
 
-@dataclass(slots=True)
-class Progress:
-    """Since when each partition has stood still although there is more to read (pure).
+class Watched(Protocol):
+    """The worker, as this thread sees it: everything here may be called from any thread, while the main loop hangs."""
 
-    Attributes:
-        stuck_ms: A partition that stands still for so long is stuck.
-    """
+    known: LastKnown
 
-    stuck_ms: int = STUCK_MS
-    _still: dict[TP, tuple[int, int]] = field(default_factory=dict)
+    def positions(self) -> dict[TP, int]:
+        """Next offset to be folded of every assigned partition; :data:`streams_app.progress.UNCLAIMED` while it has no owner."""
 
-    def observe(self, now_ms: int, ends: Mapping[TP, int], positions: Mapping[TP, int]) -> TP | None:
-        """Notes one look.
+    def fences(self) -> dict[ShardKey, int]:
+        """Highest offset folded of every shard the worker has."""
 
-        Args:
-            now_ms: Monotonic clock.
-            ends: End of each partition as a consumer may read it.
-            positions: Next offset to be folded, of the partitions this worker has.
-
-        Returns:
-            A partition that is stuck.
-        """
-        for tp in self._still.keys() - positions.keys():
-            del self._still[tp]
-        for tp, position in positions.items():
-            known, since_ms = self._still.get(tp, (None, now_ms))
-            if position != known or position >= ends.get(tp, 0):
-                self._still[tp] = position, now_ms
-            elif now_ms - since_ms >= self.stuck_ms:
-                return tp
-        return None
-
-    def forget(self) -> None:
-        """Begins anew: something known explains that nothing moves."""
-        self._still.clear()
+    def read_end(self, tp: TP) -> int | None:
+        """End of a partition as the last fetch named it."""
 
 
 class Watchdog:
-    """Watches one worker from a thread of its own."""
+    """Watches one worker."""
 
-    def __init__(
-        self,
-        kafka: KafkaSettings,
-        clock: Clock,
-        positions: Callable[[], dict[TP, int]],
-        explained: Callable[[], bool],
-        stuck_ms: int = STUCK_MS,
-    ) -> None:
-        """Starts nothing yet.
-
-        Args:
-            kafka: How to connect.
-            clock: For monotonic time.
-            positions: Next offset to be folded; called from the thread, while the main loop may hang.
-            explained: Whether a known pause explains that nothing moves.
-            stuck_ms: See :class:`Progress`.
-        """
-        self._kafka = kafka
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, status: Status, stuck_ms: int = STUCK_MS) -> None:
+        """Starts nothing yet; ``stuck_ms``: see :class:`streams_app.progress.Progress`."""
+        self._settings = settings
         self._clock = clock
-        self._positions = positions
-        self._explained = explained
-        self._progress = Progress(stuck_ms)
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._metrics = metrics
+        self._status = status
+        self._sources = SourceEnds(settings.kafka, settings.app_id, settings.sources)
+        self._stored = StoredFences(settings)
+        self._ends: dict[TP, int] = {}
+        self._answers = {
+            KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
+            REDIS: Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS),
+        }
+        self._folding: Progress[TP] = Progress(stuck_ms)
+        self._emission: Progress[ShardKey] = Progress(stuck_ms)
+        self._is_stopped = threading.Event()
 
-    def start(self) -> None:
-        """Begins to watch."""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._watch()), name="watchdog", daemon=True)
-        self._thread.start()
+    def start(self, watched: Watched) -> None:
+        """Begins to watch; both servers have just answered."""
+        for component in self._answers:
+            self._metrics.up.labels(component=component).set(1)
+        threading.Thread(target=lambda: asyncio.run(self._watch(watched)), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
         """Ends; the thread follows by itself."""
-        self._stopped.set()
+        self._is_stopped.set()
 
-    async def _watch(self) -> None:
-        consumer: AIOKafkaConsumer | None = None
-        while not await asyncio.to_thread(self._stopped.wait, LOOK_EVERY_SECONDS):
+    async def _watch(self, watched: Watched) -> None:
+        tasks = [
+            asyncio.create_task(self._forever(lambda: self._ask(KAFKA, self._sources.ask_once), ASK_EVERY_SECONDS)),
+            asyncio.create_task(self._forever(self._ask_redis, ASK_EVERY_SECONDS)),
+            asyncio.create_task(self._forever(lambda: self._look(watched), LOOK_EVERY_SECONDS)),
+        ]
+        await asyncio.to_thread(self._is_stopped.wait)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sources.close()
+        with contextlib.suppress(*REDIS_ERRORS):
+            await self._stored.close()
+
+    async def _forever(self, step: Callable[[], Awaitable[None]], every_seconds: float) -> None:
+        told = ""
+        while True:
             try:
-                async with asyncio.timeout(CALL_SECONDS):
-                    consumer = consumer or await self._connect()
-                    await self._look(consumer)
-            except (KafkaError, OSError, TimeoutError) as error:
-                logger.debug("watchdog cannot ask the broker error=%r", error)
-                self._progress.forget()
-            except Exception:
+                await step()
+            except Exception as error:
                 # Whatever it is, a watchdog that has died in silence is worse than one that looks again.
-                logger.exception("watchdog failed, looking again")
-                self._progress.forget()
-        if consumer is not None:
-            await consumer.stop()
+                if told != (told := text_of(error)):
+                    logger.exception("watchdog failed, looking again")
+            await asyncio.sleep(every_seconds)
 
-    async def _connect(self) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(**client_options(self._kafka), client_id="watchdog", isolation_level="read_committed")
+    # ---- asking
+
+    async def _ask(self, component: str, question: Callable[[], Awaitable[None]]) -> None:
+        answers = self._answers[component]
+        answers.asked(self._clock.monotonic_ms(), self._clock.now_ms())
         try:
-            await consumer.start()
-        except BaseException:
-            await consumer.stop()
-            raise
-        return consumer
+            async with asyncio.timeout(CALL_SECONDS):
+                await question()
+        except (KafkaError, TimeoutError, *REDIS_ERRORS) as error:
+            answers.failed(str(error) or type(error).__name__)
+        else:
+            answers.answered()
 
-    async def _look(self, consumer: AIOKafkaConsumer) -> None:
-        if self._explained():
-            self._progress.forget()
-            return
-        positions = self._positions()
-        found = await consumer.end_offsets([TopicPartition(tp.topic, tp.partition) for tp in positions]) if positions else {}
-        ends = {TP(tp.topic, tp.partition): end for tp, end in found.items()}
-        stuck = self._progress.observe(self._clock.monotonic_ms(), ends, positions)
-        if stuck is not None and not self._stopped.is_set():
-            logger.critical(
-                "no progress, ending with exit code %d; nothing is lost source=%s-%d position=%d end=%d",
-                TryAgainError.exit_code, stuck.topic, stuck.partition, positions[stuck], ends[stuck],
-            )  # fmt: skip
-            logging.shutdown()
-            os._exit(TryAgainError.exit_code)
+    async def _ask_redis(self) -> None:
+        # Taken before: an end that is younger than a fence would look like lag.
+        ends = dict(self._sources.ends)
+        try:
+            await self._ask(REDIS, lambda: self._stored.ask_once(ends))
+        finally:
+            self._ends = ends
+
+    # ---- judging
+
+    async def _look(self, watched: Watched) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for component, answers in self._answers.items():
+            self._tell(component, answers, now_ms)
+        fences = {**self._stored.fences, **watched.fences()}
+        ends = {tp: max(end, watched.read_end(tp) or 0) for tp, end in self._ends.items()}
+        found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
+        for fold, lag in found.items():
+            self._metrics.lag_events.labels(fold=fold).set(lag)
+        self._judge_folding(watched, ends, now_ms)
+        self._judge_emission(watched, now_ms)
+
+    def _tell(self, component: str, answers: Answers, now_ms: int) -> None:
+        change = answers.look(now_ms, self._clock.now_ms())
+        if change == "away":
+            # Not at the level of information: who hides that would hear of every outage, and never of its end.
+            logger.warning("%s is away since %s error=%s", answers.what, answers.since, answers.error)
+            self._metrics.up.labels(component=component).set(0)
+        elif change == "back":
+            logger.warning("%s is back after %.0f s", answers.what, answers.lasted_ms / 1000)
+            self._metrics.up.labels(component=component).set(1)
+            self._status.clear(f"{component}-away")
+        if answers.is_away:
+            self._status.set_not_ready(f"{component}-away", answers.reason)
+
+    def _judge_folding(self, watched: Watched, ends: Mapping[TP, int], now_ms: int) -> None:
+        positions = {tp: position for tp, position in watched.positions().items() if not self.is_folding_explained(tp.topic)}
+        stuck = self._folding.observe(now_ms, ends, positions)
+        if stuck is not None:
+            self._end(f"source={stuck.topic}-{stuck.partition} position={positions[stuck]} end={ends.get(stuck, 0)}")
+        slow = self._folding.slow(now_ms)
+        if slow is None:
+            self._status.clear("folding-stuck")
+        else:
+            self._status.set_not_ready("folding-stuck", f"{slow.topic}-{slow.partition} has more to read and is not folded")
+
+    def _judge_emission(self, watched: Watched, now_ms: int) -> None:
+        held = {key: known for key, known in watched.known.held().items() if not self.is_emission_explained(key[0])}
+        acknowledged = {key: known.acknowledged for key, known in held.items()}
+        ends = {key: known.acknowledged + (known.overdue_ms(now_ms) > 0) for key, known in held.items()}
+        stuck = self._emission.observe(now_ms, ends, acknowledged)
+        slow = self._emission.slow(now_ms)
+        why = ""
+        if slow is not None:
+            fold, tp = slow
+            why = f"nothing of fold {fold} has been acknowledged for {tp.topic}-{tp.partition} although "
+            why += f"{held[slow].outbox} records wait" if held[slow].outbox else "groups are due"
+        if stuck is not None:
+            self._end(f"fold={stuck[0]} source={stuck[1].topic}-{stuck[1].partition} why={why!r}")
+        if why:
+            self._status.set_not_ready("emission-stuck", why)
+        else:
+            self._status.clear("emission-stuck")
+
+    def is_folding_explained(self, topic: str) -> bool:
+        """Whether a known pause explains that nothing of a source is folded: not even events that go to another fold's topics."""
+        folds = [fold for fold in self._settings.folds if fold.source == topic]
+        topics = (f"producer:{name}" for fold in folds for name in (fold.output, fold.dead_letters))
+        return self._status.is_waiting_for(*FOLDING_PAUSES, *topics)
+
+    def is_emission_explained(self, name: str) -> bool:
+        """Whether a known pause explains that nothing of a fold is emitted."""
+        topics = (f"producer:{fold.output}" for fold in self._settings.folds if fold.name == name)
+        return self._status.is_waiting_for(*EMISSION_PAUSES, *topics)
+
+    def _end(self, what: str) -> None:
+        if self._is_stopped.is_set():
+            return None
+        logger.critical("no progress, ending with exit code %d; nothing is lost %s", TryAgainError.exit_code, what)
+        logging.shutdown()
+        os._exit(TryAgainError.exit_code)

@@ -65,6 +65,8 @@ class Emitter:
     would ever be due."""
     is_failing: bool = False
     """The last records were not acknowledged."""
+    acknowledged: int = 0
+    """Records the broker has acknowledged since the claim."""
     renderer: Renderer | None = None
     was_early: bool = False
     """The last pass did not wait for the tick."""
@@ -208,6 +210,7 @@ class Emitter:
                 await shard.finish(acknowledged)
                 self._count(acknowledged)
                 done.records += len(acknowledged)
+                self.acknowledged += len(acknowledged)
             if failed is not None:
                 done.failed = failed
                 return done

@@ -10,21 +10,21 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from streams_app.clock import Clock
-from streams_app.errors import ConfigurationError, TryAgainError, text_of
+from streams_app.errors import ConfigurationError, text_of
 from streams_app.folding.claiming import Claimer, LogEndError
-from streams_app.folding.connection import REDIS_ERRORS
+from streams_app.folding.known import LastKnown
+from streams_app.folding.lag import ShardKey
 from streams_app.folding.partition import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.parts import Hooks, Parts
+from streams_app.folding.patience import BACKOFF_SECONDS, DEPENDENCY_ERRORS, Patience
 from streams_app.folding.replies import RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer
-from streams_app.watchdog import UNCLAIMED
+from streams_app.progress import UNCLAIMED
 
 logger = logging.getLogger(__name__)
 
@@ -32,41 +32,6 @@ CLAIM_SECONDS: Final = 30.0
 REVOKE_SECONDS: Final = 4.0
 IDLE_MS: Final = 10_000
 LONG_AGO_MS: Final = 60_000
-BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
-DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
-
-
-class _Patience:
-    """How long one claim is tried, and what is said about it."""
-
-    def __init__(self, clock: Clock, session_ms: int) -> None:
-        self._clock = clock
-        self._give_up_ms = 3 * session_ms + 10_000
-        self._failures = 0
-        self._kind: type[Exception] | None = None
-        self._since_ms = 0
-
-    def failed(self, tp: TP, error: Exception) -> float:
-        """Notes a failure.
-
-        Returns:
-            Seconds until the next try.
-
-        Raises:
-            TryAgainError: Kafka has refused us for three session time-outs and no rebalance followed.
-        """
-        now_ms = self._clock.monotonic_ms()
-        if type(error) is not self._kind:
-            self._kind, self._since_ms = type(error), now_ms
-            level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
-            logger.log(level, "cannot claim yet, trying again source=%s-%d error=%s", tp.topic, tp.partition, text_of(error))
-        waited_ms = now_ms - self._since_ms
-        if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
-            message = f"Kafka refuses our commits for {tp.topic}-{tp.partition} and no rebalance follows: not the owner"
-            raise TryAgainError(message) from error
-        wait_seconds = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
-        self._failures += 1
-        return wait_seconds
 
 
 class Ownership:
@@ -80,6 +45,8 @@ class Ownership:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.partitions: dict[TP, Partition] = {}
+        self.assignment: set[TP] = set()
+        self.known = LastKnown()
         self._parts = parts
         self._consumer = consumer
         self._generation = generation
@@ -100,6 +67,7 @@ class Ownership:
     def assigned(self, generation: int) -> None:
         """Claims whatever the group has assigned, in the background."""
         assignment = {tp for tp in self._consumer().assignment() if tp.topic in self._claimer.folds}
+        self.assignment = assignment
         for tp in list(self.partitions):
             self._let_go(tp)
         self._parts.status.clear("start")
@@ -146,7 +114,7 @@ class Ownership:
 
     async def _claim_forever(self, tp: TP, generation: int, delay_seconds: float) -> None:
         await asyncio.sleep(delay_seconds)
-        patience = _Patience(self._parts.clock, self._parts.settings.kafka.session_timeout_ms)
+        patience = Patience(self._parts.clock, self._parts.settings.kafka.session_timeout_ms)
         while generation == self._generation() and tp in self._consumer().assignment():
             try:
                 async with asyncio.timeout(CLAIM_SECONDS):
@@ -229,7 +197,22 @@ class Ownership:
         assigned = {tp for tp in self._consumer().assignment() if tp.topic in self._claimer.folds}
         return {tp: min(shard.fence for shard in held[tp].shards) + 1 if tp in held else UNCLAIMED for tp in assigned}
 
+    def fences(self) -> dict[ShardKey, int]:
+        """Highest offset folded of every shard held here; safe to call from any thread."""
+        return {
+            (shard.fold.name, tp): shard.fence for tp, partition in self.partitions.copy().items() for shard in partition.shards
+        }
+
+    def read_end(self, tp: TP) -> int | None:
+        """End of a partition as the last fetch named it; safe to call from any thread."""
+        return self._consumer().reader_view(tp)[0].stable_offset
+
     # ---- every tick
+
+    def look_once(self) -> None:
+        """Notes what is known of every shard, for the gauges and for the watchdog."""
+        held = [(emitter.shard, emitter.acknowledged) for partition in self.partitions.values() for emitter in partition.emitters]
+        self.known.look(held, self.assignment, self._parts.clock.now_ms(), self._parts.clock.monotonic_ms())
 
     def is_clock_trusted(self) -> bool:
         """False while the wall clock is too far from that of Redis, or has jumped since they were compared."""

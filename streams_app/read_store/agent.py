@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from streams_app.clock import Clock
@@ -29,8 +29,10 @@ STOP_SECONDS: Final = 2.0
 class Patience:
     """How long to wait for something that fails, and what to say: one line when the fault changes, one when it ends."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None) -> None:
+        """``tell`` is called with whether it works."""
         self._what = what
+        self._tell = tell
         self._fault: str | None = None
         self._wait_ms = FIRST_WAIT_MS
 
@@ -40,6 +42,7 @@ class Patience:
         Returns:
             Milliseconds to wait: 200, doubled with each failure in a row, at most 10 000.
         """
+        self._tell(False)
         fault = str(error) or repr(error)
         if fault != self._fault:
             logger.warning("%s does not work, waiting for it error=%s", self._what, fault)
@@ -49,6 +52,7 @@ class Patience:
 
     def succeeded(self) -> None:
         """Notes that it works."""
+        self._tell(True)
         if self._fault is not None:
             logger.info("%s works again", self._what)
         self._fault, self._wait_ms = None, FIRST_WAIT_MS
@@ -71,7 +75,7 @@ class ReadStoreAgent:
         self._metrics = metrics
         self._clock = clock
         self._sync = Sync(settings, metrics, clock)
-        self._sync_patience = Patience("read store sync")
+        self._sync_patience = Patience("read store sync", metrics.up.labels(component="read_store").set)
         self._kafka_patience = Patience("read store consumer")
         self._retry_at_ms: int | None = None
         self._report_at_ms = 0

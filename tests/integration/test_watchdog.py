@@ -5,29 +5,75 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from streams_app.embedded.child import Child
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, produce, wait_until, write_config
+from tests.integration.test_worker import Stage, stage
 
-# The worker as it is, but for an agent that takes batches and does nothing with them, and a shorter minute.
-DEAF = """
+__all__ = ["stage"]  # a fixture
+
+# The worker as it is, but for one thing it does no longer, and a shorter minute.
+CRIPPLED = """
+import asyncio
 import sys
 from streams_app import watchdog
 from streams_app.cli import main
 from streams_app.folding.ownership import Ownership
+from streams_app.kafka.producer import AckedProducer
 
 watchdog.LOOK_EVERY_SECONDS = 0.2
-watchdog.Progress.__init__.__defaults__ = (1_000, *watchdog.Progress.__init__.__defaults__[1:])
 watchdog.Watchdog.__init__.__defaults__ = (1_000,)
-if sys.argv.pop(1) == "deaf":
+how = sys.argv.pop(1)
+if how in ("deaf", "paused"):
     Ownership.deliver = lambda self, batch: None
+if how == "unclaimed":
+    Ownership.assigned = lambda self, generation: self._parts.status.clear("start")
+if how == "mute":
+    async def send(self, records):
+        await asyncio.Event().wait()
+    AckedProducer.send = send
+if how == "paused":
+    look = watchdog.Watchdog._look
+    async def told(self, watched):
+        print("looked", flush=True)
+        self._status.set_not_ready("redis-memory", "as the test says")
+        await look(self, watched)
+    watchdog.Watchdog._look = told
 main()
 """
 
 
 def worker(how: str, config: Path, folder: Path) -> Child:
-    return Child(how, [sys.executable, "-c", DEAF, how, "worker", "--config", str(config)], folder / how)
+    return Child(how, [sys.executable, "-c", CRIPPLED, how, "worker", "--config", str(config)], folder / how)
+
+
+@pytest.mark.parametrize(("how", "why"), [("unclaimed", "position=-1"), ("mute", "records wait")])
+async def test_a_worker_that_claims_nothing_or_sends_nothing_ends_with_75(how: str, why: str, stage: Stage) -> None:
+    stuck = worker(how, stage.config(), stage.folder)
+    await stage.send(20)
+    await wait_until(lambda: not stuck.is_running, 60, f"the {how} worker has ended")
+    log = stuck.log_path.read_text()
+
+    assert 75 == stuck._process.returncode, log
+    assert "no progress" in log
+    assert why in log
+
+
+async def test_a_known_pause_does_not_end_a_worker(stage: Stage) -> None:
+    paused = worker("paused", stage.config(), stage.folder)
+    await stage.send(20)
+    await wait_until(lambda: "claimed fold=" in paused.log_path.read_text(), 60, "the worker has claimed")
+    # Five times as long as what ends one without a reason.
+    looks = paused.log_path.read_text().count("looked")
+    await wait_until(
+        lambda: not paused.is_running or paused.log_path.read_text().count("looked") > looks + 25, 60, "it is looked at"
+    )
+
+    assert paused.is_running
+    paused.stop(20)
 
 
 async def test_a_worker_whose_position_does_not_move_says_why_and_ends_with_75(

@@ -1,55 +1,159 @@
-"""Gauges say what the scripts and the last fetch have said."""
+"""Gauges say what was last known of each shard, and go on where nobody can say more."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from faust.types import TP
 
 from streams_app.folding.definition import Fold
 from streams_app.folding.gauges import observe
-from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.known import LastKnown
+from streams_app.folding.record import Sealed
 from streams_app.folding.replies import SealedGroups
 from streams_app.folding.shard import Shard
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
+HERE = TP("t", 0)
+START_MS = 1_000_000
 
 
-def gauges(*, fence: int, stable: int | None, position: int, clock_ms: int, now_ms: int, seen: SealedGroups | None = None) -> Any:
-    """A function name → value, for one shard."""
-    shard = Shard(FOLD, "t", 0, cast("Any", None))
-    shard.fence, shard.clock_ms, shard.seen = fence, clock_ms, seen
-    ownership: Any = SimpleNamespace(folds=(FOLD,), partitions={TP("t", 0): SimpleNamespace(shards=[shard])})
-    views: Any = SimpleNamespace(reader_view=lambda _: (ReaderView(stable, now_ms), position))
-    metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
-    observe(ownership, metrics, now_ms, views)
-    return lambda name: getattr(metrics, name).labels(fold="f")._value.get()
+def seen(open_groups: int, score_ms: int | None = None, opened_ms: int | None = None) -> SealedGroups:
+    """What a seal said."""
+    return SealedGroups(0, False, open_groups, 0, oldest_score_ms=score_ms, oldest_opened_ms=opened_ms, sealed=[])
 
 
-def test_lag_counts_what_can_be_read_and_is_not_folded_however_far_the_reader_is() -> None:
-    found = [gauges(fence=fence, stable=10, position=10, clock_ms=0, now_ms=0)("lag_events") for fence in (-1, 4, 8, 9, 12)]
+class Worker:
+    """One shard that comes and goes; its wall clock is its monotonic clock."""
 
-    assert [10, 5, 1, 0, 0] == found
+    def __init__(self, fold: Fold = FOLD) -> None:
+        self.settings = Settings(app_id="a", folds=(fold,))
+        self.metrics = Metrics(self.settings)
+        self.known = LastKnown()
+        self.fold = fold
+        self.assigned = {HERE}
+        self.shard: Shard | None = None
+
+    def claim(self) -> Shard:
+        self.shard = Shard(self.fold, HERE.topic, HERE.partition, cast("Any", None))
+        return self.shard
+
+    def look(self, now_ms: int) -> None:
+        self.known.look([(self.shard, 0)] if self.shard else [], self.assigned, now_ms, now_ms)
+        observe(self.known, self.settings, self.metrics, now_ms)
+
+    def __getitem__(self, name: str) -> float:
+        value: float = getattr(self.metrics, name).labels(fold=self.fold.name)._value.get()
+        return value
+
+    def sealed(self, now_ms: int, groups: SealedGroups, clock_ms: int | None = None) -> None:
+        """A seal is answered."""
+        shard = self.shard or self.claim()
+        shard.seen, shard.clock_ms = groups, now_ms if clock_ms is None else clock_ms
+        self.look(now_ms)
 
 
-def test_lag_is_not_invented_before_the_first_fetch() -> None:
-    assert gauges(fence=-1, stable=None, position=0, clock_ms=0, now_ms=0)("lag_events") == 0
+@pytest.mark.parametrize(("opened_ms", "overdue"), [(START_MS, 3), (START_MS - 60_000, 13)])
+def test_the_oldest_overdue_group_is_the_first_by_either_bound(opened_ms: int, overdue: int) -> None:
+    worker = Worker()
+    worker.sealed(START_MS + 13_000, seen(3, START_MS, opened_ms))
+
+    assert (3, overdue) == (worker["open_groups"], worker["oldest_overdue_seconds"])
 
 
-def test_the_oldest_overdue_group_is_the_first_by_either_bound() -> None:
-    quiet = SealedGroups(0, False, 3, 2, oldest_score_ms=100_000, oldest_opened_ms=100_000, sealed=[])
-    held = SealedGroups(0, False, 3, 2, oldest_score_ms=100_000, oldest_opened_ms=40_000, sealed=[])
-    found = [gauges(fence=0, stable=1, position=1, clock_ms=113_000, now_ms=113_000, seen=seen) for seen in (quiet, held, None)]
+def test_nothing_is_known_before_the_first_seal() -> None:
+    worker = Worker()
+    worker.claim()
+    worker.look(START_MS)
 
-    assert [3, 13, 0] == [of("oldest_overdue_seconds") for of in found]
-    assert [3, 3, 0] == [of("open_groups") for of in found]
+    assert (0, 0) == (worker["open_groups"], worker["oldest_overdue_seconds"])
+
+
+def test_groups_of_a_shard_that_is_let_go_stay_open() -> None:
+    worker = Worker()
+    worker.sealed(START_MS, seen(3, START_MS, START_MS))
+    worker.shard = None
+    worker.look(START_MS + 1_000)
+
+    assert 3 == worker["open_groups"]
+
+
+def test_they_stay_open_until_the_next_claim_knows_better() -> None:
+    worker = Worker()
+    worker.sealed(START_MS, seen(3, START_MS, START_MS))
+    worker.claim()
+    worker.look(START_MS + 1_000)
+    assert 3 == worker["open_groups"]
+    worker.sealed(START_MS + 2_000, seen(2, START_MS, START_MS))
+
+    assert 2 == worker["open_groups"]
+
+
+def test_groups_of_a_partition_that_somebody_else_was_given_are_theirs() -> None:
+    worker = Worker()
+    worker.sealed(START_MS, seen(3, START_MS, START_MS))
+    worker.shard, worker.assigned = None, set()
+    worker.look(START_MS + 1_000)
+
+    assert 0 == worker["open_groups"]
+
+
+def test_a_group_that_would_be_due_by_now_gets_overdue_while_nobody_can_say_so() -> None:
+    worker = Worker()
+    worker.sealed(START_MS, seen(1, START_MS, START_MS))
+    found = []
+    for seconds in (5, 10, 12, 40):
+        worker.shard = None
+        worker.look(START_MS + seconds * 1_000)
+        found.append(worker["oldest_overdue_seconds"])
+
+    assert [0, 0, 2, 30] == found
+
+
+def test_a_group_that_was_overdue_goes_on_being_so_whatever_the_partition_clock() -> None:
+    worker = Worker()
+    worker.sealed(START_MS, seen(1, START_MS - 112_000, START_MS - 112_000), clock_ms=START_MS - 100_000)
+    worker.look(START_MS + 7_000)
+
+    # Due after 10 s of silence, but a backlog is merged: only the hold of 60 s closes it.
+    assert 0 == worker["oldest_overdue_seconds"]
+    worker.sealed(START_MS + 8_000, seen(1, START_MS - 165_000, START_MS - 165_000), clock_ms=START_MS - 100_000)
+    worker.look(START_MS + 15_000)
+    assert 12 == worker["oldest_overdue_seconds"]
+
+
+def test_a_backlog_does_not_run_by_the_wall_clock() -> None:
+    worker = Worker()
+    worker.sealed(START_MS, seen(1, START_MS - 100_000, START_MS - 100_000), clock_ms=START_MS - 100_000)
+    worker.look(START_MS + 500_000)
+
+    assert 0 == worker["oldest_overdue_seconds"]
+
+
+def test_a_record_nobody_acknowledges_is_overdue_since_it_was_the_first() -> None:
+    worker = Worker()
+    shard = worker.claim()
+    entries = [Sealed(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
+    shard.pending.extend(entries)
+    worker.look(START_MS)
+    worker.look(START_MS + 9_000)
+    first = worker["oldest_overdue_seconds"]
+    shard.pending.remove(entries[:1])
+    worker.look(START_MS + 10_000)
+
+    assert (9, 0) == (first, worker["oldest_overdue_seconds"])
+    assert 1 == worker["outbox_records"]
 
 
 def test_a_backlog_is_merged_while_the_clock_is_a_quiet_period_behind() -> None:
-    found = [gauges(fence=0, stable=9, position=9, clock_ms=clock, now_ms=50_000)("merging_backlog") for clock in (39_999, 40_001)]
+    found = []
+    for behind_ms in (10_001, 9_999):
+        worker = Worker()
+        worker.sealed(START_MS, seen(1, START_MS, START_MS), clock_ms=START_MS - behind_ms)
+        found.append(worker["merging_backlog"])
 
     assert [1, 0] == found

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 from faust.types import TP
 
-from streams_app.watchdog import Progress
+from streams_app import Fold
+from streams_app.clock import ManualClock
+from streams_app.metrics import Metrics
+from streams_app.progress import UNCLAIMED, Progress
+from streams_app.settings import Settings
+from streams_app.status import Status
+from streams_app.watchdog import Watchdog
 
 A, B = TP("events", 0), TP("events", 1)
 
 
 def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck() -> None:
-    progress = Progress(60_000)
+    progress: Progress[TP] = Progress(60_000)
 
     assert progress.observe(0, {A: 10}, {A: 5}) is None
     assert progress.observe(59_999, {A: 20}, {A: 5}) is None
@@ -20,13 +26,13 @@ def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck()
 
 @pytest.mark.parametrize("end", [5, 4])
 def test_a_partition_read_to_its_end_is_not_stuck(end: int) -> None:
-    progress = Progress(60_000)
+    progress: Progress[TP] = Progress(60_000)
 
     assert [None] * 3 == [progress.observe(at, {A: end}, {A: 5}) for at in (0, 60_000, 120_000)]
 
 
 def test_the_minute_begins_when_there_is_something_to_read() -> None:
-    progress = Progress(60_000)
+    progress: Progress[TP] = Progress(60_000)
     progress.observe(0, {A: 5}, {A: 5})
 
     assert progress.observe(100_000, {A: 5}, {A: 5}) is None
@@ -36,17 +42,80 @@ def test_the_minute_begins_when_there_is_something_to_read() -> None:
 
 
 def test_one_that_moves_does_not_excuse_another() -> None:
-    progress = Progress(60_000)
+    progress: Progress[TP] = Progress(60_000)
     stuck = [progress.observe(at, {A: 99, B: 99}, {A: 5, B: at // 10_000}) for at in range(0, 70_000, 10_000)]
 
     assert [None] * 6 + [A] == stuck
 
 
 def test_a_partition_that_was_revoked_or_explained_begins_anew() -> None:
-    progress = Progress(60_000)
+    progress: Progress[TP] = Progress(60_000)
     progress.observe(0, {A: 10}, {A: 5})
     progress.observe(30_000, {}, {})
     assert progress.observe(60_000, {A: 10}, {A: 5}) is None
-    progress.forget()
-    assert progress.observe(120_000, {A: 10}, {A: 5}) is None
-    assert A == progress.observe(180_000, {A: 10}, {A: 5})
+    assert A == progress.observe(120_000, {A: 10}, {A: 5})
+
+
+@pytest.mark.parametrize("end", [0, 10])
+def test_a_partition_nobody_claims_is_stuck_even_if_it_is_empty(end: int) -> None:
+    progress: Progress[TP] = Progress(60_000)
+
+    assert progress.observe(0, {A: end}, {A: UNCLAIMED}) is None
+    assert A == progress.observe(60_000, {A: end}, {A: UNCLAIMED})
+
+
+def test_what_stands_still_is_told_after_half_the_time() -> None:
+    progress: Progress[TP] = Progress(60_000)
+    found = []
+    for at_ms in (0, 29_999, 30_000, 45_000):
+        progress.observe(at_ms, {A: 10, B: 5}, {A: 5, B: 5})
+        found.append(progress.slow(at_ms))
+
+    assert [None, None, A, A] == found
+
+
+# Known pauses
+
+
+FOLDS = (
+    Fold(name="one", source="s", output="one-out", dead_letters="dead", group_key="a", changed="m", quiet_period="1s"),
+    Fold(name="two", source="s", output="two-out", dead_letters="dead", group_key="a", changed="m", quiet_period="1s"),
+    Fold(name="far", source="t", output="far-out", dead_letters="far-dead", group_key="a", changed="m", quiet_period="1s"),
+)
+
+
+def explained(*about: str) -> tuple[set[str], set[str]]:
+    """Sources whose folding, and folds whose emission, is explained by these reasons not to be ready."""
+    settings, status = Settings(app_id="a", folds=FOLDS), Status()
+    status.clear("start")
+    for reason in about:
+        status.set_not_ready(reason, "why")
+    watchdog = Watchdog(settings, ManualClock(), Metrics(settings), status)
+    return (
+        {fold.source for fold in FOLDS if watchdog.is_folding_explained(fold.source)},
+        {fold.name for fold in FOLDS if watchdog.is_emission_explained(fold.name)},
+    )
+
+
+ALL_SOURCES, ALL_FOLDS = {"s", "t"}, {"one", "two", "far"}
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ("nothing that matters", (set(), set())),
+        ("kafka-away", (ALL_SOURCES, ALL_FOLDS)),
+        ("redis-away", (ALL_SOURCES, ALL_FOLDS)),
+        ("redis", (ALL_SOURCES, ALL_FOLDS)),
+        ("start", (ALL_SOURCES, ALL_FOLDS)),
+        ("claim", (ALL_SOURCES, set())),
+        ("redis-memory", (ALL_SOURCES, set())),
+        ("clock-skew", (set(), ALL_FOLDS)),
+        ("producer", (ALL_SOURCES, ALL_FOLDS)),
+        ("producer:one-out", ({"s"}, {"one"})),
+        ("producer:dead", ({"s"}, set())),
+        ("producer:far-out", ({"t"}, {"far"})),
+    ],
+)
+def test_a_known_pause_explains_only_what_it_stops(about: str, expected: tuple[set[str], set[str]]) -> None:
+    assert expected == explained(about)

@@ -1,0 +1,136 @@
+"""What the broker says of the sources: ends, beginnings, committed offsets; asked on a connection of its own.
+
+A reader that is paused or cut off still "knows" the end its last fetch named: in an outage that says nothing. This one neither
+reads nor joins the group, and asks for topics by name without ever having one created.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.structs import TopicPartition
+from faust.types import TP
+
+from streams_app.kafka.client import client_options
+from streams_app.kafka.commits import Committed
+from streams_app.settings import KafkaSettings
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+READ_COMMITTED: Final = 1
+REQUEST_MS: Final = 5_000
+CLOSE_SECONDS: Final = 2.0
+THOROUGH_EVERY: Final = 5
+"""Ends are asked for each time; what seldom changes each fifth time."""
+
+_Asked: TypeAlias = list[tuple[str, list[Any]]]
+
+
+class SourceEnds:
+    """The partitions of some topics, as the broker tells them; what was told last is kept while it is away.
+
+    Attributes:
+        ends: End of each partition, as ``read_committed`` sees it.
+        begins: First offset of each.
+        committed: What the group has committed.
+    """
+
+    def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
+        """Connects nothing yet."""
+        self.ends: dict[TP, int] = {}
+        self.begins: dict[TP, int] = {}
+        self.committed: dict[TP, Committed] = {}
+        self._kafka = kafka
+        self._group = group
+        self._topics = list(topics)
+        self._client: AIOKafkaClient | None = None
+        self._leaders: dict[TP, int] = {}
+        self._asked = 0
+
+    async def ask_once(self) -> None:
+        """Asks once; after a failure over a new connection.
+
+        Raises:
+            KafkaError, OSError, TimeoutError: A partition that exists was not told of.
+        """
+        try:
+            client = self._client or await self._connect()
+            if self._asked % THOROUGH_EVERY == 0:
+                await self._ask_thoroughly(client)
+            await self._offsets(client, LATEST, self.ends)
+        except BaseException:
+            self._asked = 0
+            await self.close()
+            raise
+        self._asked += 1
+
+    async def close(self) -> None:
+        """Closes the connection, however it is."""
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await client.close()
+
+    async def _connect(self) -> AIOKafkaClient:
+        self._client = AIOKafkaClient(**client_options(self._kafka), client_id="watchdog", request_timeout_ms=REQUEST_MS)
+        await self._client.bootstrap()
+        return self._client
+
+    async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
+        """Which partitions there are and who leads them, where they begin, what is committed."""
+        client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
+        self._leaders = {
+            TP(topic, partition): client.cluster.leader_for_partition(TopicPartition(topic, partition))
+            for topic in self._topics
+            for partition in client.cluster.partitions_for_topic(topic) or ()
+        }
+        await self._offsets(client, EARLIEST, self.begins)
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, self._group)
+        reply = await client.send(
+            coordinator, OffsetFetchRequest(self._group, _by_topic((tp, tp.partition) for tp in self._leaders))
+        )
+        self.committed |= {
+            TP(topic, partition): Committed(offset, metadata or "")
+            for topic, partitions in reply.topics
+            for partition, offset, metadata, error in partitions
+            if not error and offset >= 0
+        }
+
+    async def _offsets(self, client: AIOKafkaClient, which: int, found: dict[TP, int]) -> None:
+        """Asks all leaders; what one of them tells is noted although another one does not answer."""
+        by_leader: dict[int | None, list[tuple[TP, tuple[int, int]]]] = defaultdict(list)
+        for tp, leader in self._leaders.items():
+            by_leader[leader].append((tp, (tp.partition, which)))
+        asking = [self._offsets_of(client, leader, _by_topic(asked), found) for leader, asked in by_leader.items()]
+        for outcome in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _offsets_of(self, client: AIOKafkaClient, leader: int | None, asked: _Asked, found: dict[TP, int]) -> None:
+        if leader is None or leader < 0:
+            topic, partitions = asked[0]
+            raise LeaderNotAvailableError(f"{topic}-{partitions[0][0]} has no leader")
+        reply = await client.send(leader, OffsetRequest(-1, READ_COMMITTED, asked))
+        for topic, answers in reply.topics:
+            for partition, error, _, offset in answers:
+                if error:
+                    raise for_code(error)(f"{topic}-{partition}")
+                found[TP(topic, partition)] = offset
+
+
+def _by_topic(asked: Iterable[tuple[TP, Any]]) -> _Asked:
+    """As requests want it."""
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for tp, what in asked:
+        topics[tp.topic].append(what)
+    return list(topics.items())

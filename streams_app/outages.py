@@ -1,0 +1,101 @@
+"""Whether something outside answers, since when not, and what is said about it (pure).
+
+A client that retries in silence, or a connection that hangs, looks like a quiet hour. So somebody asks every second, and an
+outage begins with the first question that nobody has answered for longer than a limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+REDIS_LIMIT_MS: Final = 3_000
+SUSPENDED_MS: Final = 3_000
+"""Between two looks: the process itself stood still, and nothing may be held against anybody."""
+
+LEAST_KAFKA_LIMIT_MS: Final = 2_000
+"""Even with a very short session time-out: a busy machine takes a second now and then."""
+
+Change = Literal["away", "back"]
+
+
+def kafka_limit_ms(session_timeout_ms: int) -> int:
+    """A third of the session time-out: long enough for a hiccup, and the group has not yet thrown anybody out."""
+    return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
+
+
+def time_text(wall_ms: int) -> str:
+    """A moment as logs show it."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@dataclass(slots=True)
+class Answers:
+    """The answers of one thing outside.
+
+    Attributes:
+        what: Its name and where it is, for people.
+        limit_ms: It is away once a question has been without an answer for longer.
+        is_away: As of the last look.
+        lasted_ms: Of the last outage, once it is over.
+    """
+
+    what: str
+    limit_ms: int
+    is_away: bool = False
+    lasted_ms: int = 0
+    _asked: tuple[int, int] | None = None
+    _looked_ms: int | None = None
+    _error: str = "no answer"
+    _away_since: tuple[int, int] = field(default=(0, 0))
+
+    def asked(self, monotonic_ms: int, wall_ms: int) -> None:
+        """A question is sent; the first one that is not answered counts."""
+        self._asked = self._asked or (monotonic_ms, wall_ms)
+
+    def failed(self, error: str) -> None:
+        """It was not answered."""
+        self._error = error
+
+    def answered(self) -> None:
+        """It was answered."""
+        self._asked, self._error = None, "no answer"
+
+    def look(self, monotonic_ms: int, wall_ms: int) -> Change | None:
+        """Decides whether it is away; several times a second.
+
+        Returns:
+            What has changed since the last look.
+        """
+        was_suspended = self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS
+        self._looked_ms = monotonic_ms
+        if self._asked is None:
+            if self.is_away:
+                self.is_away = False
+                self.lasted_ms = monotonic_ms - self._away_since[0]
+                return "back"
+            return None
+        if self.is_away:
+            return None
+        if was_suspended:
+            self._asked = monotonic_ms, wall_ms
+        if monotonic_ms - self._asked[0] > self.limit_ms:
+            self.is_away, self._away_since = True, self._asked
+            return "away"
+        return None
+
+    @property
+    def reason(self) -> str:
+        """Why the worker is not ready, while it is away."""
+        return f"{self.what} has not answered since {self.since}: {self._error}"
+
+    @property
+    def error(self) -> str:
+        """What the last question came to."""
+        return self._error
+
+    @property
+    def since(self) -> str:
+        """Since when it is or was away."""
+        return time_text(self._away_since[1])

@@ -1,0 +1,193 @@
+"""Kafka or Redis away: the worker says so in time, its gauges do not fall, and it says when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams_app.embedded import Broker, Valkey
+from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
+from tests.helpers import WorkerProcess, create_topics, wait_until
+from tests.integration.site import metrics_of
+from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
+from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.cache import ServerUnavailableError
+
+TOLD_SECONDS = 12
+"""What the issue grants until an outage is told; a wait, as this machine is shared."""
+
+GAUGES = ("streams_app_lag_events", "streams_app_open_groups", "streams_app_oldest_overdue_seconds")
+pytestmark = pytest.mark.timeout(240)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """SIGSTOP for the block: connections stay open and nothing answers."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[Valkey]:
+    """A Valkey of this test alone, which keeps what it holds."""
+    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
+        yield running
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker | ApacheKafka]:
+    """A broker of this test alone."""
+    try:
+        running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    with running:
+        yield running
+
+
+@pytest.fixture
+async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage whose broker may be stopped; groups stay open."""
+    made = Stage(names, broker.bootstrap_servers, valkey.url, tmp_path)
+    await create_topics(broker.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config(quiet_period="10m")
+    yield made
+
+
+@pytest.fixture
+async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage whose Redis may be stopped; groups stay open for longer than it takes to stop it."""
+    made = Stage(names, kafka.bootstrap_servers, valkey.url, tmp_path)
+    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config(quiet_period="8s")
+    yield made
+
+
+async def reasons(worker: WorkerProcess) -> list[str]:
+    """Why it is not ready."""
+    _, text = await worker.get("/health/ready")
+    found: list[str] = json.loads(text)["reasons"] if text else []
+    return found
+
+
+def values(worker: WorkerProcess) -> dict[str, float]:
+    """The gauges that must not fall."""
+    samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
+    return {sample.name: sample.value for sample in samples if sample.name in GAUGES}
+
+
+def up(worker: WorkerProcess) -> dict[str, float]:
+    """Component → whether it is up."""
+    samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
+    return {sample.labels["component"]: sample.value for sample in samples if sample.name == "streams_app_up"}
+
+
+async def told(worker: WorkerProcess, what: str) -> str:
+    """The reason that says who is away, once it is there."""
+
+    async def found() -> str | None:
+        return next(
+            (reason for reason in await reasons(worker) if re.search(rf"^{what} at \S+ has not answered since", reason)), None
+        )
+
+    reason = await wait_until(found, TOLD_SECONDS, f"the worker says that {what} is away")
+    assert reason is not None
+    return reason
+
+
+async def with_open_groups(stage: Stage, worker: WorkerProcess) -> None:
+    await worker.wait_ready()
+    await stage.send(120)
+    await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+
+
+async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker: Broker | ApacheKafka) -> None:
+    with apart.worker() as worker:
+        await with_open_groups(apart, worker)
+        assert {"kafka": 1, "redis": 1} == up(worker)
+        before = values(worker)
+        with frozen(broker.pid):
+            reason = await told(worker, "Kafka")
+            inside, away = values(worker), up(worker)
+            assert ["Kafka"] == [found.split()[0] for found in await reasons(worker) if "has not answered" in found]
+        await worker.wait_ready(LIMIT_SECONDS)
+        back = up(worker)
+        log = worker.log()
+
+    assert apart.bootstrap in reason
+    assert {"kafka": 0, "redis": 1} == away
+    assert {"kafka": 1, "redis": 1} == back
+    assert before == inside | {"streams_app_oldest_overdue_seconds": before["streams_app_oldest_overdue_seconds"]}
+    assert (1, 1) == (log.count(" is away since "), log.count(" is back after "))
+
+
+async def test_a_killed_broker_is_told(apart: Stage, broker: Broker | ApacheKafka) -> None:
+    with apart.worker() as worker:
+        await with_open_groups(apart, worker)
+        broker.kill()
+        await told(worker, "Kafka")
+        open_groups = values(worker)["streams_app_open_groups"]
+
+    assert GROUPS == open_groups
+
+
+@pytest.mark.parametrize("how", ["frozen", "killed"])
+async def test_lag_and_overdue_rise_while_redis_is_away(staged: Stage, valkey: Valkey, how: str) -> None:
+    with staged.worker() as worker:
+        await with_open_groups(staged, worker)
+        if how == "killed":
+            valkey.kill()
+        else:
+            os.kill(valkey.pid, signal.SIGSTOP)
+        try:
+            await staged.send(400)
+            await told(worker, "Redis")
+            seen = [values(worker)]
+
+            def is_rising() -> bool:
+                seen.append(values(worker))
+                lag, overdue = seen[-1]["streams_app_lag_events"], seen[-1]["streams_app_oldest_overdue_seconds"]
+                return lag >= 400 - GAP and overdue > 1
+
+            await wait_until(is_rising, LIMIT_SECONDS, "lag and overdue rise")
+            away = up(worker)
+        finally:
+            if how == "frozen":
+                os.kill(valkey.pid, signal.SIGCONT)
+        falls = [(name, former, now) for former, now in pairwise(seen) for name in GAUGES if now[name] < former[name]]
+
+    assert [] == falls
+    assert {GROUPS} == {found["streams_app_open_groups"] for found in seen}
+    assert {"kafka": 1, "redis": 0} == away
+
+
+GAP = 0 if KAFKA_CHOICE != "embedded" else 4
+"""The embedded broker names the last batch's first record as the end of a partition."""
+
+
+async def test_partitions_nobody_claims_are_in_the_lag_of_every_worker(staged: Stage) -> None:
+    """The one that has them is frozen: for as long as its session lasts they are nobody's, and nobody folds them."""
+    with staged.worker() as one, staged.worker() as two:
+        await asyncio.gather(one.wait_ready(), two.wait_ready())
+        await staged.send(100)
+        await wait_until(lambda: _metric(one, "streams_app_lag_events") == 0, LIMIT_SECONDS, "nothing is left to fold")
+        two.stop_signal()
+        for partition in range(4):
+            await staged.send(50, partition=partition)
+        lag = await wait_until(lambda: _metric(one, "streams_app_lag_events"), LIMIT_SECONDS, "the other half is seen")
+        two.continue_signal()
+
+    assert lag > 0

@@ -1,0 +1,89 @@
+"""When something outside counts as away, and when as back."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.outages import SUSPENDED_MS, Answers, kafka_limit_ms
+
+WALL_MS = 1_700_000_000_000
+STEP_MS = 500
+
+
+def looked(answers: Answers, begin_ms: int, end_ms: int) -> list[tuple[int, str]]:
+    """Looks twice a second; what changed, and when."""
+    times = range(begin_ms, end_ms + 1, STEP_MS)
+    return [(at_ms, change) for at_ms in times if (change := answers.look(at_ms, WALL_MS + at_ms))]
+
+
+def asked_at(at_ms: int, limit_ms: int = 3_000) -> Answers:
+    """Asked then, and not answered."""
+    answers = Answers("Redis at r", limit_ms)
+    looked(answers, max(0, at_ms - STEP_MS), at_ms)
+    answers.asked(at_ms, WALL_MS + at_ms)
+    return answers
+
+
+def test_whoever_does_not_answer_for_longer_than_the_limit_is_away() -> None:
+    answers = asked_at(1_000)
+
+    assert [(4_500, "away")] == looked(answers, 1_500, 60_000)
+    assert answers.is_away
+
+
+def test_a_reason_says_who_since_when_and_why() -> None:
+    answers = asked_at(1_000)
+    answers.failed("Connection refused")
+    looked(answers, 1_500, 5_000)
+
+    assert "Redis at r has not answered since 2023-11-14 22:13:21 UTC: Connection refused" == answers.reason
+
+
+def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted() -> None:
+    answers = asked_at(1_000)
+    looked(answers, 1_500, 42_000)
+    answers.answered()
+
+    assert [(42_500, "back")] == looked(answers, 42_500, 50_000)
+    assert 41_500 == answers.lasted_ms
+
+
+def test_a_question_asked_again_does_not_begin_the_outage_anew() -> None:
+    answers = asked_at(1_000)
+    for at_ms in range(2_000, 4_001, 1_000):
+        answers.failed("refused")
+        assert [] == looked(answers, at_ms - 500, at_ms)
+        answers.asked(at_ms, WALL_MS + at_ms)
+
+    assert [(4_500, "away")] == looked(answers, 4_500, 60_000)
+
+
+@pytest.mark.parametrize("answered_at_ms", [1_500, 4_000])
+def test_a_late_answer_is_an_answer(answered_at_ms: int) -> None:
+    answers = asked_at(1_000)
+    assert [] == looked(answers, 1_500, answered_at_ms)
+    answers.answered()
+
+    assert [] == looked(answers, answered_at_ms + STEP_MS, 60_000)
+
+
+def test_a_process_that_stood_still_itself_blames_nobody() -> None:
+    answers = asked_at(1_000)
+    looked(answers, 1_500, 2_000)
+    after_ms = 2_000 + SUSPENDED_MS + 60_000
+
+    assert [] == looked(answers, after_ms, after_ms + 2_000)
+    assert [(after_ms + 3_500, "away")] == looked(answers, after_ms + 2_500, after_ms + 10_000)
+
+
+def test_an_outage_goes_on_while_the_process_stands_still() -> None:
+    answers = asked_at(1_000)
+    looked(answers, 1_500, 10_000)
+
+    assert [] == looked(answers, 100_000, 110_000)
+    assert answers.is_away
+
+
+@pytest.mark.parametrize(("session_ms", "limit_ms"), [(10_000, 3_333), (30_000, 10_000), (6_000, 2_000), (3_000, 2_000)])
+def test_the_broker_is_away_after_a_third_of_the_session_time_out(session_ms: int, limit_ms: int) -> None:
+    assert limit_ms == kafka_limit_ms(session_ms)
