@@ -20,7 +20,8 @@ from faust.app.base import BootStrategy
 from faust.types import TP
 from redis.asyncio import Redis
 
-from streams_app.checking import Level, redis_findings
+from streams_app.checking.finding import Level
+from streams_app.checking.redis import server_findings
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.folding import connection
@@ -103,7 +104,7 @@ class Services:
     async def _warn_of_redis(self) -> None:
         """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""
         for address, info in (await connection.servers_of(self.redis)).items():
-            for finding in redis_findings(address or self.settings.redis.redacted_url, info):
+            for finding in server_findings(address or self.settings.redis.redacted_url, info):
                 if finding.level is Level.ERROR:
                     logger.error("%s; %s", finding.text, finding.advice)
 

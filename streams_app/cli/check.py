@@ -10,19 +10,22 @@ import click
 from streams_app.cli.options import with_settings
 from streams_app.settings import Settings
 
+ADVICE = "(partitions are added to a source at lag 0, after `streams-app groups flush --all`, or versions of a group may go back)"
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @click.command(name="check")
 @with_settings
 def command(settings: Settings) -> int:
-    """Look whether a worker can run with these settings; nothing is changed.
+    """Look whether a worker can run with these settings; nothing is left changed.
 
-    Kafka, topics, retention against max_hold, Redis version, eviction policy and persistence, clock skew, read store. Each finding
-    says what to do. Exit code 1 if there is an error.
+    Kafka, topics, retention against max_hold, Redis version, eviction policy, memory and persistence, clock skew, topics that
+    were made again, read store. Redis and the read store are tried by a write that is taken back. Each finding says what to do.
+    Exit code 1 if there is an error.
     """
     from streams_app.checking import findings
     from streams_app.clock import SystemClock
+    from streams_app.operating.explain import counted
 
     counts: Counter[str] = Counter()
 
@@ -34,5 +37,6 @@ def command(settings: Settings) -> int:
                 click.echo(f"         -> {finding.advice}")
 
     asyncio.run(look())
-    click.echo(f"{counts['error']} errors, {counts['warning']} warnings")
+    click.echo(f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}")
+    click.echo(ADVICE)
     return 1 if counts["error"] else 0

@@ -12,6 +12,8 @@ key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ``flush``                               set     groups an operator wants emitted, or ``*``
 ======================================  ======  ==============================================================
 
+Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and removes again.
+
 Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
 ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
 sealed; ``outbox`` until the broker has acknowledged (what lies beyond the fence is staged by an attempt to fold, see
@@ -73,6 +75,11 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
     """
     base = f"{shard_tag(app_id, fold, topic, partition)}:{STATE_VERSION}"
     return ShardKeys(f"{base}:meta", f"{base}:due", f"{base}:first", f"{base}:outbox", f"{base}:group:", f"{base}:flush")
+
+
+def probe_key(app_id: str) -> str:
+    """The key that ``streams-app check`` writes; of no shard, as no fold has an empty name."""
+    return f"{{{app_id}/}}:probe"
 
 
 def owner_text() -> str:

@@ -61,6 +61,8 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
     for cause in causes(error):
         if isinstance(cause, NOT_ALLOWED):
             return not_allowed(kafka, cause)
+    if isinstance(error, TimeoutError):
+        return TryAgainError(f"{where}: no answer. Is it running?")  # whoever says nothing says nothing of passwords either
     findings = await asyncio.gather(*(_ask(kafka, server) for server in servers))
     certain = next((found for found in findings if found and found.is_certain), None)
     if certain and None not in findings:

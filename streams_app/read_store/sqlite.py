@@ -86,6 +86,10 @@ class SqliteStore:
         """Tables that are not there; a missing file is a :class:`TryAgainError`."""
         return await self._thread.call(self._missing)
 
+    async def probe(self) -> None:
+        """Writes a row and takes it back."""
+        await self._thread.call(self._probe)
+
     async def progress(self) -> dict[Partition, int]:
         """The offset to go on with, for each partition ever synced."""
         return await self._thread.call(self._read_progress)
@@ -122,6 +126,11 @@ class SqliteStore:
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
         return [f"table {table}" for table, _, columns in self._tables() if _columns(connection, table) != columns]
+
+    def _probe(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), ("", -1, 0, 0))
+        connection.execute("ROLLBACK")
 
     def _read_progress(self, connection: sqlite3.Connection) -> dict[Partition, int]:
         self._require_tables(connection)

@@ -43,6 +43,9 @@ class ReadStore(Protocol):
     async def missing(self) -> list[str]:
         """What :meth:`initialise` would create; empty: nothing."""
 
+    async def probe(self) -> None:
+        """Tries whether the store can be written to, and leaves it as it was; the tables are there."""
+
     async def progress(self) -> dict[Partition, int]:
         """The offset to go on with, for each partition ever synced."""
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,15 +17,16 @@ from redis.asyncio import Redis
 
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
-from tests.helpers import create_topics
+from tests.helpers import WorkerProcess, create_topics
 from tests.integration.commands import CANARY, Place, Ran, run
 
 
 def counted(ran: Ran) -> tuple[int, int]:
-    """Errors and warnings: of the last line, which must agree with the lines before."""
-    match = re.fullmatch(r"(\d+) errors, (\d+) warnings", ran.out.splitlines()[-1])
+    """Errors and warnings: of the line that counts them, which must agree with the lines before."""
+    match = re.search(r"^(\d+) errors?, (\d+) warnings?$", ran.out, re.MULTILINE)
     assert match
     counts = int(match[1]), int(match[2])
+    assert ("1 errors" in match[0], "1 warnings" in match[0]) == (False, False) or 11 in counts
     assert counts == tuple(len(re.findall(rf"^{level} ", ran.out, re.MULTILINE)) for level in ("error", "warning"))
     return counts
 
@@ -60,7 +66,7 @@ async def test_check_changes_nothing(place: Place, redis_client: Redis) -> None:
 
 
 async def test_check_warns_of_a_redis_that_may_evict_groups(place: Place) -> None:
-    await create_topics(place.bootstrap, place.topics, 1)
+    await create_topics(place.bootstrap, place.topics, 4)
     with Valkey.start() as valkey:
         config = place.config(redis_url=valkey.url)
         good = await asyncio.to_thread(run, "check", "--config", config)
@@ -86,6 +92,83 @@ async def test_check_tells_a_persistent_redis_from_one_that_forgets(place: Place
     assert "the append-only file is off" in ran[0].out
     assert re.search(r"^ok +the append-only file is on", ran[1].out, re.MULTILINE)
     assert 1 == counted(ran[0])[1] - counted(ran[1])[1]
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[Valkey]:
+    """A Valkey of this test alone."""
+    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
+        yield running
+
+
+async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Valkey) -> None:
+    await create_topics(place.bootstrap, place.topics, 4)
+    config = place.config(redis_url=valkey.url)
+    with redis.Redis.from_url(valkey.url) as client, Valkey.start() as primary:
+        good = await asyncio.to_thread(run, "check", "--config", config)
+        client.config_set("maxmemory", 1_000_000)
+        full = await asyncio.to_thread(run, "check", "--config", config)
+        client.config_set("maxmemory", 0)
+        client.replicaof("127.0.0.1", primary.port)
+        replica = await asyncio.to_thread(run, "check", "--config", config)
+        left = client.keys(f"*{place.names.app_id}*")
+
+    assert [0, 1, 1] == [good.code, full.code, replica.code], good.text
+    assert re.search(r"^ok +Redis can be written to$", good.out, re.MULTILINE)
+    assert re.search(r"^error +Redis is full: ", full.out, re.MULTILINE)
+    assert re.search(r"^warning +\d+ % of maxmemory are used", full.out, re.MULTILINE)
+    assert re.search(r"^error .*is a replica: a worker can write nothing there\n +-> name the primary", replica.out, re.MULTILINE)
+    assert re.search(r"^error +Redis cannot be written to: ", replica.out, re.MULTILINE)
+    assert [] == left
+
+
+async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey: Valkey) -> None:
+    os.kill(valkey.pid, signal.SIGSTOP)
+    try:
+        ran = await asyncio.to_thread(run, "check", "--config", place.config(redis_url=valkey.url))
+    finally:
+        os.kill(valkey.pid, signal.SIGCONT)
+
+    assert 1 == ran.code
+    assert f"cannot reach Redis at {valkey.url}" in ran.out
+
+
+async def test_check_warns_of_topics_that_somebody_else_has_made(place: Place) -> None:
+    await create_topics(place.bootstrap, place.topics, 1)
+    ran = await asyncio.to_thread(run, "check", "--config", place.config())
+
+    assert 0 == ran.code
+    assert re.search(
+        r"^warning +topic \S+ \(source\) has 1 partition, kafka.partitions is 4\n +-> set kafka.partitions = 1",
+        ran.out,
+        re.MULTILINE,
+    )
+
+
+async def test_check_finds_a_read_store_that_cannot_be_written_to(place: Place) -> None:
+    config = place.config(extra=place.read_store)
+    place.write_database()
+    await asyncio.to_thread(run, "topics", "create", "--config", config)
+    await asyncio.to_thread(run, "read-store", "init", "--config", config)
+    with closing(sqlite3.connect(place.folder / "read.db")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        locked = await asyncio.to_thread(run, "check", "--config", config)
+        connection.execute("ROLLBACK")
+    free = await asyncio.to_thread(run, "check", "--config", config)
+
+    assert [1, 0] == [locked.code, free.code]
+    assert re.search(r"^error +read store .*locked", locked.out, re.MULTILINE)
+    assert re.search(r"^ok +read store \(sqlite\) can be written to", free.out, re.MULTILINE)
+
+
+async def test_a_worker_says_at_its_start_what_check_calls_an_error(place: Place, valkey: Valkey) -> None:
+    await create_topics(place.bootstrap, place.topics, 4)
+    with redis.Redis.from_url(valkey.url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    with WorkerProcess(Path(place.config(redis_url=valkey.url)), place.folder) as worker:
+        await worker.wait_ready()
+
+    assert "ERROR" in next(line for line in worker.log().splitlines() if "maxmemory-policy is allkeys-lru" in line)
 
 
 async def test_check_without_redis_still_looks_at_kafka(place: Place) -> None:

@@ -1,0 +1,28 @@
+"""Can this run? Findings about Kafka, Redis, the logs and the read store, each with what to do.
+
+Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
+not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
+transaction of the read store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.checking.kafka import kafka_findings
+from streams_app.checking.read_store import read_store_findings
+from streams_app.checking.redis import redis_findings
+from streams_app.clock import Clock
+from streams_app.settings import Settings
+
+__all__ = ["Finding", "Level", "findings"]
+
+
+async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
+    """Looks at everything, one finding after the other."""
+    for looks in (kafka_findings(settings), redis_findings(settings, clock), read_store_findings(settings)):
+        async with aclosing(looks) as found:
+            async for finding in found:
+                yield finding

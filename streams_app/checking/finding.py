@@ -1,0 +1,29 @@
+"""What a check has found, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at.
+
+    Attributes:
+        level: ``error``: a worker cannot run, or would lose events.
+        text: What was found.
+        advice: What to do; empty when all is well.
+    """
+
+    level: Level
+    text: str
+    advice: str = ""

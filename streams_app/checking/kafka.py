@@ -1,0 +1,69 @@
+"""Kafka as a worker needs it: reachable, every topic there, logs that are kept for long enough."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
+from streams_app.settings import Settings
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
+    """Asks the broker; nothing is created."""
+    kafka = settings.kafka
+    hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
+    if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
+        yield Finding(Level.WARNING, "Kafka is spoken to in plain text over the network", "set kafka.security_protocol = SASL_SSL")
+    topics = topics_of(settings)
+    try:
+        async with admin_client(kafka) as client:
+            yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
+            counts = await partition_counts(client, [topic.name for topic in topics])
+            for topic in topics:
+                yield _topic_finding(topic, counts.get(topic.name), kafka.partitions)
+            sources = [source for source in settings.sources if source in counts]
+            for finding in _retention(settings, sources, await retention_ms(client, sources)):
+                yield finding
+    except StreamsAppError as error:
+        advice = "correct the settings" if isinstance(error, ConfigurationError) else "start it, or correct kafka.bootstrap_servers"
+        yield Finding(Level.ERROR, str(error), advice)
+
+
+def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding:
+    what = f"topic {topic.name} ({topic.role})"
+    if partitions is None:
+        return Finding(Level.ERROR, f"{what} does not exist", "streams-app topics create")
+    text = f"{what} has {partitions} {'partition' if partitions == 1 else 'partitions'}"
+    if partitions == wanted:
+        return Finding(Level.OK, text)
+    advice = f"set kafka.partitions = {partitions} if that is meant; was the topic made on demand, by a producer?"
+    return Finding(Level.WARNING, f"{text}, kafka.partitions is {wanted}", advice)
+
+
+def _retention(settings: Settings, sources: list[str], retention: Mapping[str, int]) -> list[Finding]:
+    """A log shorter than the longest hold cannot bring back what Redis loses."""
+    found = []
+    for source in sources:
+        hold_ms = max(fold.max_hold_ms for fold in settings.folds if fold.source == source)
+        kept_ms = retention.get(source)
+        if kept_ms is None:
+            found.append(Finding(Level.WARNING, f"the retention of {source} is not known", "the broker does not tell it"))
+        elif kept_ms != NO_RETENTION_LIMIT and kept_ms <= hold_ms:
+            text = f"{source} keeps its log for {_hours(kept_ms)}, groups may be held for {_hours(hold_ms)}"
+            found.append(Finding(Level.ERROR, text, "lengthen retention.ms: it must exceed max_hold plus the longest outage"))
+        elif kept_ms != NO_RETENTION_LIMIT and kept_ms < 2 * hold_ms:
+            text = f"{source} keeps its log for {_hours(kept_ms)}, groups may be held for {_hours(hold_ms)}"
+            found.append(Finding(Level.WARNING, text, "there is little left for an outage: lengthen retention.ms"))
+        else:
+            kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {_hours(kept_ms)}"
+            found.append(Finding(Level.OK, f"{source} keeps its log {kept}"))
+    return found
+
+
+def _hours(span_ms: int) -> str:
+    return f"{span_ms / 3_600_000:g} h"

@@ -1,0 +1,120 @@
+"""Redis as a worker needs it: new enough, writable, with room, evicting nothing, and with about the same time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.checking.kafka import LOOPBACK
+from streams_app.clock import Clock
+from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.folding.connection import REDIS_ERRORS, connect_briefly, servers_of, why_unreachable
+from streams_app.folding.keys import probe_key
+from streams_app.folding.partition_clock import SKEW_MS
+from streams_app.settings import Settings
+
+OLDEST_REDIS: Final = (7, 0)
+SKEW_WARNING_MS: Final = 1_000
+FULL_PERCENT: Final = 80
+PROBE_SECONDS: Final = 60
+"""After so long Redis removes the key itself, should the check die before it does."""
+
+
+async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
+    """Asks Redis, and writes one key that is removed again."""
+    url = settings.redis.redacted_url
+    try:
+        redis = connect_briefly(settings.redis)
+    except StreamsAppError as error:
+        yield Finding(Level.ERROR, str(error), "correct the path, or the rights of the file")
+        return
+    try:
+        parts = urlsplit(settings.redis.url)
+        if parts.scheme.startswith("redis") and not parts.scheme.startswith("rediss") and parts.hostname not in LOOPBACK:
+            yield Finding(Level.WARNING, "Redis is spoken to in plain text over the network", "use rediss:// (TLS)")
+        for address, info in (await servers_of(redis)).items():
+            for finding in server_findings(address or url, info):
+                yield finding
+        yield await _probe(redis, settings.app_id)
+        yield await _skew(redis, clock)
+    except REDIS_ERRORS as error:
+        why = await why_unreachable(settings.redis, error)
+        advice = "correct the settings" if isinstance(why, ConfigurationError) else "start it, or correct redis.url"
+        yield Finding(Level.ERROR, str(why), advice)
+    finally:
+        await redis.aclose()
+
+
+def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
+    """What a server says of itself (pure).
+
+    Args:
+        address: Of the server, without credentials.
+        info: Its reply to ``INFO``.
+    """
+    name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])
+    speaks = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
+    found = [Finding(Level.OK, f"{name} {version} answers at {address}")]
+    if speaks < OLDEST_REDIS:
+        found.append(Finding(Level.ERROR, f"{name} {version} is too old", "version 7.0 or newer is needed (script flags)"))
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction":
+        found.append(Finding(Level.OK, "maxmemory-policy is noeviction"))
+    else:
+        text = f"maxmemory-policy is {policy}: open groups may be evicted"
+        found.append(Finding(Level.ERROR, text, "CONFIG SET maxmemory-policy noeviction; do not share Redis with a cache"))
+    if info.get("role", "master") != "master":
+        text = f"{address} is a replica: a worker can write nothing there"
+        found.append(Finding(Level.ERROR, text, "name the primary in redis.url"))
+    found += _memory_findings(info)
+    if info.get("aof_enabled"):
+        found.append(Finding(Level.OK, "the append-only file is on"))
+    else:
+        text = "the append-only file is off: after a restart of Redis events are folded again, into overlapping records"
+        found.append(Finding(Level.WARNING, text, "appendonly yes (nothing is lost without it)"))
+    return found
+
+
+def _memory_findings(info: Mapping[str, Any]) -> list[Finding]:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not most:
+        return []
+    percent = 100 * used // most
+    text = f"{percent} % of maxmemory are used ({used // 2**20} of {most // 2**20} MB)"
+    if percent >= FULL_PERCENT:
+        return [Finding(Level.WARNING, text, "raise maxmemory: once it is full, folding pauses and only emission goes on")]
+    return [Finding(Level.OK, text)]
+
+
+async def _probe(redis: Redis, app_id: str) -> Finding:
+    """Writes a key and removes it."""
+    key = probe_key(app_id)
+    try:
+        await redis.set(key, "", ex=PROBE_SECONDS)
+        await redis.delete(key)
+    except OutOfMemoryError as error:
+        return Finding(Level.ERROR, f"Redis is full: {error}", "raise maxmemory; folding pauses until there is room")
+    except ReadOnlyError as error:
+        return Finding(Level.ERROR, f"Redis cannot be written to: {error}", "name the primary in redis.url")
+    except ResponseError as error:
+        return Finding(Level.ERROR, f"Redis refuses a write: {error}", "look at its log, at the disk and at the rights of the user")
+    return Finding(Level.OK, "Redis can be written to")
+
+
+async def _skew(redis: Redis, clock: Clock) -> Finding:
+    before_ms = clock.now_ms()
+    seconds, micros = await redis.time()
+    after_ms = clock.now_ms()
+    theirs_ms = int(seconds) * 1000 + int(micros) // 1000
+    skew_ms = before_ms - theirs_ms if theirs_ms < before_ms else max(0, theirs_ms - after_ms)
+    text = f"the clocks of this machine and of Redis are {abs(skew_ms)} ms apart"
+    if abs(skew_ms) > SKEW_MS:
+        return Finding(Level.ERROR, text, "a worker would not follow its clock; mend NTP on both machines")
+    if abs(skew_ms) > SKEW_WARNING_MS:
+        return Finding(Level.WARNING, text, "mend NTP on both machines")
+    return Finding(Level.OK, text)
