@@ -77,9 +77,11 @@ class SqliteStore:
         """Creates file and tables where they are missing.
 
         Raises:
-            ConfigurationError: A table of that name has other columns.
+            ConfigurationError: There is no folder for the file, or a table of that name has other columns.
             TryAgainError: The file is locked or cannot be created.
         """
+        if not self._path.parent.is_dir():
+            raise ConfigurationError([f"read_store.url: there is no folder {self._path.parent}; create it, or name another file"])
         return await self._thread.call(self._initialise, mode="rwc")
 
     async def missing(self) -> list[str]:

@@ -208,6 +208,14 @@ def test_the_tables_of_the_read_store_are_made_once(away: Place) -> None:
     assert [("f", "g", "n", 1, 2, 3)] == kept
 
 
+def test_a_read_store_in_a_folder_that_is_not_there_is_a_fault_of_the_settings(away: Place) -> None:
+    folder = away.folder / "missing"
+    config = away.config(extra=away.read_store.replace(f"{away.folder}/read.db", f"{folder}/read.db"))
+    ran = run("read-store", "init", "--config", config)
+
+    assert (ran.code, ran.err) == (1, f"error: read_store.url: there is no folder {folder}; create it, or name another file\n")
+
+
 def test_without_a_read_store_there_is_nothing_to_prepare(away: Place) -> None:
     ran = run("read-store", "init", "--config", away.config())
 
