@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import faust
-from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
 from faust.types import TP
 from redis.asyncio import Redis
@@ -32,7 +31,7 @@ from streams_app.folding.parts import Parts
 from streams_app.folding.patience import DEPENDENCY_ERRORS
 from streams_app.folding.scripts import ScriptSet
 from streams_app.http import HttpServer
-from streams_app.kafka import diagnosis
+from streams_app.kafka.admin import require_topics
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.producer import AckedProducer
@@ -81,17 +80,14 @@ class Services:
 
         Raises:
             TryAgainError: Redis or Kafka cannot be reached.
-            ConfigurationError: One of them does not let us in.
+            ConfigurationError: One of them does not let us in, or a topic is missing.
         """
+        await require_topics(self.settings)
         try:
             await ownership.check_skew_once()
             await self._warn_of_redis()
         except REDIS_ERRORS as error:
             raise await connection.why_unreachable(self.settings.redis, error) from error
-        try:
-            await self.producer.start()
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise await diagnosis.why_unreachable(self.settings.kafka, error) from error
         self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
@@ -234,7 +230,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     )
     app.settings, app.metrics, app.status = settings, Metrics(settings), Status()
     redis = connect(settings.redis)
-    producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output")
+    producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=app.status.set_topic)
     http = HttpServer(settings.http, app.status, app.metrics, clock)
     watchdog = Watchdog(settings, clock, app.metrics, app.status)
     app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog)

@@ -31,13 +31,20 @@ class Status:
         """Takes a reason back."""
         self._reasons.pop(about, None)
 
+    def set_topic(self, topic: str, why: str | None) -> None:
+        """Notes what is wrong with a topic that records are produced to; None: nothing any more."""
+        if why is None:
+            self.clear(f"producer:{topic}")
+        else:
+            self.set_not_ready(f"producer:{topic}", why)
+
     def ready_reasons(self) -> list[str]:
         """Why the worker is not ready; empty when it is."""
         return list(self._reasons.copy().values())
 
     def is_waiting_for(self, *about: str) -> bool:
-        """Whether one of these is among the reasons."""
-        return any(one in self._reasons for one in about)
+        """Whether one of these is among the reasons; ``producer`` also stands for ``producer:<topic>``."""
+        return any(reason.partition(":")[0] in about for reason in self._reasons.copy())
 
     def beat(self, monotonic_ms: int) -> None:
         """The main loop runs."""

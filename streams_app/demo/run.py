@@ -115,7 +115,6 @@ class _Demo:
             try:
                 await worker.ready(self._clock)
                 self._view.step(f"  ready, metrics at {worker.url}/metrics\n")
-                await self._producer.start()
                 await self._observer.start(PARTITIONS)
                 async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
                     with self._view.running(), self._interruptible():

@@ -70,6 +70,7 @@ class Ownership:
         self.assignment = assignment
         for tp in list(self.partitions):
             self._let_go(tp)
+        self._parts.producer.forget_trouble()
         self._parts.status.clear("start")
         self._parts.status.clear("claim")
         for tp in assignment:
@@ -130,7 +131,7 @@ class Ownership:
             self._reset.discard(tp)
             self._claims.pop(tp, None)
             # Redis and the broker have just answered. Whoever waits for them still says so again with the next try.
-            for about in ("redis", "redis-memory", "producer"):
+            for about in ("redis", "redis-memory"):
                 self._parts.status.clear(about)
             if not self._claims:
                 self._parts.status.clear("claim")

@@ -288,12 +288,10 @@ class Partition:
             if emitted.failed is not None:
                 if failures == 0:
                     logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, emitted.failed)
-                self._status.set_not_ready("producer", f"the broker does not acknowledge: {emitted.failed!r}")
                 failures += 1
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                 continue
             if failures:
-                self._status.clear("producer")
                 logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.tp)
                 failures = 0
             if not emitted.more:

@@ -44,7 +44,6 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
                 unsent.append((letter, reason))
         waiting = unsent
         if failed is not None:
-            parts.status.set_not_ready("producer", f"the broker does not acknowledge: {failed!r}")
             if attempt == 0:
                 logger.warning(
                     "dead letters not acknowledged, trying again fold=%s source=%s-%d count=%d error=%r",
@@ -52,8 +51,6 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
                 )  # fmt: skip
             await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
             attempt += 1
-    if attempt:
-        parts.status.clear("producer")
 
 
 def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> None:

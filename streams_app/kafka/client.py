@@ -11,11 +11,12 @@ from typing import Any
 
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.connections import expect_losses
+from streams_app.kafka.metadata import ask_politely
 from streams_app.settings import KafkaSettings
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Connection options shared by consumers, producers and admin clients; from now on they may run on uvloop.
+    """Connection options shared by consumers, producers and admin clients; from now on they may run on uvloop, and make no topic.
 
     Args:
         kafka: The ``[kafka]`` section.
@@ -27,6 +28,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
         ConfigurationError: A certificate or key file cannot be read.
     """
     expect_losses()
+    ask_politely()
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "security_protocol": kafka.security_protocol,

@@ -200,6 +200,9 @@ class Sender:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
+    def forget_trouble(self) -> None:
+        """There is none."""
+
     async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
         """Each record has an outcome of its own; an error leaves open whether it was appended."""
         ledger = self._worker.world.ledger

@@ -1,0 +1,46 @@
+"""What aiokafka asks brokers about topics: never for a topic to be made, and not more often than it helps.
+
+aiokafka (0.14, ``protocol/metadata.py``) allows the broker to create each topic it asks about, and the broker does where
+``auto.create.topics.enable`` is on, Kafka's default: with one partition, for a command that only looks, or for a worker whose
+source was deleted under it. While a partition has no leader, its producer (``producer/sender.py``) asks again as soon as it has
+been answered, several hundred times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import wraps
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.metadata import MetadataRequest
+
+FIRST_VERSION_THAT_CAN_FORBID = 4
+PAUSE_SECONDS = 0.1
+"""Between two questions of one client."""
+
+
+def ask_politely() -> None:
+    """From now on every client of this process does; may be called again."""
+    if hasattr(MetadataRequest.build, "__wrapped__"):
+        return
+    ask, update = MetadataRequest.build, AIOKafkaClient._metadata_update
+
+    @wraps(ask)
+    def build(self: MetadataRequest, version: Any) -> Any:
+        self._allow_auto_topic_creation = False
+        if version.API_VERSION < FIRST_VERSION_THAT_CAN_FORBID and self._topics:
+            self._topics = None  # all topics: that makes none
+        return ask(self, version)
+
+    @wraps(update)
+    async def metadata_update(self: AIOKafkaClient, *args: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(getattr(self, "_may_ask_at", 0.0) - loop.time())
+        try:
+            return await update(self, *args)
+        finally:
+            self._may_ask_at = loop.time() + PAUSE_SECONDS
+
+    MetadataRequest.build = build
+    AIOKafkaClient._metadata_update = metadata_update

@@ -1,0 +1,51 @@
+"""The end of an aiokafka producer that may have failed: nothing that waits on it waits for ever, no task of it stays behind.
+
+``AIOKafkaProducer.stop`` (0.14) waits until everything is acknowledged. Broken off, it leaves its tasks and connections; and a
+request under way, once its connections are closed, waits for metadata that nobody fetches any more (``producer/sender.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import chain
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerClosed
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 3.0
+"""How long an answer to what is under way is waited for."""
+
+
+async def end(producer: AIOKafkaProducer) -> None:
+    """Ends a producer within a few seconds; what waits on it fails with ``ProducerClosed``."""
+    sending = producer._sender.sender_task
+    if sending is not None:
+        sending.cancel()
+        await asyncio.wait({sending}, timeout=PATIENCE_SECONDS)
+        if not sending.done():
+            producer.client._maybe_wait_metadata = _at_once
+            await producer.client.close()
+            await asyncio.wait({sending}, timeout=PATIENCE_SECONDS)
+    _fail_all(producer)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await producer.stop()
+    except (KafkaError, OSError, TimeoutError) as error:
+        logger.info("a producer did not close cleanly error=%r", error)
+
+
+def _fail_all(producer: AIOKafkaProducer) -> None:
+    """As ``MessageAccumulator.fail_all``, and looks at each failure, so that asyncio does not complain that nobody did."""
+    accumulator = producer._message_accumulator
+    batches = [*chain.from_iterable(accumulator._batches.values()), *accumulator._pending_batches]
+    accumulator.fail_all(ProducerClosed())
+    for future in [future for batch in batches for future in (batch.future, batch._drain_waiter)]:
+        if future.done() and not future.cancelled():
+            future.exception()
+
+
+async def _at_once() -> None:
+    """Nothing is waited for."""

@@ -1,0 +1,311 @@
+"""Producing to one topic: every record has an outcome within half a minute, whatever becomes of the topic.
+
+A topic has an aiokafka producer of its own: one that is missing, or has no leader, holds up no other. What was not acknowledged
+in time may still arrive; the caller sends it again under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+from streams_app.kafka.partitioner import partitions_of
+from streams_app.kafka.producer_end import end
+
+TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+SEND_SECONDS = 25.0
+"""Longer than a partition is without a leader when its broker is killed."""
+
+LOOKUP_SECONDS, LOOKUP_PAUSE_SECONDS = 2.0, 0.2
+"""How long a topic that the broker does not know is asked for before the send fails: one made this moment is not known to all."""
+
+LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
+"""How often a waiting send looks whether there still is a topic, and after how many looks it says that it waits."""
+
+Outcomes: TypeAlias = list[BaseException | None]
+
+
+class Outgoing(NamedTuple):
+    """One record to be produced; into the partition of its key, or into one that is named and exists."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes it
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+class Batch:
+    """Records of one partition on their way."""
+
+    __slots__ = ("builder", "partition", "positions")
+
+    def __init__(self, partition: int, builder: Any) -> None:
+        self.partition = partition
+        self.builder = builder
+        self.positions: list[int] = []
+
+    def append(self, record: Outgoing, position: int) -> bool:
+        """False where the batch is full; an empty one takes any record."""
+        _, key, value, headers, timestamp_ms, _ = record
+        if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
+            return False
+        self.positions.append(position)
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class Opened:
+    """One aiokafka producer and who waits on it.
+
+    Attributes:
+        users: Sends under way.
+        is_retired: No send begins with it any more; it ends with the last one that waits.
+    """
+
+    producer: AIOKafkaProducer
+    places: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    users: int = 0
+    is_retired: bool = False
+
+
+class TopicProducer:
+    """Produces to one topic and waits for the acknowledgements."""
+
+    def __init__(
+        self,
+        topic: str,
+        opener: Callable[[], Awaitable[AIOKafkaProducer]],
+        tell: Callable[[str, str | None], None],
+        send_seconds: float = SEND_SECONDS,
+    ) -> None:
+        """Connects nothing yet.
+
+        Args:
+            topic: Where to.
+            opener: Gives a producer that has been started.
+            tell: Is told the topic and what is wrong with it; None: nothing any more.
+            send_seconds: Within which every send has an outcome.
+        """
+        self._topic = topic
+        self._opener = opener
+        self._tell = tell
+        self._send_seconds = send_seconds
+        self._opened: Opened | None = None
+        self._opening = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._troubled: set[int | None] = set()
+        self._turn = 0
+
+    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+        """Produces records and waits for all acknowledgements, see :meth:`AckedProducer.send`."""
+        late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
+        outcomes: Outcomes = [late] * len(records)
+        opened: Opened | None = None
+        has_begun = has_failed = False
+        try:
+            async with asyncio.timeout(self._send_seconds):
+                opened = await self._open()
+                opened.users += 1
+                count = await self._partition_count(opened.producer)
+                has_begun = True
+                await self._send(opened, records, count, outcomes)
+                has_failed = any(outcome is not None and not isinstance(outcome, TOO_LARGE) for outcome in outcomes)
+        except (KafkaError, OSError, TimeoutError) as error:
+            has_failed = has_begun
+            fault = error if str(error) else late
+            outcomes = [fault if outcome is late else outcome for outcome in outcomes]
+            self._note_trouble(None, fault)
+        finally:
+            if opened is not None:
+                opened.users -= 1
+                # One that failed once may stay failed (a lost sequence number): the next send opens another.
+                if has_failed:
+                    self._retire(opened)
+                elif opened.is_retired:
+                    self._end_unused(opened)
+        return list(outcomes)  # a copy: what is acknowledged too late is still noted in the other one
+
+    def forget_trouble(self) -> None:
+        """Nobody waits for what was wrong any more; whoever still does says so again."""
+        self._troubled.clear()
+        self._tell(self._topic, None)
+
+    async def stop(self) -> None:
+        """Ends; what still waits fails."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await end(opened.producer)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    # ---- the producer
+
+    async def _open(self) -> Opened:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = Opened(await self._opener())
+            return self._opened
+
+    def _retire(self, opened: Opened) -> None:
+        """Sends that wait for other partitions of it go on; each has its own deadline."""
+        opened.is_retired = True
+        if self._opened is opened:
+            self._opened = None
+        self._end_unused(opened)
+
+    def _end_unused(self, opened: Opened) -> None:
+        if not opened.users:
+            task = asyncio.create_task(end(opened.producer), name=f"end the producer of {self._topic}")
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _partition_count(self, producer: AIOKafkaProducer) -> int:
+        """Partitions of the topic.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+            TopicAuthorizationFailedError: It is not for us.
+            KafkaConnectionError: No broker answers.
+        """
+        client, loop = producer.client, asyncio.get_running_loop()
+        until = loop.time() + LOOKUP_SECONDS
+        while (known := client.cluster.partitions_for_topic(self._topic)) is None:
+            client.add_topic(self._topic)
+            has_answer = await client.force_metadata_update()
+            if self._topic in client.cluster.unauthorized_topics:
+                raise TopicAuthorizationFailedError(self._topic)
+            if loop.time() > until and client.cluster.partitions_for_topic(self._topic) is None:
+                if not has_answer:
+                    raise KafkaConnectionError("no broker answers")
+                raise self._missing()
+            await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
+        return len(known)
+
+    def _missing(self) -> KafkaError:
+        return UnknownTopicOrPartitionError(f"topic {self._topic!r} does not exist")
+
+    # ---- batches
+
+    async def _send(self, opened: Opened, records: Sequence[Outgoing], count: int, outcomes: Outcomes) -> None:
+        batches = self._batches(opened.producer, records, count, range(len(records)))
+        await self._send_all(opened, batches, outcomes)
+        if not any(outcomes):
+            return
+        # A topic may take less than a batch of ours: whether a record is too large by itself is only known alone.
+        for position in [at for batch in batches if len(batch.positions) > 1 for at in batch.positions]:
+            if isinstance(outcomes[position], TOO_LARGE):
+                alone = self._batches(opened.producer, records, count, [position])
+                await self._send_all(opened, alone, outcomes)
+
+    def _batches(
+        self, producer: AIOKafkaProducer, records: Sequence[Outgoing], count: int, positions: Sequence[int]
+    ) -> list[Batch]:
+        """Packs records by partition: several times cheaper than a future for each."""
+        batches: list[Batch] = []
+        waiting: dict[int, Batch] = {}
+        for position, number in zip(positions, self._partitions([records[at].key for at in positions], count), strict=True):
+            record = records[position]
+            place = number if record.partition is None else record.partition
+            batch = waiting.get(place)
+            if batch is None or not batch.append(record, position):
+                batch = waiting[place] = Batch(place, producer.create_batch())
+                batches.append(batch)
+                batch.append(record, position)
+        return batches
+
+    def _partitions(self, keys: list[bytes | None], count: int) -> list[int]:
+        found = partitions_of([key or b"" for key in keys], count)
+        for position, key in enumerate(keys):
+            if key is None:
+                self._turn += 1
+                found[position] = self._turn % count
+        return found
+
+    async def _send_all(self, opened: Opened, batches: Iterable[Batch], outcomes: Outcomes) -> None:
+        """Sends batches, those of one partition in order, and notes what becomes of each record."""
+        queues: dict[int, list[Batch]] = {}
+        for batch in batches:
+            queues.setdefault(batch.partition, []).append(batch)
+        await asyncio.gather(*(self._send_in_order(opened, queue, outcomes) for queue in queues.values()))
+
+    async def _send_in_order(self, opened: Opened, queue: Sequence[Batch], outcomes: Outcomes) -> None:
+        """Sends the batches of one partition.
+
+        In the whole process one batch waits for its place in a partition at a time. Of many, aiokafka counts the time of each
+        turn again in every later one, and gives up after a few megabytes, each time it is tried (``add_batch`` in its
+        ``message_accumulator.py``).
+        """
+        acks: list[asyncio.Future[Any]] = []
+        for number, batch in enumerate(queue):
+            try:
+                async with opened.places[batch.partition]:
+                    ack = await opened.producer.send_batch(batch.builder, self._topic, partition=batch.partition)
+            except (KafkaError, TimeoutError, AssertionError) as error:
+                # The assertion is aiokafka's: the topic was made again, with fewer partitions.
+                fault = self._missing() if isinstance(error, AssertionError) else error
+                for unsent in queue[number:]:
+                    self._note(unsent, outcomes, fault)
+                break
+            ack.add_done_callback(partial(self._on_ack, batch, outcomes))
+            acks.append(ack)
+        await self._wait(opened, acks, queue, outcomes)
+        for ack in acks:
+            fault = ack.exception() if ack.done() else None
+            if fault is not None and not isinstance(fault, (KafkaError, TimeoutError)):
+                raise fault
+
+    async def _wait(self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[Batch], outcomes: Outcomes) -> None:
+        """Returns when all have an answer, or when there is no such topic any more."""
+        looks, waiting = 0, set(acks)
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
+            if not waiting:
+                return
+            looks += 1
+            if opened.producer.client.cluster.partitions_for_topic(self._topic) is None:
+                for batch, ack in zip(queue, acks, strict=False):
+                    if not ack.done():
+                        self._note(batch, outcomes, self._missing())
+                return
+            if looks == SLOW_LOOKS:
+                slow = KafkaTimeoutError(f"nothing for {SLOW_LOOKS * LOOK_SECONDS:g} s")
+                self._note_trouble(queue[0].partition, slow)
+
+    # ---- outcomes
+
+    def _on_ack(self, batch: Batch, outcomes: Outcomes, ack: asyncio.Future[Any]) -> None:
+        if not ack.cancelled():
+            self._note(batch, outcomes, ack.exception())
+
+    def _note(self, batch: Batch, outcomes: Outcomes, outcome: BaseException | None) -> None:
+        for position in batch.positions:
+            outcomes[position] = outcome
+        if outcome is not None and not isinstance(outcome, TOO_LARGE):
+            self._note_trouble(batch.partition, outcome)
+        elif self._troubled:
+            self._troubled -= {batch.partition, None}
+            if not self._troubled:
+                self._tell(self._topic, None)
+
+    def _note_trouble(self, partition: int | None, error: BaseException) -> None:
+        """A partition does not acknowledge; None: the topic as a whole."""
+        self._troubled.add(partition)
+        is_missing = isinstance(error, UnknownTopicOrPartitionError)
+        self._tell(self._topic, f"topic {self._topic!r} " + ("does not exist" if is_missing else f"does not acknowledge: {error}"))

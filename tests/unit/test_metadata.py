@@ -1,0 +1,53 @@
+"""What our clients ask brokers about topics."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.protocol.metadata import (
+    MetadataRequest,
+    MetadataRequest_v0,
+    MetadataRequest_v1,
+    MetadataRequest_v3,
+    MetadataRequest_v4,
+    MetadataRequest_v5,
+)
+
+from streams_app.kafka.client import client_options
+from streams_app.kafka.metadata import PAUSE_SECONDS
+from streams_app.settings import KafkaSettings
+
+
+@pytest.mark.parametrize("version", [MetadataRequest_v4, MetadataRequest_v5])
+@pytest.mark.parametrize("allowed", [None, True])
+def test_asking_for_a_topic_does_not_make_it(version, allowed: bool | None) -> None:
+    client_options(KafkaSettings())
+    request = MetadataRequest(["a"], allowed).build(version)
+
+    assert (["a"], False) == (request.topics, request.allow_auto_topic_creation)
+
+
+@pytest.mark.parametrize(("version", "every"), [(MetadataRequest_v0, []), (MetadataRequest_v1, None), (MetadataRequest_v3, None)])
+def test_a_broker_that_cannot_be_forbidden_to_make_topics_is_asked_for_all_there_are(version, every: list[str] | None) -> None:
+    client_options(KafkaSettings())
+
+    assert every == MetadataRequest(["a"]).build(version).topics
+
+
+def test_asking_for_the_brokers_alone_stays_that() -> None:
+    client_options(KafkaSettings())
+
+    assert [] == MetadataRequest([]).build(MetadataRequest_v5).topics
+
+
+async def test_a_client_that_asks_at_once_again_waits_a_moment() -> None:
+    client_options(KafkaSettings())
+    client, loop = AIOKafkaClient(), asyncio.get_running_loop()
+    begin = loop.time()
+    for _ in range(3):
+        await client._metadata_update(ClusterMetadata(), set())
+
+    assert loop.time() - begin >= 2 * PAUSE_SECONDS
