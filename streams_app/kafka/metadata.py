@@ -35,12 +35,14 @@ def ask_politely() -> None:
 
     @wraps(update)
     async def metadata_update(self: AIOKafkaClient, *args: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(getattr(self, "_may_ask_at", 0.0) - loop.time())
+        pause: asyncio.Event | None = getattr(self, "_pause", None)
+        if pause is not None:
+            await pause.wait()
         try:
             return await update(self, *args)
         finally:
-            self._may_ask_at = loop.time() + PAUSE_SECONDS
+            self._pause = asyncio.Event()
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._pause.set)
 
     MetadataRequest.build = build
     AIOKafkaClient._metadata_update = metadata_update

@@ -31,8 +31,8 @@ TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 SEND_SECONDS = 25.0
 """Longer than a partition is without a leader when its broker is killed."""
 
-LOOKUP_SECONDS, LOOKUP_PAUSE_SECONDS = 2.0, 0.2
-"""How long a topic that the broker does not know is asked for before the send fails: one made this moment is not known to all."""
+LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
+"""How often a topic that the broker does not know is asked for before the send fails: one made this moment is not known to all."""
 
 LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
 """How often a waiting send looks whether there still is a topic, and after how many looks it says that it waits."""
@@ -184,19 +184,20 @@ class TopicProducer:
             TopicAuthorizationFailedError: It is not for us.
             KafkaConnectionError: No broker answers.
         """
-        client, loop = producer.client, asyncio.get_running_loop()
-        until = loop.time() + LOOKUP_SECONDS
-        while (known := client.cluster.partitions_for_topic(self._topic)) is None:
-            client.add_topic(self._topic)
-            has_answer = await client.force_metadata_update()
+        client, has_answer = producer.client, True
+        for _ in range(LOOKUPS):
+            known = client.cluster.partitions_for_topic(self._topic)
+            if known is not None:
+                return len(known)
             if self._topic in client.cluster.unauthorized_topics:
                 raise TopicAuthorizationFailedError(self._topic)
-            if loop.time() > until and client.cluster.partitions_for_topic(self._topic) is None:
-                if not has_answer:
-                    raise KafkaConnectionError("no broker answers")
-                raise self._missing()
-            await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
-        return len(known)
+            client.add_topic(self._topic)
+            has_answer = await client.force_metadata_update()
+            if client.cluster.partitions_for_topic(self._topic) is None:
+                await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
+        if not has_answer:
+            raise KafkaConnectionError("no broker answers")
+        raise self._missing()
 
     def _missing(self) -> KafkaError:
         return UnknownTopicOrPartitionError(f"topic {self._topic!r} does not exist")

@@ -39,14 +39,11 @@ async def test_any_number_of_large_records_for_one_partition_is_acknowledged(
 @pytest.mark.apache
 async def test_every_replica_must_have_a_record_and_none_is_appended_twice(kafka: KafkaServer) -> None:
     producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
-    await producer.start()
+    opened = await producer._open()
     try:
-        sender = producer._producer._sender if producer._producer else None
-
-        assert sender is not None
-        assert (-1, True) == (sender._acks, sender._txn_manager is not None)
+        assert (-1, True) == (opened._sender._acks, opened._sender._txn_manager is not None)
     finally:
-        await producer.stop()
+        await opened.stop()
 
 
 @pytest.mark.apache

@@ -17,7 +17,6 @@ from aiokafka.protocol.metadata import (
 )
 
 from streams_app.kafka.client import client_options
-from streams_app.kafka.metadata import PAUSE_SECONDS
 from streams_app.settings import KafkaSettings
 
 
@@ -43,11 +42,15 @@ def test_asking_for_the_brokers_alone_stays_that() -> None:
     assert [] == MetadataRequest([]).build(MetadataRequest_v5).topics
 
 
-async def test_a_client_that_asks_at_once_again_waits_a_moment() -> None:
+async def test_a_client_that_asks_at_once_again_waits_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     client_options(KafkaSettings())
-    client, loop = AIOKafkaClient(), asyncio.get_running_loop()
-    begin = loop.time()
-    for _ in range(3):
-        await client._metadata_update(ClusterMetadata(), set())
+    client = AIOKafkaClient()
+    monkeypatch.setattr("streams_app.kafka.metadata.PAUSE_SECONDS", 3_600)
+    await client._metadata_update(ClusterMetadata(), set())
+    second = asyncio.create_task(client._metadata_update(ClusterMetadata(), set()))
+    await asyncio.wait({second}, timeout=0.05)
+    was_waiting = not second.done()
+    client._pause.set()
+    await second
 
-    assert loop.time() - begin >= 2 * PAUSE_SECONDS
+    assert was_waiting

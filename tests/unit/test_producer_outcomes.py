@@ -1,4 +1,4 @@
-"""Every record has the outcome that the broker gave to its own batch."""
+"""Every record has the outcome that the broker gave to its own batch, within the deadline of its send."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
 from streams_app.kafka.consumer_thread import _stable_offset
-from streams_app.kafka.producer import AckedProducer, _Batch
+from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.kafka.topic_producer import Batch, Opened, TopicProducer
 from streams_app.settings.sections import KafkaSettings
 
 LATE, LARGE, GONE = KafkaTimeoutError(), MessageSizeTooLargeError(), KafkaError()
+NEVER = object()
 
 
 class Broker:
-    """Takes a batch and answers later, or does not take it."""
+    """Takes a batch and answers later, or never, or does not take it."""
 
-    def __init__(self, takes: list[BaseException | None], answers: list[BaseException | None]) -> None:
+    def __init__(self, takes: list[BaseException | None], answers: list[Any]) -> None:
         self._takes = takes
         self._answers = answers
         self.tried: list[Any] = []
+        self.client = SimpleNamespace(cluster=SimpleNamespace(partitions_for_topic=lambda _: {0, 1}))
 
     async def send_batch(self, builder: Any, topic: str, *, partition: int) -> asyncio.Future[None]:
         at = len(self.tried)
@@ -34,13 +37,37 @@ class Broker:
         answer = self._answers[at]
         if answer is None:
             asyncio.get_running_loop().call_soon(ack.set_result, None)
-        else:
+        elif answer is not NEVER:
             asyncio.get_running_loop().call_soon(ack.set_exception, answer)
         return ack
 
 
-def producer() -> AckedProducer:
-    return AckedProducer(KafkaSettings(), client_id="test")
+class Said(dict[str, str | None]):
+    """What is said about each topic."""
+
+    def tell(self, topic: str, why: str | None) -> None:
+        self[topic] = why
+
+
+def batches_of(places: list[tuple[int, list[int]]]) -> list[Batch]:
+    """Batches, each with its partition and the positions of its records."""
+    made = []
+    for partition, positions in places:
+        batch = Batch(partition, f"batch {positions}")
+        batch.positions = positions
+        made.append(batch)
+    return made
+
+
+async def send_all(broker: Broker, batches: list[Batch], count: int, said: Said | None = None) -> list[BaseException | None]:
+    async def unopened() -> AIOKafkaProducer:
+        raise AssertionError("nothing is opened")
+
+    told = Said() if said is None else said
+    found: list[BaseException | None] = [GONE] * count
+    topic = TopicProducer("t", unopened, told.tell)
+    await topic._send_all(Opened(cast("AIOKafkaProducer", broker)), batches, found)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -56,26 +83,79 @@ def producer() -> AckedProducer:
 async def test_each_record_has_the_outcome_of_its_batch(
     takes: list[BaseException | None], answers: list[BaseException | None], outcomes: list[BaseException | None]
 ) -> None:
-    batches = []
-    for number in range(3):
-        batch = _Batch("t", 0, f"batch {number}")
-        batch.positions = [number, number + 3]
-        batches.append(batch)
     broker = Broker(takes, answers)
-    found: list[BaseException | None] = [GONE] * 6
-    await producer()._send_all(cast("AIOKafkaProducer", broker), batches, found)
+    found = await send_all(broker, batches_of([(0, [0, 3]), (0, [1, 4]), (0, [2, 5])]), 6)
 
     assert outcomes == found
     assert len(takes) == len(broker.tried)
 
 
 async def test_a_partition_that_fails_says_nothing_about_another() -> None:
-    one, other = _Batch("t", 0, "one"), _Batch("t", 1, "other")
-    one.positions, other.positions = [0], [1]
-    found: list[BaseException | None] = [GONE, GONE]
-    await producer()._send_all(cast("AIOKafkaProducer", Broker([LATE, None], [None, None])), [one, other], found)
+    assert [LATE, None] == await send_all(Broker([LATE, None], [None, None]), batches_of([(0, [0]), (1, [1])]), 2)
 
-    assert [LATE, None] == found
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        pytest.param([None, None], {}, id="nothing is wrong"),
+        pytest.param([GONE, None], {"t": f"topic 't' does not acknowledge: {GONE}"}, id="one partition fails"),
+        pytest.param([GONE, None, None], {"t": None}, id="it acknowledges again"),
+        pytest.param([LARGE, None], {}, id="what is too large says nothing about a topic"),
+    ],
+)
+async def test_what_is_wrong_with_a_topic_is_said_until_the_partition_acknowledges(
+    answers: list[BaseException | None], said: dict[str, str | None]
+) -> None:
+    told = Said()
+    batches = batches_of([(0, [0]), (1, [1]), (0, [2])][: len(answers)])
+    order = [0, 2, 1] if len(answers) == 3 else [0, 1]
+    await send_all(Broker([None] * len(answers), [answers[at] for at in order]), batches, len(answers), told)
+
+    assert said == told
+
+
+async def test_a_broker_that_never_answers_fails_what_is_sent_and_keeps_what_is_acknowledged() -> None:
+    broker = Broker([None, None], [None, NEVER])
+    said = Said()
+
+    async def opened() -> AIOKafkaProducer:
+        return cast("AIOKafkaProducer", broker)
+
+    class Packed(TopicProducer):
+        def _batches(self, *_: Any) -> list[Batch]:
+            return batches_of([(0, [0]), (1, [1])])
+
+        def _end_unused(self, opened: Opened) -> None:
+            broker.tried.append("ended")
+
+    topic = Packed("t", opened, said.tell, send_seconds=0.1)
+    first, second = await topic.send([Outgoing("t", b"a", b""), Outgoing("t", b"b", b"")])
+
+    assert (None, KafkaTimeoutError) == (first, type(second))
+    assert "ended" == broker.tried[-1]
+    assert "topic 't' does not acknowledge" in (said["t"] or "")
+
+
+async def test_a_broker_that_cannot_be_reached_is_the_outcome_of_every_record() -> None:
+    async def unreachable() -> AIOKafkaProducer:
+        raise KafkaConnectionError("away")
+
+    outcomes = await TopicProducer("t", unreachable, Said().tell).send([Outgoing("t", b"a", b"")] * 2)
+
+    assert [KafkaConnectionError] * 2 == [type(outcome) for outcome in outcomes]
+
+
+async def test_every_replica_must_have_a_record_and_none_is_appended_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: dict[str, Any] = {}
+
+    def note(**options: Any) -> None:
+        opened.update(options)
+        raise KafkaConnectionError("enough is known")
+
+    monkeypatch.setattr("streams_app.kafka.producer.AIOKafkaProducer", note)
+    await AckedProducer(KafkaSettings(), client_id="test").send([Outgoing("t", b"a", b"")])
+
+    assert ("all", True) == (opened["acks"], opened["enable_idempotence"])
 
 
 @pytest.mark.parametrize(

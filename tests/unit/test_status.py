@@ -46,6 +46,19 @@ def test_a_worker_is_live_before_its_first_beat() -> None:
     assert Status().is_live(10**9)
 
 
+def test_a_topic_that_does_not_acknowledge_is_waited_for_until_it_does() -> None:
+    status = Status()
+    status.clear("start")
+    status.set_topic("one", "topic 'one' does not exist")
+    status.set_topic("other", "topic 'other' does not exist")
+    status.set_topic("other", None)
+    before = (status.is_waiting_for("producer"), status.ready_reasons())
+    status.set_topic("one", None)
+
+    assert (True, ["topic 'one' does not exist"]) == before
+    assert (False, []) == (status.is_waiting_for("producer"), status.ready_reasons())
+
+
 @pytest.mark.parametrize(("after_ms", "expected"), [(0, True), (LIVE_MS - 1, True), (LIVE_MS, False), (LIVE_MS + 1, False)])
 def test_a_worker_is_live_for_less_than_thirty_seconds_after_a_beat(after_ms: int, expected: bool) -> None:
     status = Status()
