@@ -7,6 +7,7 @@ import shutil
 import struct
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -73,13 +74,20 @@ class ApacheKafka(EmbeddedServer):
         self.description = f"{NAME} (one node)"
 
     @classmethod
-    def start(cls, port: int | None = None, directory: Path | None = None, proxied: Proxied | None = None) -> Self:
+    def start(
+        cls,
+        port: int | None = None,
+        directory: Path | None = None,
+        proxied: Proxied | None = None,
+        given: Mapping[str, str] | None = None,
+    ) -> Self:
         """Starts it and returns when the broker is part of its own cluster.
 
         Args:
             port: ``None``: a free one.
             directory: For its data and log; kept at the end, and what it holds is served again. ``None``: a temporary one.
             proxied: A second listener, for clients behind a proxy.
+            given: Properties that are otherwise than :func:`properties` has them.
 
         Raises:
             ServerUnavailableError: No Java, or the jars cannot be fetched.
@@ -88,11 +96,13 @@ class ApacheKafka(EmbeddedServer):
         libs = fetch()
         java = _program("java")
         return start_on_a_port(
-            port, lambda chosen: cls._start_once(java, libs, chosen, directory, proxied), taken="Address already in use"
+            port, lambda chosen: cls._start_once(java, libs, chosen, directory, proxied, given or {}), taken="Address already in use"
         )
 
     @classmethod
-    def _start_once(cls, java: str, libs: Path, port: int, directory: Path | None, proxied: Proxied | None) -> Self:
+    def _start_once(
+        cls, java: str, libs: Path, port: int, directory: Path | None, proxied: Proxied | None, given: Mapping[str, str]
+    ) -> Self:
         temporary = Path(tempfile.mkdtemp(prefix="streams-app-kafka-")) if directory is None else None
         home = directory or temporary
         assert home is not None
@@ -101,7 +111,7 @@ class ApacheKafka(EmbeddedServer):
             controller = free_port()
             cluster_id = _cluster_id(home)
             path = home / _PROPERTIES_FILE
-            values = properties(1, port, {1: controller}, home / "data")
+            values = {**properties(1, port, {1: controller}, home / "data"), **given}
             if proxied is not None:
                 values = proxied.added_to(values)
             path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")

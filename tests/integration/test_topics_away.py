@@ -1,0 +1,130 @@
+"""Topics that are deleted under a worker, or were never there. The broker makes topics for whoever asks, as it does by default."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.settings.sections import KafkaSettings
+from tests.checker import event
+from tests.conftest import Names, RedisServer, _unavailable
+from tests.helpers import WorkerProcess, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.cache import ServerUnavailableError
+
+ACCOUNTS = 20
+
+pytestmark = [pytest.mark.apache, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ApacheKafka]:
+    try:
+        running = ApacheKafka.start(given={"auto.create.topics.enable": "true"})
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    with running:
+        yield running
+
+
+@pytest.fixture
+def site(broker: ApacheKafka, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
+    return Site(names, broker.bootstrap_servers, redis_server.url, tmp_path)
+
+
+@asynccontextmanager
+async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def delete(site: Site, topic: str) -> None:
+    async with admin(site.bootstrap) as client:
+        await client.delete_topics([site.names.topic(topic)])
+
+
+async def topics_of(site: Site) -> list[str]:
+    """Topics of this test, without its own prefix."""
+    async with admin(site.bootstrap) as client:
+        prefix = site.names.topic("")
+        return sorted(name.removeprefix(prefix) for name in await client.list_topics() if name.startswith(prefix))
+
+
+async def send_events(site: Site, numbers: range) -> None:
+    await site.send("events", [event(f"account_{number % ACCOUNTS}", f"n{number}") for number in numbers])
+
+
+async def reasons(worker: WorkerProcess) -> list[str]:
+    status, body = await worker.get("/health/ready")
+    return json.loads(body)["reasons"] if status == 503 else []
+
+
+def acked_producer(site: Site, **options: float) -> AckedProducer:
+    return AckedProducer(KafkaSettings(bootstrap_servers=site.bootstrap), client_id="test", **options)
+
+
+async def test_a_topic_that_is_missing_holds_up_no_other_and_is_not_made(site: Site) -> None:
+    await site.topics("there")
+    there, missing = site.names.topic("there"), site.names.topic("missing")
+    producer = acked_producer(site)
+    try:
+        waiting = asyncio.create_task(producer.send([Outgoing(missing, b"k", b"v")]))
+        fine = [await producer.send([Outgoing(there, b"k", b"v")]) for _ in range(5)]
+        has_waited = not waiting.done()
+        (refused,) = await waiting
+        mixed = await producer.send([Outgoing(missing, b"k", b"v"), Outgoing(there, b"k", b"v")])
+    finally:
+        await producer.stop()
+
+    assert ([[None]] * 5, True) == (fine, has_waited)
+    assert f"topic {missing!r} does not exist" in str(refused)
+    assert [True, False] == [outcome is not None for outcome in mixed]
+    assert ["there"] == await topics_of(site)
+
+
+async def test_the_output_of_one_fold_is_deleted_and_the_others_go_on_emitting(site: Site) -> None:
+    folds = ["first", "second", "third"]
+    await site.topics("events", "events.dead", *folds)
+    with site.worker(site.config("".join(site.fold(name, "events") for name in folds))) as worker:
+        await worker.wait_ready()
+        await send_events(site, range(100))
+        for name in folds:
+            await site.records(name, 100)
+        await delete(site, "second")
+        await send_events(site, range(100, 200))
+        lost = f"topic {site.names.topic('second')!r} does not exist"
+        await wait_until(lambda: says(worker, lost), LIMIT_SECONDS, "the worker says which topic is away")
+        await send_events(site, range(200, 300))
+        for name in ("first", "third"):
+            await site.records(name, 300)
+        still = await reasons(worker)
+        there = await topics_of(site)
+        await site.topics("second")
+        found = await site.outcome("second", 200)
+        await worker.wait_ready(60)
+        await send_events(site, range(300, 400))
+        for name in folds:
+            await site.records(name, 300 if name == "second" else 400)
+        code = await worker.terminate()
+
+    assert [lost] == still
+    assert ["events", "events.dead", "first", "third"] == there
+    assert {f"n{number}" for number in range(100, 300)} <= found.ids_of.keys()
+    assert 0 == code
+
+
+async def says(worker: WorkerProcess, reason: str) -> bool:
+    assert worker.exit_code is None, worker.log()
+    return reason in await reasons(worker)
