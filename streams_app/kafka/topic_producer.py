@@ -19,6 +19,7 @@ from aiokafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
+    ProducerClosed,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -298,6 +299,8 @@ class TopicProducer:
     def _note(self, batch: Batch, outcomes: Outcomes, outcome: BaseException | None) -> None:
         for position in batch.positions:
             outcomes[position] = outcome
+        if isinstance(outcome, ProducerClosed):
+            return  # what we have ended ourselves says nothing about the topic
         if outcome is not None and not isinstance(outcome, TOO_LARGE):
             self._note_trouble(batch.partition, outcome)
         elif self._troubled:

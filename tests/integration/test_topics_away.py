@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -71,7 +72,7 @@ async def reasons(worker: WorkerProcess) -> list[str]:
     return json.loads(body)["reasons"] if status == 503 else []
 
 
-def acked_producer(site: Site, **options: float) -> AckedProducer:
+def acked_producer(site: Site, **options: Any) -> AckedProducer:
     return AckedProducer(KafkaSettings(bootstrap_servers=site.bootstrap), client_id="test", **options)
 
 

@@ -96,7 +96,9 @@ class ApacheKafka(EmbeddedServer):
         libs = fetch()
         java = _program("java")
         return start_on_a_port(
-            port, lambda chosen: cls._start_once(java, libs, chosen, directory, proxied, given or {}), taken="Address already in use"
+            port,
+            lambda chosen: cls._start_once(java, libs, chosen, directory, proxied, given or {}),
+            taken="Address already in use",
         )
 
     @classmethod
