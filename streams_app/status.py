@@ -43,8 +43,8 @@ class Status:
         return list(self._reasons.copy().values())
 
     def is_waiting_for(self, *about: str) -> bool:
-        """Whether one of these is among the reasons; ``producer`` also stands for ``producer:<topic>``."""
-        return any(reason.partition(":")[0] in about for reason in self._reasons.copy())
+        """Whether one of these is among the reasons."""
+        return any(one in self._reasons for one in about)
 
     def beat(self, monotonic_ms: int) -> None:
         """The main loop runs."""

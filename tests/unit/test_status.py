@@ -52,11 +52,11 @@ def test_a_topic_that_does_not_acknowledge_is_waited_for_until_it_does() -> None
     status.set_topic("one", "topic 'one' does not exist")
     status.set_topic("other", "topic 'other' does not exist")
     status.set_topic("other", None)
-    before = (status.is_waiting_for("producer"), status.ready_reasons())
+    before = (status.is_waiting_for("producer:one"), status.ready_reasons())
     status.set_topic("one", None)
 
     assert (True, ["topic 'one' does not exist"]) == before
-    assert (False, []) == (status.is_waiting_for("producer"), status.ready_reasons())
+    assert (False, []) == (status.is_waiting_for("producer:one"), status.ready_reasons())
 
 
 @pytest.mark.parametrize(("after_ms", "expected"), [(0, True), (LIVE_MS - 1, True), (LIVE_MS, False), (LIVE_MS + 1, False)])
