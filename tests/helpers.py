@@ -34,6 +34,15 @@ _LISTENS = re.compile(r"http listens url=(http://[\w.:\[\]-]+)")
 _SEND_OPTIONS = frozenset({"partition", "timestamp_ms", "headers"})
 
 
+class OddName(str):
+    """A header name that is not UTF-8 once it is sent."""
+
+    __slots__ = ()
+
+    def encode(self, *_: Any, **__: Any) -> bytes:
+        return b"\xff\xfe odd"
+
+
 @overload
 async def wait_until(predicate: Callable[[], Awaitable[T]], timeout_seconds: float, description: str) -> T: ...
 @overload

@@ -12,11 +12,14 @@ from typing import Any
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.connections import expect_losses
 from streams_app.kafka.metadata import ask_politely
+from streams_app.kafka.record_batches import use_record_batches
 from streams_app.settings import KafkaSettings
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Connection options shared by consumers, producers and admin clients; from now on they may run on uvloop, and make no topic.
+    """Connection options shared by consumers, producers and admin clients.
+
+    From now on they may run on uvloop, make no topic, and read any header.
 
     Args:
         kafka: The ``[kafka]`` section.
@@ -29,6 +32,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """
     expect_losses()
     ask_politely()
+    use_record_batches()
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "security_protocol": kafka.security_protocol,

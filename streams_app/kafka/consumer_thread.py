@@ -20,7 +20,6 @@ from streams_app.kafka.batches import Batch, is_behind
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetch_times import asked_ms, watch
 from streams_app.kafka.frames import ReceivingLoop
-from streams_app.kafka.record_batches import use_record_batches
 from streams_app.kafka.records import taken
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ class FoldingThread(AIOKafkaConsumerThread):
         settings = self.consumer.settings
         conf = self.app.conf
         self._assignor = RoundRobinPartitionAssignor
-        use_record_batches()
         return aiokafka.AIOKafkaConsumer(
             **client_options(settings.kafka),
             client_id=conf.broker_client_id,

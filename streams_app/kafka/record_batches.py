@@ -1,17 +1,20 @@
-"""The record batches of one partition in a fetch reply, with checksums by the processor's own instruction.
+"""The record batches of one partition in a fetch reply: checked by the processor's own instruction, whatever headers are called.
 
 aiokafka computes CRC-32C in portable C: 2 µs for an event of 4 kB, a tenth of all that folding it costs. The instruction that
-processors have for it needs a twelfth of that.
+processors have for it needs a twelfth of that. And its parser (0.14) fails at a header whose name is not UTF-8, each time anew:
+a single such record, which Kafka takes from anybody, would end every consumer of the topic for good. A batch with one is parsed
+again, slowly. Nobody here looks at the headers of an event, but for the one of a replay: it is folded as any other.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, Final
 
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.default_records import DefaultRecordBatch, _DefaultRecordBatchPy
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from crc32c import crc32c
 
@@ -24,6 +27,50 @@ _LEAST_LENGTH: Final = {0: 26, 1: 34, 2: 61}
 """Magic → bytes of a batch without records, or of a record without key and value."""
 _NOT_RELEASED: Final = 0
 """The checksum of a batch is computed sooner than Python's lock is got back from a thread that folds."""
+
+
+class _WithAnyNames(bytearray):
+    """Bytes of records, in which text that is not UTF-8 is text all the same: only names of headers are decoded."""
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return _WithAnyNames(found) if isinstance(at, slice) else found
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return super().decode(encoding, "backslashreplace")
+
+
+class ForgivingBatch(_DefaultRecordBatchPy):
+    """A batch with a header whose name is not UTF-8, by aiokafka's parser in Python; such a byte is escaped in the name."""
+
+    _buffer: bytearray
+
+    def _maybe_uncompress(self) -> None:
+        super()._maybe_uncompress()
+        self._buffer = _WithAnyNames(self._buffer)
+
+
+class WholeBatch:
+    """A batch for aiokafka's own consumers, which take one record after the other: all its records are parsed at the first one.
+
+    In all else it is the batch it is made of.
+    """
+
+    def __init__(self, batch: Any, again: Any) -> None:
+        self._batch = batch
+        self._again = again
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __next__(self) -> Any:
+        return next(self._batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            return iter(list(self._batch))
+        except UnicodeDecodeError:
+            return iter(self._again())
 
 
 class RecordBatches:
@@ -47,7 +94,16 @@ class RecordBatches:
         return self._next_end <= len(self._data)
 
     def next_batch(self) -> Any:
-        """The next batch, not checked; None where no whole one is left.
+        """As :meth:`open_batch`, for aiokafka's own consumers."""
+        batch = self.open_batch()
+        return None if batch is None else WholeBatch(batch, self.opened_again)
+
+    def opened_again(self) -> ForgivingBatch:
+        """The batch handed out last, whatever its headers are called."""
+        return ForgivingBatch(self._data[self._begin : self._end])
+
+    def open_batch(self) -> Any:
+        """The next batch, not checked; None where no whole one is left. Names of headers that are not UTF-8 are errors.
 
         Raises:
             CorruptRecordException: Its length cannot be.
@@ -61,7 +117,7 @@ class RecordBatches:
         if len(found) < least:
             raise CorruptRecordException(f"a batch of {len(found)} bytes: less than the {least} it has without records")
         self._next_end = self._end_of_next()
-        self._batch = DefaultRecordBatch(found) if magic >= _MAGIC_OF_BATCHES else LegacyRecordBatch(found, magic)
+        self._batch = _BATCH(found) if magic >= _MAGIC_OF_BATCHES else LegacyRecordBatch(found, magic)
         return self._batch
 
     def is_intact(self) -> bool:
@@ -77,6 +133,10 @@ class RecordBatches:
             return len(self._data) + 1
         _, length = _PREFIX.unpack_from(self._data, self._end)
         return self._end + _PREFIX.size + max(0, length)
+
+
+_BATCH: Final[Any] = ForgivingBatch if DefaultRecordBatch is _DefaultRecordBatchPy else DefaultRecordBatch
+"""The parser in C; where there is none, the other one at once."""
 
 
 def use_record_batches() -> None:

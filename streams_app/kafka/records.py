@@ -46,7 +46,12 @@ class FetchedRecords:
             if self._batch is None and not self._open():
                 break
             wanted = most - len(taken)
-            found = list(islice(self._records, wanted))
+            try:
+                found = list(islice(self._records, wanted))
+            except UnicodeDecodeError:
+                # The name of a header. The whole batch is read once more; what was taken of it lies below the position.
+                self._records = iter(self._fetched._records.opened_again())
+                continue
             is_exhausted = len(found) < wanted
             if found and found[0].offset < self.next_fetch_offset:
                 # A batch is fetched whole, although the position may lie within it.
@@ -69,7 +74,7 @@ class FetchedRecords:
         """Goes to the next batch that holds events; False where there is none."""
         fetched = self._fetched
         while fetched._records.has_next():
-            batch = fetched._records.next_batch()
+            batch = fetched._records.open_batch()
             self._is_corrupt = fetched._check_crcs and not fetched._records.is_intact()
             self._raise_if_corrupt()
             if self._is_skipped(batch):

@@ -11,15 +11,19 @@ import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatchBuilder, _DefaultRecordBatchBuilderPy
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_app.kafka.client import client_options
 from streams_app.kafka.record_batches import RecordBatches, use_record_batches
 from streams_app.kafka.records import FetchedRecords
+from streams_app.settings import KafkaSettings
+from tests.helpers import OddName
 
 COMPRESSIONS = {"none": 0, "gzip": 1}
 
@@ -31,6 +35,25 @@ def batch(base: int, offsets: list[int], *, producer: int = -1, is_transactional
     data = bytearray(builder.build())
     struct.pack_into(">q", data, 0, base)
     return bytes(data)
+
+
+def marker(base: int, producer: int, *, is_abort: bool) -> bytes:
+    """The end of a transaction."""
+    builder = DefaultRecordBatchBuilder(2, 0, 1, producer, 0, 0, 10**6)
+    assert builder.append(0, 1_000, struct.pack(">hh", 0, not is_abort), b"", []) is not None
+    data = bytearray(builder.build())
+    struct.pack_into(">q", data, 0, base)
+    struct.pack_into(">h", data, 21, 0x30)  # transactional, control
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+def with_odd_names(offsets: list[int], odd: set[int], compression: int = 0) -> bytes:
+    builder = _DefaultRecordBatchBuilderPy(2, compression, 0, -1, -1, -1, 10**6)
+    for offset in offsets:
+        headers = [(OddName("x"), b"v"), ("h", b"x")] if offset in odd else [("h", b"x"), ("ü", None)]
+        assert builder.append(offset, 1_000 + offset, b"k%d" % offset, b"v%d" % offset, headers) is not None
+    return bytes(builder.build())
 
 
 def legacy(base: int, count: int) -> bytes:
@@ -76,6 +99,50 @@ def test_the_same_records_and_positions_as_aiokafka(shapes: Any, position: int, 
     assert expected == found
     assert theirs.next_fetch_offset == ours.next_fetch_offset
     assert [] == ours.take(1)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 99])
+def test_transaction_of_a_producer_after_one_it_aborted_is_read(most: int) -> None:
+    data = b"".join(
+        [
+            batch(0, [0, 1], producer=7, is_transactional=True), marker(2, 7, is_abort=True),
+            batch(3, [0, 1], producer=7, is_transactional=True), marker(5, 7, is_abort=False),
+            batch(6, [0], producer=7, is_transactional=True), marker(7, 7, is_abort=True), batch(8, [0]),
+        ]
+    )  # fmt: skip
+    aborted = [(7, 0), (7, 6)]
+    theirs, ours = fetched(data, 0, aborted, MemoryRecords), FetchedRecords(fetched(data, 0, aborted))
+    found = []
+    while not ours.is_empty:
+        found += [record.offset for record in ours.take(most)]
+
+    assert [3, 4, 8] == found == [record.offset for record in theirs]
+    assert 9 == ours.next_fetch_offset == theirs.next_fetch_offset
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 99])
+@pytest.mark.parametrize("compression", COMPRESSIONS.values(), ids=COMPRESSIONS)
+@pytest.mark.parametrize("odd", [{0}, {2}, {4}, {1, 3}, {0, 1, 2, 3, 4}])
+@pytest.mark.parametrize("position", [0, 3])
+def test_header_name_that_is_not_utf_8_is_read_all_the_same(odd: set[int], compression: int, most: int, position: int) -> None:
+    data = with_odd_names([0, 1, 2, 3, 4], odd, compression) + batch(5, [0, 1])
+    ours, theirs = FetchedRecords(fetched(data, position)), fetched(data, position)
+    found = []
+    while not ours.is_empty:
+        found += ours.take(most)
+
+    assert [told(record) for record in theirs] == [told(record) for record in found]
+    expected = {record.offset: (("\\xff\\xfe odd", b"v"), ("h", b"x")) for record in found if record.offset in odd}
+    usual = {record.offset: (("h", b"x"), ("ü", None)) for record in found if record.offset < 5 and record.offset not in odd}
+    assert expected | usual == {record.offset: tuple(record.headers) for record in found if record.offset < 5}
+    assert list(range(position, 7)) == [record.offset for record in found]
+
+
+def test_every_client_reads_such_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
+    client_options(KafkaSettings())
+
+    assert fetcher.MemoryRecords is RecordBatches
 
 
 def test_records_of_the_former_format() -> None:
