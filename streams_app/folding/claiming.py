@@ -29,12 +29,26 @@ from streams_app.kafka.marks import commit_of, marks_of
 logger = logging.getLogger(__name__)
 
 
-class LogEndError(Exception):
-    """The log ends below what has been folded, and the broker has refused to be read from there."""
+class OtherLogError(Exception):
+    """What has been folded is not the log that is there now.
 
-    def __init__(self, tp: TP, end: int, fold: str, fence: int) -> None:
-        super().__init__(f"{tp.topic}-{tp.partition} ends at offset {end}, but fold {fold!r} has folded up to {fence}")
+    Attributes:
+        fold: Whose state says so.
+    """
+
+    def __init__(self, tp: TP, fold: str, what: str) -> None:
+        super().__init__(f"{tp.topic}-{tp.partition} {what}")
         self.fold = fold
+
+
+def is_another(folded: str, present: str) -> bool:
+    """Whether a topic was made again (pure).
+
+    Args:
+        folded: Id of the topic whose events have been folded; "" in a state of before ids were kept: it adopts what is there.
+        present: Id of the topic that is there; "" where the broker gives none: then nobody can tell.
+    """
+    return bool(folded and present and folded != present)
 
 
 class Claimer:
@@ -70,11 +84,12 @@ class Claimer:
         Raises:
             NotOwnerError: Kafka refused, or a rebalance came between.
             RefusedError: Another owner came between.
-            LogEndError: The log ends below a fence: the topic was deleted and made again.
+            OtherLogError: The topic was deleted and made again.
             KafkaError, RedisError, OSError, TimeoutError: To be tried again.
         """
         consumer = self._consumer()
         partition = self._new_partition(tp, generation)
+        topic_id = await self._same_topic(tp, partition)
         # Read and committed in one piece: a commit that slipped between would be taken back by ours.
         async with self._committing:
             marks = await self._marks(tp, partition)
@@ -84,7 +99,7 @@ class Claimer:
         partition.committed = commit_of(marks)
         count = consumer.partition_count(tp.topic)
         for shard in partition.shards:
-            await shard.claim(marks[shard.fold.name], count)
+            await shard.claim(marks[shard.fold.name], count, topic_id)
         partition.retired = await retired.claimed(tp, marks, (shard.fold.name for shard in partition.shards), count, self._parts)
         asked_ms = self._parts.clock.now_ms()
         begin, end = await consumer.log_range(tp)
@@ -92,7 +107,8 @@ class Claimer:
             # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
             # that was thrown back tells that what was folded is gone.
             if was_reset and shard.fence + 1 > end:
-                raise LogEndError(tp, end, shard.fold.name, shard.fence)
+                about = f"ends at offset {end}, but fold {shard.fold.name!r} has folded up to {shard.fence}"
+                raise OtherLogError(tp, shard.fold.name, about)
             if shard.fence + 1 < begin:
                 await self._skip_lost(shard, emitter, marks[shard.fold.name], begin)
             if shard.fence + 1 >= end and self._hooks.trusted():
@@ -105,6 +121,18 @@ class Claimer:
         if generation != self._generation():
             raise NotOwnerError("a new generation began")
         return partition
+
+    async def _same_topic(self, tp: TP, partition: Partition) -> str:
+        """The id of the topic; refuses one that is not the one whose events have been folded.
+
+        Before anything is committed: a mark or a watermark of the former log would look like one of the new.
+        """
+        topic_id = await self._consumer().topic_id(tp.topic)
+        for shard in partition.shards:
+            folded = await shard.store.topic_id()
+            if is_another(folded, topic_id):
+                raise OtherLogError(tp, shard.fold.name, f"is another log than the one fold {shard.fold.name!r} has folded")
+        return topic_id
 
     async def _marks(self, tp: TP, partition: Partition) -> dict[str, int]:
         """The mark of every fold: from the commit; of a new fold from its state, else by its ``start``."""

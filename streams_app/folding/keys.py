@@ -3,7 +3,8 @@ r"""Every Redis key of the project, in one table.
 ======================================  ======  ==============================================================
 key (after ``{app/fold/topic/part}:v1:``)  type    holds
 ======================================  ======  ==============================================================
-``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics, attempt
+``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics, attempt,
+                                                topic_id
 ``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers

@@ -13,7 +13,7 @@ from typing import Final
 from faust.types import TP
 
 from streams_app.errors import ConfigurationError, text_of
-from streams_app.folding.claiming import Claimer, LogEndError
+from streams_app.folding.claiming import Claimer, OtherLogError
 from streams_app.folding.known import LastKnown
 from streams_app.folding.lag import ShardKey
 from streams_app.folding.partition import RESET, WAITING_BATCHES, Partition
@@ -120,7 +120,7 @@ class Ownership:
             try:
                 async with asyncio.timeout(CLAIM_SECONDS):
                     partition = await self._claimer.claim_once(tp, generation, was_reset=tp in self._reset)
-            except LogEndError as error:
+            except OtherLogError as error:
                 advice = f"the topic was deleted and made again. Run `streams-app reset --fold {error.fold}` to begin anew."
                 raise ConfigurationError([f"{error}: {advice}"]) from error
             except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as error:

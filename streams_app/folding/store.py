@@ -40,7 +40,7 @@ class ShardStore:
         self.keys = keys
 
     async def claim(
-        self, token: str, fence: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = ""
+        self, token: str, fence: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> Claimed | None:
         """Makes ``token`` the owner.
 
@@ -51,6 +51,7 @@ class ShardStore:
             definition: For a state that is created.
             owner: The claimant, for people.
             topics: Of records and dead letters, see :mod:`streams_app.folding.retired`.
+            topic_id: Of the source; "": not known.
 
         Returns:
             The state, or None where there is none and ``fence`` is None.
@@ -58,21 +59,14 @@ class ShardStore:
         keys = self.keys
         reply = await self._scripts["claim"](
             keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
-            args=[token, "" if fence is None else fence, epoch, definition, owner, topics],
+            args=[token, "" if fence is None else fence, epoch, definition, owner, topics, topic_id],
         )
         if reply[0] == b"none":
             return None
         return Claimed(
-            created=reply[0] == b"new",
-            fence=int(reply[1]),
-            clock_ms=int(reply[2]),
-            record_clock_ms=int(reply[3]),
-            definition=reply[4].decode(),
-            open_groups=reply[5],
-            outbox_records=reply[6],
-            epoch=reply[7],
-            late_ms=int(reply[8]),
-        )
+            created=reply[0] == b"new", fence=int(reply[1]), clock_ms=int(reply[2]), record_clock_ms=int(reply[3]),
+            definition=reply[4].decode(), open_groups=reply[5], outbox_records=reply[6], epoch=reply[7], late_ms=int(reply[8]),
+        )  # fmt: skip
 
     async def fold(  # the arguments of the script
         self,
@@ -254,6 +248,11 @@ class ShardStore:
         keys = self.keys
         reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])
         return None if reply is None else int(reply)
+
+    async def topic_id(self) -> str:
+        """The id of the log that has been folded; "" where that is not known."""
+        found: Any = await self.redis.hget(self.keys.meta, "topic_id")
+        return found.decode() if found else ""
 
     async def left_behind(self) -> tuple[str, str] | None:
         """Definition and topics of a fold that has groups or records here; None where nothing of it waits to be emitted."""

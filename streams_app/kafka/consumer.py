@@ -20,6 +20,7 @@ from faust.types import TP
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer_thread import FoldingThread
+from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import Settings
 
 HELD_RECORDS = 40_000
@@ -147,6 +148,18 @@ class FoldingConsumer(Consumer):
             await self._thread.run(send)
         except (CommitFailedError, IllegalStateError) as error:
             raise NotOwnerError(str(error)) from error
+
+    async def topic_id(self, topic: str) -> str:
+        """The id the broker gave the topic when it was made; "" where it gives none.
+
+        Raises:
+            KafkaError: It cannot be asked, or the topic does not exist.
+        """
+
+        async def ask(consumer: aiokafka.AIOKafkaConsumer) -> dict[str, str]:
+            return await topic_ids(consumer._client, [topic])
+
+        return (await self._thread.run(ask))[topic]
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset of the log and its end, as ``read_committed`` sees it."""

@@ -134,6 +134,10 @@ class Reader:
         """Of the source."""
         return PARTITIONS
 
+    async def topic_id(self, topic: str) -> str:
+        """It is never made again."""
+        return await self._worker.call(lambda: "the one", KafkaError)
+
     def pause_partitions(self, tps: set[TP]) -> None:
         """No more fetches."""
         self.is_paused = True

@@ -207,7 +207,7 @@ class Link:
         return await self.call(lambda: self.server.client.zcount(name, low, high))
 
     async def hget(self, name: str, key: str) -> Any:
-        """As redis-py; only a broken variant of the product asks so."""
+        """As redis-py."""
         return await self.call(lambda: self.server.client.hget(name, key))
 
     async def lowest(self, name: str) -> list[float]:

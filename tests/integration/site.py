@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
-from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic
+from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until
 
 LIMIT_SECONDS = 150
 
@@ -48,6 +49,22 @@ class Site:
 
     def worker(self, config: Path) -> WorkerProcess:
         return WorkerProcess(config, self.folder)
+
+    async def make_again(self, name: str, **options: Any) -> None:
+        """Deletes a topic and creates it anew."""
+        topic = self.names.topic(name)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([topic])
+
+            async def is_gone() -> bool:
+                return topic not in await admin.list_topics()
+
+            await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
+        finally:
+            await admin.close()
+        await self.topics(name, **options)
 
     async def send(self, source: str, items: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> None:
         await produce(self.bootstrap, self.names.topic(source), items, **options)

@@ -85,6 +85,15 @@ async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store
     assert claimed.definition == "new"
 
 
+async def test_a_claim_notes_the_id_of_the_topic_and_one_that_knows_none_leaves_it(store: ShardStore) -> None:
+    found = [await store.topic_id()]
+    for owner, topic_id in (("me", "first"), ("other", ""), ("me", "second")):
+        await store.claim(owner, None, b"", "", topic_id=topic_id)
+        found.append(await store.topic_id())
+
+    assert ["", "first", "first", "second"] == found
+
+
 async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: ShardStore, redis_client: Redis) -> None:
     await fold(store, -1, one(0, b"sa"), BOUNDS, sessions=False)
     await seal(store, 0, 0, everything=True)

@@ -1,0 +1,121 @@
+"""Which log a topic name stands for now: the id that the broker gave the topic when it was made.
+
+Offsets do not identify a log. A topic that is deleted, made again and filled is read on as if nothing had happened; its id tells.
+aiokafka asks for metadata in a version without ids (5), so the request is our own (version 10, Kafka 2.8 and newer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from aiokafka.errors import IncompatibleBrokerVersion, NodeNotReadyError, for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+METADATA_KEY: Final = 3
+UNKNOWN: Final = ""
+"""Where the broker gives topics no ids, or does not know the topic."""
+
+
+class _Uuid:
+    """Sixteen bytes; all of them zero where there is none."""
+
+    @staticmethod
+    def encode(value: UUID) -> bytes:
+        return value.bytes
+
+    @staticmethod
+    def decode(data: Any) -> UUID:
+        return UUID(bytes=data.read(16))
+
+    repr = staticmethod(repr)
+
+
+_PARTITION: Final = Schema(
+    ("error_code", Int16), ("partition", Int32), ("leader", Int32), ("leader_epoch", Int32), ("replicas", CompactArray(Int32)),
+    ("isr", CompactArray(Int32)), ("offline_replicas", CompactArray(Int32)), ("tags", TaggedFields),
+)  # fmt: skip
+_TOPIC: Final = Schema(
+    ("error_code", Int16), ("topic", CompactString("utf-8")), ("topic_id", _Uuid), ("is_internal", Boolean),
+    ("partitions", CompactArray(_PARTITION)), ("authorized_operations", Int32), ("tags", TaggedFields),
+)  # fmt: skip
+_BROKER: Final = Schema(
+    ("node_id", Int32), ("host", CompactString("utf-8")), ("port", Int32), ("rack", CompactString("utf-8")), ("tags", TaggedFields),
+)  # fmt: skip
+_WANTED: Final = Schema(("topic_id", _Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields))
+
+
+class _MetadataResponse(Response):
+    API_KEY = METADATA_KEY
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32), ("brokers", CompactArray(_BROKER)), ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32), ("topics", CompactArray(_TOPIC)), ("authorized_operations", Int32), ("tags", TaggedFields),
+    )  # fmt: skip
+
+
+class _MetadataRequestStruct(RequestStruct):
+    API_KEY = METADATA_KEY
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(_WANTED)), ("allow_auto_topic_creation", Boolean), ("with_cluster_operations", Boolean),
+        ("with_topic_operations", Boolean), ("tags", TaggedFields),
+    )  # fmt: skip
+
+
+class _MetadataRequest(Request[_MetadataRequestStruct]):
+    API_KEY = METADATA_KEY
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = topics
+
+    def build(self, request_struct_class: type[_MetadataRequestStruct]) -> _MetadataRequestStruct:
+        return request_struct_class([(UUID(int=0), topic, {}) for topic in self._topics], False, False, False, {})
+
+
+class Client(Protocol):
+    """What is used of aiokafka's ``AIOKafkaClient``."""
+
+    def get_random_node(self) -> int | None:
+        """A broker that is known."""
+
+    async def send(self, node_id: int, request: Any) -> Any:
+        """Sends a request and returns the answer."""
+
+
+async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
+    """The ids of topics, as text; never creates a topic.
+
+    Args:
+        client: A connected client, the ``_client`` of a consumer or admin client.
+        topics: Names.
+
+    Returns:
+        Name → id; :data:`UNKNOWN` where the broker has no ids (older than Kafka 2.8).
+
+    Raises:
+        KafkaError: The broker cannot be asked now, or a topic does not exist.
+    """
+    node = client.get_random_node()
+    if node is None:
+        raise NodeNotReadyError("no broker is known")
+    try:
+        answer = await client.send(node, _MetadataRequest(topics))
+    except (NotImplementedError, IncompatibleBrokerVersion):
+        return dict.fromkeys(topics, UNKNOWN)
+    for code, name, *_ in answer.topics:
+        if code:
+            raise for_code(code)(name)
+    return {name: str(found) if found.int else UNKNOWN for _, name, found, *_ in answer.topics}

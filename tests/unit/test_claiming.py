@@ -1,0 +1,20 @@
+"""Which log a claim goes on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.folding.claiming import is_another
+
+
+@pytest.mark.parametrize(
+    ("folded", "present", "expected"),
+    [
+        pytest.param("one", "one", False, id="the same topic"),
+        pytest.param("one", "two", True, id="made again"),
+        pytest.param("", "two", False, id="a state of before ids were kept adopts what is there"),
+        pytest.param("one", "", False, id="a broker without ids cannot tell"),
+    ],
+)
+def test_a_topic_with_another_id_was_made_again(folded: str, present: str, expected: bool) -> None:
+    assert expected == is_another(folded, present)
