@@ -29,6 +29,7 @@ from streams_app.folding.gauges import observe
 from streams_app.folding.ownership import Ownership
 from streams_app.folding.parts import Parts
 from streams_app.folding.patience import DEPENDENCY_ERRORS
+from streams_app.folding.refusals import tell_of_refused
 from streams_app.folding.scripts import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka.admin import require_topics
@@ -36,6 +37,7 @@ from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave
+from streams_app.logs import hold_back_libraries
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
 from streams_app.read_store.agent import ReadStoreAgent
@@ -49,6 +51,7 @@ MAX_POLL_RECORDS = 20_000
 BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0
+REFUSED_EVERY_SECONDS = 60.0
 STOP_SECONDS = 5.0
 REVOKED_SECONDS = 6.0
 """Members have at least so long to commit and join again when partitions are redistributed."""
@@ -151,6 +154,7 @@ class FoldingApp(faust.App):
 
     async def on_start(self) -> None:
         """Connects before anything is consumed."""
+        hold_back_libraries()  # by now Faust's own worker has set up its logging
         try:
             await self.services.start(self.ownership)
         except StreamsAppError as error:
@@ -161,6 +165,7 @@ class FoldingApp(faust.App):
     async def on_stop(self) -> None:
         """Commits while the consumer still belongs to its group, then closes."""
         await self.ownership.stop()
+        tell_of_refused(self.settings.folds, self.metrics)
         await super().on_stop()
         await self.services.stop()
         self._leave_for(self.fatal)
@@ -268,6 +273,10 @@ def _add_timers(app: FoldingApp, clock: Clock) -> None:
     @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
     async def commit() -> None:
         await ownership.commit_once()
+
+    @app.timer(interval=REFUSED_EVERY_SECONDS, name="refused")
+    async def refused() -> None:
+        tell_of_refused(settings.folds, app.metrics)
 
     @app.timer(interval=SKEW_EVERY_SECONDS, name="skew")
     async def skew() -> None:

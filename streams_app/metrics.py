@@ -175,6 +175,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}
         self._misrouted: set[str] = set()
+        self._refused: dict[str, Tally[str]] = {}
 
     def emitted(self, fold: str, reason: str, records: int, events: int) -> None:
         """Counts records the broker has acknowledged, and the events folded into them."""
@@ -182,6 +183,16 @@ class Metrics:
         self._emitted[fold] = emitted, folded = emitted + records, folded + events
         self.records_emitted.labels(fold=fold, reason=reason).inc(records)
         self.folding_ratio.labels(fold=fold).set(1 - emitted / folded)
+
+    def refused(self, fold: str, reason: str) -> None:
+        """Counts an event that is kept as a dead letter."""
+        self.dead_letters.labels(fold=fold, reason=reason).inc()
+        self._refused.setdefault(fold, Tally())[reason] += 1
+
+    def refused_since(self) -> dict[str, Tally[str]]:
+        """Fold → reason → events refused since this was asked last."""
+        refused, self._refused = self._refused, {}
+        return refused
 
     def is_first_misrouted(self, fold: str) -> bool:
         """True once for each fold: its warning is logged once."""

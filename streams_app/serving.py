@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 import threading
 
 import uvloop
@@ -23,19 +22,6 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 18.0
 """SIGTERM ends the process within 20 s, whatever hangs: what is not finished is in Redis and Kafka."""
-
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
-
-
-def set_up_logging(log_level: str) -> None:
-    """One line an event on stderr."""
-    level = getattr(logging, log_level.upper())
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr, force=True)
-    if level > logging.DEBUG:
-        for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
-        # What it says at ERROR is that a broker knows no idempotent producers; the rest reaches our own log as an outcome.
-        logging.getLogger("aiokafka.producer.sender").setLevel(logging.CRITICAL)
 
 
 def serve(declared: Settings | FoldingApp) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -21,7 +22,14 @@ from streams_app.errors import StreamsAppError
     show_default=True,
     help="debug adds what Faust and aiokafka say.",
 )
-def command(config: Path | None, app: str | None, log_level: str) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one object a line: time, level, logger, message, and each key=value of it as a field.",
+)
+def command(config: Path | None, app: str | None, log_level: str, log_format: str) -> None:
     """Run one worker: fold the sources, emit the records, sync the read store.
 
     Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds. Another worker (or this one,
@@ -30,12 +38,16 @@ def command(config: Path | None, app: str | None, log_level: str) -> None:
     declared = named(config, app)
     # Faust takes a second to import, and `--help` should not.
     from streams_app.leaving import leave
-    from streams_app.serving import serve, set_up_logging
+    from streams_app.logs import set_up_logging
+    from streams_app.serving import serve
 
-    set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
     try:
         serve(declared)
     except StreamsAppError as error:
-        tell(error)
+        if log_format == "json":
+            logging.getLogger(__name__).critical("%s", error)
+        else:
+            tell(error)
         leave(error.exit_code)
     leave(0)

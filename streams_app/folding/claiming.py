@@ -17,6 +17,7 @@ from streams_app.folding import retired
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.keys import shard_keys
+from streams_app.folding.lag import ShardKey
 from streams_app.folding.partition import Partition
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.python_reader import reader_of
@@ -68,6 +69,7 @@ class Claimer:
         self._generation = generation
         self._hooks = hooks
         self._committing = committing
+        self._with_state: set[ShardKey] = set()
         self.folds: dict[str, list[Fold]] = {}
         for fold in parts.settings.folds:
             self.folds.setdefault(fold.source, []).append(fold)
@@ -104,6 +106,7 @@ class Claimer:
         asked_ms = self._parts.clock.now_ms()
         begin, end = await consumer.log_range(tp)
         for shard, emitter in zip(partition.shards, partition.emitters, strict=True):
+            self._tell_of_lost_state(shard, partition.resumed.get(shard.fold.name, 0), begin)
             # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
             # that was thrown back tells that what was folded is gone.
             if was_reset and shard.fence + 1 > end:
@@ -141,6 +144,7 @@ class Claimer:
         edges: tuple[int, int] | None = None
         for shard in partition.shards:
             if shard.fold.name in marks:
+                partition.resumed[shard.fold.name] = marks[shard.fold.name]
                 continue
             # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
             low = await shard.store.watermark()
@@ -149,6 +153,16 @@ class Claimer:
                 low = edges[0] if shard.fold.start == "earliest" else edges[1]
             marks[shard.fold.name] = low
         return marks
+
+    def _tell_of_lost_state(self, shard: Shard, mark: int, begin: int) -> None:
+        """Warns if Redis has nothing of a shard that had been folded: by this process, or by the mark in the commit."""
+        key = shard.fold.name, TP(shard.topic, shard.partition)
+        if shard.is_new and (key in self._with_state or mark > begin):
+            logger.warning(
+                "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s-%d",
+                shard.fence + 1, shard.fold.name, shard.topic, shard.partition,
+            )  # fmt: skip
+        self._with_state.add(key)
 
     async def _skip_lost(self, shard: Shard, emitter: Emitter, mark: int, begin: int) -> None:
         """Retention overtook the worker: says so first, lets open groups go, then moves the fence."""

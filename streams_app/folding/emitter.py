@@ -249,7 +249,7 @@ class Emitter:
         letter = too_large_letter(shard.fold, record, shard.topic, shard.partition, self.clock.now_ms())
         (outcome,) = await self.producer.send([letter])
         if outcome is None:
-            self.metrics.dead_letters.labels(fold=shard.fold.name, reason="record-too-large").inc()
+            self.metrics.refused(shard.fold.name, "record-too-large")
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", shard.fold.name, record.headers)
         return outcome
 

@@ -20,7 +20,7 @@ from streams_app.folding.partition import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.patience import BACKOFF_SECONDS, DEPENDENCY_ERRORS, Patience
-from streams_app.folding.replies import RefusedError
+from streams_app.folding.replies import CAUSES, RefusedError
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer
@@ -55,7 +55,7 @@ class Ownership:
         self._reset: set[TP] = set()
         self._stuck: dict[TP, tuple[int, int, int]] = {}
         self._ticked: set[Partition] = set()
-        self._skewed = False
+        self._skewed = self._is_commit_failing = False
         self._drift_ms = self._drift()
         self.folds = parts.settings.folds
         self._committing = asyncio.Lock()
@@ -148,13 +148,14 @@ class Ownership:
         """A refusal or a hole: claim again, from the commit on."""
         if self.partitions.get(partition.tp) is not partition:
             return
-        logger.warning("resync script=%s cause=%s source=%s-%d", script, cause, partition.tp.topic, partition.tp.partition)
+        why = CAUSES.get(cause, cause)
+        logger.warning("claiming again: %s source=%s script=%s cause=%s", why, partition.source, script, cause)
         if cause == RESET:
             self._reset.add(partition.tp)
         for shard in partition.shards:
             self._parts.metrics.resyncs.labels(fold=shard.fold.name, cause=cause).inc()
         self._consumer().pause_partitions({partition.tp})
-        self._claim_soon(partition.tp, partition.generation, self._delay_seconds(partition, f"{script}: {cause}"))
+        self._claim_soon(partition.tp, partition.generation, self._delay_seconds(partition, CAUSES.get(cause, cause)))
 
     def _delay_seconds(self, partition: Partition, why: str) -> float:
         """Until the next claim: longer each time a partition is refused again before it got any further."""
@@ -287,7 +288,10 @@ class Ownership:
             except NotOwnerError as error:
                 logger.info("commit refused, a rebalance is under way error=%s", error)
             except DEPENDENCY_ERRORS as error:
-                logger.warning("commit not made, the next one will be error=%s", text_of(error))
+                level = logging.DEBUG if self._is_commit_failing else logging.WARNING
+                logger.log(level, "commit not made, tried again until it is error=%s", text_of(error))
+                self._is_commit_failing = True
             else:
+                self._is_commit_failing = False
                 for partition in partitions:
                     partition.committed = offsets.get(partition.tp, partition.committed)

@@ -63,8 +63,10 @@ class Partition:
         hooks: Hooks,
     ) -> None:
         self.tp = tp
+        self.source = f"{tp.topic}-{tp.partition}"
         self.shards = shards
         self.marks: dict[str, int] = {}
+        self.resumed: dict[str, int] = {}
         self.committed: Committed | None = None
         self.seek_number = -1
         self.generation = -1
@@ -233,17 +235,17 @@ class Partition:
                 self._emitter(shard).is_starved = True
                 self._status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
                 if attempt == 0:
-                    logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.tp)
+                    logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.source)
             except REDIS_ERRORS as error:
                 self._status.set_not_ready("redis", f"Redis does not answer: {error}")
                 if attempt == 0:
-                    logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.tp, error)
+                    logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.source, error)
             else:
                 if attempt:
                     self._emitter(shard).is_starved = False
                     self._status.clear("redis-memory")
                     self._status.clear("redis")
-                    logger.info("folding resumed fold=%s source=%s", name, self.tp)
+                    logger.info("folding resumed fold=%s source=%s", name, self.source)
                 self._metrics.events_folded.labels(fold=name).inc(step.events)
                 if step.sealed:
                     self._wake(shard)
@@ -278,7 +280,7 @@ class Partition:
                 return
             except REDIS_ERRORS as error:
                 if failures == 0:
-                    logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, self.tp, text_of(error))
+                    logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, self.source, text_of(error))
                 failures += 1
                 if not shard.is_claimed and self.is_claimed:
                     self._hooks.on_refused(self, "seal", "lost-reply")
@@ -287,12 +289,12 @@ class Partition:
                 continue
             if emitted.failed is not None:
                 if failures == 0:
-                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.tp, emitted.failed)
+                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.source, emitted.failed)
                 failures += 1
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                 continue
             if failures:
-                logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.tp)
+                logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.source)
                 failures = 0
             if not emitted.more:
                 await emitter.turn(self._ticked, emitted)

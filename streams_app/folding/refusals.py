@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from faust.types import TP
@@ -35,7 +35,7 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
         failed: BaseException | None = None
         for (letter, reason), outcome in zip(waiting, outcomes, strict=True):
             if outcome is None:
-                parts.metrics.dead_letters.labels(fold=fold.name, reason=reason).inc()
+                parts.metrics.refused(fold.name, reason)
             elif isinstance(outcome, TOO_LARGE) and (letter.key or letter.value):
                 logger.error("a refused event is too large for %s and is kept without its content", fold.dead_letters)
                 unsent.append((without_content(letter), reason))
@@ -62,3 +62,13 @@ def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> No
             name, tp.topic, tp.partition, reading.misrouted_example, reading.misrouted,
         )  # fmt: skip
     metrics.misrouted_events.labels(fold=name).inc(reading.misrouted)
+
+
+def tell_of_refused(folds: Iterable[Fold], metrics: Metrics) -> None:
+    """Says how many events were refused since it was said last, and why; nothing where there were none."""
+    topics = {fold.name: fold.dead_letters for fold in folds}
+    for name, reasons in metrics.refused_since().items():
+        logger.warning(
+            "%d events refused in the last minute (%s) fold=%s dead_letters=%s",
+            reasons.total(), ", ".join(f"{count} {reason}" for reason, count in reasons.most_common()), name, topics.get(name, "?"),
+        )  # fmt: skip

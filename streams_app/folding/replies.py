@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streams_app.folding.record import Sealed
 
@@ -20,6 +20,23 @@ class RefusedError(Exception):
         super().__init__(f"{script} refused: {cause}")
         self.script = script
         self.cause = cause
+
+
+CAUSES: Final = {
+    "no-state": "Redis has lost its state",
+    "token": "another worker has claimed it",
+    "fence": "Redis does not stand where this worker had folded to; it was rolled back, or a reply was lost",
+    "staged": "Redis has lost a part of the range that is being folded",
+    "open-groups": "groups are open where retention has removed events",
+    "not-drained": "groups are open under the former definition",
+    "detail": "Redis asks for the same events again",
+    "lost-reply": "a reply of Redis was lost, and what it did is to be read again",
+    "released": "a reply of Redis was lost, and what it did is to be read again",
+    "hole": "what was fetched does not follow what is folded",
+    "reset": "the client was thrown back to another offset",
+    "idle": "the reader is ahead and nothing arrives",
+}
+"""Why a partition is claimed again, for people."""
 
 
 class OutboxFullError(Exception):

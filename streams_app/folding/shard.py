@@ -57,7 +57,7 @@ class Shard:
         late_ms: With ``sessions``: by how much record time was behind the wall clock when the last live event arrived; in Redis.
         pending: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
-        is_claimed: False before the claim and from the first refusal on.
+        is_claimed: False before the claim and from the first refusal on; ``is_new``: Redis had no state then.
     """
 
     def __init__(self, fold: Fold, topic: str, partition: int, store: ShardStore) -> None:
@@ -84,7 +84,7 @@ class Shard:
         self.is_behind, self.late_ms, self.pace = False, 0, Pace()
         self.pending = Pending()
         self.lock = asyncio.Lock()
-        self.is_claimed = False
+        self.is_claimed = self.is_new = False
         self.seen: SealedGroups | None = None
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class Shard:
             assert claimed is not None  # a mark was given, so the state exists now
             self.partitions = partitions
             self.epoch = claimed.epoch
-            self.fence = claimed.fence
+            self.fence, self.is_new = claimed.fence, claimed.created
             self.clock_ms = claimed.clock_ms
             self.record_clock_ms = claimed.record_clock_ms
             self.caught_up_at_ms = self.known_ms = None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
+from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -83,7 +83,10 @@ class SourceEnds:
 
     async def _connect(self) -> AIOKafkaClient:
         self._client = AIOKafkaClient(**client_options(self._kafka), client_id="watchdog", request_timeout_ms=REQUEST_MS)
-        await self._client.bootstrap()
+        try:
+            await self._client.bootstrap()
+        except KafkaConnectionError as error:
+            raise KafkaConnectionError("cannot connect") from error
         return self._client
 
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:

@@ -106,7 +106,7 @@ class OutputReader(ConsumerRebalanceListener):
             if stored is not None and stored < start:
                 logger.warning(
                     "retention overtook the read store, names changed by missing records may be out of date "
-                    "topic=%s partition=%d offsets=%d-%d",
+                    "source=%s-%d offsets=%d-%d",
                     tp.topic, tp.partition, stored, start - 1,
                 )  # fmt: skip
             self._consumer.seek(tp, start)
@@ -128,7 +128,7 @@ class OutputReader(ConsumerRebalanceListener):
             if records[0].offset < self._next[tp]:
                 # The client was thrown back. What the store holds stays guarded by its versions.
                 logger.warning(
-                    "an output topic was made again, reading it from its start topic=%s partition=%d offset=%d stored_offset=%d",
+                    "an output topic was made again, reading it from its start source=%s-%d offset=%d stored_offset=%d",
                     tp.topic, tp.partition, records[0].offset, self._next[tp],
                 )  # fmt: skip
                 self._next[tp] = records[0].offset

@@ -136,7 +136,7 @@ class Sync:
         if rejected:
             record, why = rejected[0]
             logger.warning(
-                "records skipped: not folded records count=%d first_topic=%s first_partition=%d first_offset=%d first_why=%s",
+                "records skipped: not folded records count=%d source=%s-%d first_offset=%d first_why=%s",
                 len(rejected), record.topic, record.partition, record.offset, why,
             )  # fmt: skip
 

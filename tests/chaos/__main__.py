@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from tests.chaos.faults import FAULTS, LOSING, available, schedule
+from tests.chaos.health import Health, faults_of, told_seconds
 from tests.chaos.judge import Judge, folder_of
 from tests.chaos.load import Load
 from tests.chaos.report import UNDISTURBED, Report, summary
@@ -42,6 +43,7 @@ class Run:
         self.stage = Stage(folder, is_apache, is_redis7=redis == "redis7")
         self.judge = Judge(self.stage)
         self.load: Load | None = None
+        self.health: Health | None = None
         self._chance = random.Random(seed)
         self._folder = folder
         self._is_drained = False
@@ -55,6 +57,9 @@ class Run:
             self.judge.start()
             self.load = Load(self.stage.bootstrap, seed=self.report.seed, rate=rate, is_idempotent=self.stage.is_apache)
             plan = schedule(self._chance, chosen, seconds, self.report.seed // 2)
+            ledger = self.load.ledger
+            self.health = Health(self.stage, lambda: len(ledger.sent))
+            self.health.start()
             breaking = asyncio.create_task(self._break(self.load, plan, seconds))
             await self.load.run(seconds, least, breaking.done)
             await breaking
@@ -67,6 +72,8 @@ class Run:
             self.report.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
         finally:
             await self.judge.stop()
+            if self.health is not None:
+                await self.health.stop()
             self._judge()
             if self.report.wrong:
                 (self._folder.parent / f"seed-{self.report.seed}.log").write_text(self.stage.logs(), "utf-8")
@@ -131,6 +138,9 @@ class Run:
         report.records, report.redelivered = len(outcome.values), outcome.redelivered
         report.overlapping = sum(len(ids) > 1 for ids in outcome.ids_of.values())
         report.kept_data, report.exits = self.stage.kept_data, dict(self.stage.exits)
+        if self.health is not None:
+            report.wrong += faults_of(self.stage.outages, self.health.samples)
+            report.told_seconds = told_seconds(self.stage.outages, self.health.samples)
         if 1 in self.stage.exits:
             report.wrong.append("a worker ended with exit code 1")
 

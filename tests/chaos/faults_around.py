@@ -10,15 +10,19 @@ import sqlite3
 from pathlib import Path
 
 from tests.chaos.proxy import Proxy
-from tests.chaos.stage import SESSION_SECONDS, Stage
+from tests.chaos.stage import OUTAGE_SECONDS, SESSION_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claimed_again, claims, must
 from tests.helpers import wait_until
+
+LONG_SHARE = 0.3
+"""Of the restarts of the broker: it is away until every worker must have said so."""
 
 
 async def broker_frozen(stage: Stage, _: random.Random) -> None:
     os.kill(stage.broker.pid, signal.SIGSTOP)
     try:
-        await asyncio.sleep(13)
+        with stage.away("kafka"):
+            await asyncio.sleep(OUTAGE_SECONDS)
         state = Path(f"/proc/{stage.broker.pid}/stat").read_text().rpartition(")")[2].split()[0]  # noqa: ASYNC240 - no disk
         must(state == "T", "a stopped process")
     finally:
@@ -26,10 +30,11 @@ async def broker_frozen(stage: Stage, _: random.Random) -> None:
         stage.mark_healed()
 
 
-async def broker_restart(stage: Stage, _: random.Random) -> None:
+async def broker_restart(stage: Stage, chance: random.Random) -> None:
     before = stage.broker.pid
     stage.broker.kill()
-    await asyncio.sleep(2)
+    with stage.away("kafka"):
+        await asyncio.sleep(OUTAGE_SECONDS if chance.random() < LONG_SHARE else 2)
     await asyncio.to_thread(stage.start_broker)
     stage.mark_healed()
     must(stage.broker.pid != before, "another process")

@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 import redis
 
-from tests.chaos.stage import Stage
+from tests.chaos.stage import OUTAGE_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claims, must
 from tests.helpers import wait_until
 
 
 async def flushall(stage: Stage, _: random.Random) -> None:
     stage.kept_data = False
-    before = stage.logs().count("resync ") + claims(stage)
+    before = stage.logs().count("claiming again: ") + claims(stage)
     with stage.client() as client:
         pipe = client.pipeline(transaction=True)
         pipe.flushall()
         pipe.dbsize()
         must(pipe.execute()[1] == 0, "DBSIZE 0")
-    await wait_until(lambda: stage.logs().count("resync ") + claims(stage) > before, TRACE_SECONDS, "a resync is counted")
+    await wait_until(lambda: stage.logs().count("claiming again: ") + claims(stage) > before, TRACE_SECONDS, "a resync is counted")
 
 
 async def _restart(stage: Stage, between: Callable[[], None]) -> None:
@@ -33,7 +33,8 @@ async def _restart(stage: Stage, between: Callable[[], None]) -> None:
         before = client.info("server")["run_id"]
     stage.redis.kill()
     between()
-    await asyncio.sleep(1)
+    with stage.away("redis"):
+        await asyncio.sleep(1)
     stage.start_redis()
     stage.mark_healed()
     with stage.client() as client:
@@ -104,7 +105,8 @@ async def frozen(stage: Stage, _: random.Random) -> None:
         try:
             await asyncio.to_thread(client.ping)
         except redis.exceptions.TimeoutError:
-            await asyncio.sleep(10)
+            with stage.away("redis"):
+                await asyncio.sleep(OUTAGE_SECONDS)
         else:
             raise NoTraceError("no answer")
     finally:

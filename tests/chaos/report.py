@@ -21,6 +21,7 @@ class Report:
         recovery: Fault → seconds from its end until every event acknowledged before that had come out, for those after
             which the run waited.
         claim_seconds: From each SIGKILL to the next claim.
+        told_seconds: From the beginning of each outage of broker or Redis until no worker said any more that it was ready.
         exits: Exit code → how often, of workers that were not ended on purpose.
     """
 
@@ -39,6 +40,7 @@ class Report:
     drain_seconds: float = 0.0
     recovery: dict[str, list[float]] = field(default_factory=dict)
     claim_seconds: list[float] = field(default_factory=list)
+    told_seconds: list[float] = field(default_factory=list)
     exits: dict[int, int] = field(default_factory=dict)
 
     def line(self) -> str:
@@ -75,6 +77,8 @@ def summary(reports: list[Report], kafka: str) -> str:
     lines.append(f"{len(reports)} runs on {kafka}, {failed} of them failed")
     if claims := [seconds for report in reports for seconds in report.claim_seconds]:
         lines.append(f"from SIGKILL to the next claim: median {median(claims):.1f} s, max {max(claims):.1f} s")
+    if told := [seconds for report in reports for seconds in report.told_seconds]:
+        lines.append(f"from an outage until no worker was ready: median {median(told):.1f} s, max {max(told):.1f} s ({len(told)})")
     return "\n".join(lines)
 
 

@@ -7,7 +7,8 @@ import shutil
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from tests.servers.apache_kafka import ApacheKafka, Proxied
 from tests.servers.redis7 import Redis7
 
 SESSION_SECONDS = 3
+OUTAGE_SECONDS = 15
+"""Longer than a worker may take to say so."""
+
 PARTITIONS = 4
 APP_ID = "chaos"
 FOLD = "account-metrics"
@@ -67,6 +71,15 @@ class KilledAt(WorkerProcess):
         return [sys.executable, "-m", "tests.chaos.killing", "worker", "--config", str(config.resolve()), *arguments]
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A server that no worker could reach, by the clock of the event loop; ``what``: kafka or redis."""
+
+    what: str
+    begin: float
+    end: float
+
+
 @dataclass
 class Stage:
     """Everything one run needs.
@@ -75,6 +88,7 @@ class Stage:
         exits: Exit code → how often, of workers that were not ended on purpose.
         kept_data: Redis has lost nothing in this run.
         acknowledged: Events acknowledged to the load so far.
+        outages: Of the whole broker or Redis, as faults have made them.
         healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
     """
 
@@ -85,6 +99,7 @@ class Stage:
     exits: Counter[int] = field(default_factory=Counter)
     kept_data: bool = True
     ended: list[WorkerProcess] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
     acknowledged: Callable[[], int] = lambda: 0
     healed_at: tuple[float, int] = (0.0, 0)
     _supervisor: asyncio.Task[None] | None = None
@@ -135,6 +150,15 @@ class Stage:
     def client(self, **options: Any) -> redis.Redis:
         """A client past the proxy."""
         return redis.Redis(port=self.redis_port, **options)
+
+    @contextmanager
+    def away(self, what: str) -> Iterator[None]:
+        """Nobody reaches the broker (``kafka``) or ``redis`` in this block."""
+        begin = asyncio.get_running_loop().time()
+        try:
+            yield
+        finally:
+            self.outages.append(Outage(what, begin, asyncio.get_running_loop().time()))
 
     def mark_healed(self) -> None:
         """The disturbance ends now: recovery is measured from here."""

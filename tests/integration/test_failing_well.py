@@ -172,7 +172,7 @@ async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, va
                 assert client.dbsize() > 0
             code = await worker.terminate()
 
-    assert "resync script=" in worker.log()
+    assert "claiming again: " in worker.log()
     assert [] == outcome.faults(staged.sent, is_exact=False)
     assert 0 == code
 
@@ -208,7 +208,7 @@ async def test_a_redis_that_refuses_a_command_is_told(staged: Stage, valkey: Val
         await staged.send(400)
 
         async def is_told() -> bool:
-            return any("is claimed again and again (seal: lost-reply)" in reason for reason in await reasons(worker))
+            return any("is claimed again and again (a reply of Redis was lost" in reason for reason in await reasons(worker))
 
         await wait_until(is_told, LIMIT_SECONDS, "the worker says that it gets no further")
         client.acl_setuser("default", enabled=True, nopass=True, commands=["+hgetall"])

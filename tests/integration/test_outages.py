@@ -7,12 +7,14 @@ import json
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Broker, Valkey
@@ -134,14 +136,29 @@ async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker
     assert (1, 1) == (log.count(" is away since "), log.count(" is back after "))
 
 
-async def test_a_killed_broker_is_told(apart: Stage, broker: Broker | ApacheKafka) -> None:
-    with apart.worker() as worker:
+async def test_a_killed_broker_is_told_and_its_clients_do_not_flood_the_log(apart: Stage, broker: Broker | ApacheKafka) -> None:
+    with WorkerProcess(apart.folder / "streams.toml", apart.folder, arguments=["--log-format", "json"]) as worker:
         await with_open_groups(apart, worker)
         broker.kill()
         await told(worker, "Kafka")
         open_groups = values(worker)["streams_app_open_groups"]
+        lines = [json.loads(line) for line in worker.log().splitlines()]
+    said = Counter((line["logger"], re.sub(r"\d+", "#", line["message"])) for line in lines)
 
     assert GROUPS == open_groups
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    assert {f"{apart.source}-{number}" for number in range(4)} == {line["source"] for line in lines if "claimed" in line["message"]}
+    assert [] == [kind for kind, count in said.items() if kind[0].startswith("aiokafka") and count > 1]
+
+
+async def test_a_redis_that_was_wiped_is_told(staged: Stage, valkey: Valkey) -> None:
+    with staged.worker() as worker, redis.Redis.from_url(valkey.url) as client:
+        await with_open_groups(staged, worker)
+        assert "Redis has lost its state" not in worker.log()
+        client.flushall()
+        await staged.send(120)
+        pattern = rf"WARNING .*Redis has lost its state: folding again from \d+, records may overlap .* source={staged.source}-\d"
+        await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "the loss is told")
 
 
 @pytest.mark.parametrize("how", ["frozen", "killed"])

@@ -275,7 +275,7 @@ async def test_no_secret_is_told_in_a_crash_of_redis_and_a_resync(stage: Stage, 
     log = worker.log()
 
     assert [] == outcome.faults(stage.sent, is_exact=False)
-    assert "resync script=" in log
+    assert "claiming again: " in log
     assert " DEBUG " in log
     assert 0 == code
     assert [] == told(log + "".join(pages))

@@ -1,0 +1,53 @@
+"""The judge of what workers say in an outage sees what it must see."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.health import Sample, faults_of, told_seconds
+from tests.chaos.stage import Outage
+
+KAFKA, REDIS = Outage("kafka", 100.0, 115.0), Outage("redis", 100.0, 115.0)
+
+
+def said(*, ready_until: float = 0.0, lag: object = lambda at: 50.0, produced: float = 0.0, pid: int = 1) -> list[Sample]:
+    """One worker, twice a second from 90 to 120."""
+    times = [90 + number / 2 for number in range(60)]
+    assert callable(lag)
+    return [Sample(at, pid, at < 100 + ready_until or at > 115, lag(at), int(produced * (at - 90))) for at in times]
+
+
+@pytest.mark.parametrize("outage", [KAFKA, REDIS], ids=["kafka", "redis"])
+def test_workers_that_say_so_in_time_and_keep_their_lag_are_right(outage: Outage) -> None:
+    assert [] == faults_of([outage], said(ready_until=11.5))
+
+
+def test_a_worker_that_is_ready_too_long_is_wrong() -> None:
+    samples = [*said(ready_until=3), *said(ready_until=13, pid=2)]
+
+    assert ["worker 2 was ready 12.5 s into an outage of kafka"] == faults_of([KAFKA], samples)
+
+
+def test_a_lag_that_falls_is_wrong() -> None:
+    (fault,) = faults_of([KAFKA], said(lag=lambda at: 50 if at < 108 else 0))
+
+    assert fault == "worker 1 told a lag that fell in an outage of kafka: [(50, 0)]"
+
+
+def test_what_had_been_fetched_may_be_folded_at_the_beginning() -> None:
+    assert [] == faults_of([KAFKA], said(lag=lambda at: 50 if at < 102 else 0))
+
+
+def test_a_lag_that_stays_while_events_come_in_is_wrong() -> None:
+    (fault,) = faults_of([REDIS], said(lag=lambda at: 0, produced=100))
+
+    assert fault == "worker 1 told a lag of 0 in an outage of redis in which 1100 events had come in"
+
+
+def test_a_lag_that_rises_with_what_comes_in_is_right() -> None:
+    assert [] == faults_of([REDIS], said(lag=lambda at: max(0, 100 * (at - 102)), produced=100))
+
+
+def test_it_is_reported_when_the_last_worker_said_so() -> None:
+    assert [7.0] == told_seconds([KAFKA], [*said(ready_until=2), *said(ready_until=7, pid=2)])
+    assert [] == told_seconds([KAFKA], said(ready_until=30))

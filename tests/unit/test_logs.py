@@ -1,0 +1,155 @@
+"""What a worker's log looks like, and what is held back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from faust.types import TP
+
+from streams_app import Fold
+from streams_app.clock import ManualClock
+from streams_app.folding.refusals import tell_of_refused
+from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+
+
+def record(
+    message: str, *args: Any, name: str = "streams_app.folding.shard", level: int = logging.WARNING, **more: Any
+) -> logging.LogRecord:
+    made = logging.LogRecord(name, level, __file__, 1, message, args, None)
+    vars(made).update(more)
+    return made
+
+
+def raised(error: Exception) -> Any:
+    try:
+        raise error
+    except type(error):
+        return sys.exc_info()
+
+
+# Held back
+
+
+def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_back() -> None:
+    clock = ManualClock()
+    held = HeldBack(clock)
+    said = []
+    for number in range(121):
+        each = record(
+            "Unable connect to node with id %s: %s", number, f"port {9000 + number}", name="aiokafka", level=logging.ERROR
+        )
+        if held.filter(each):
+            said.append(each.getMessage())
+        clock.advance_ms(EVERY_MS // 60)
+
+    assert [
+        "Unable connect to node with id 0: port 9000",
+        "Unable connect to node with id 60: port 9060 (and 59 more like it since the last one)",
+        "Unable connect to node with id 120: port 9120 (and 59 more like it since the last one)",
+    ] == said
+
+
+def test_another_cause_is_said_at_once() -> None:
+    held = HeldBack(ManualClock())
+    causes = ["Connection refused", "No route to host", "Connection refused"]
+
+    assert [True, True, False] == [held.filter(record("Unable connect: %s", cause, name="aiokafka.conn")) for cause in causes]
+
+
+@pytest.mark.parametrize("name", ["aiokafka.conn", "faust.transport", "mode.services", "asyncio"])
+def test_every_library_that_may_flood_is_held_back(name: str) -> None:
+    held = HeldBack(ManualClock())
+
+    assert [True, False] == [held.filter(record("again", name=name)) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("streams_app.watchdog", logging.WARNING), ("users", logging.ERROR), ("aiokafka", logging.DEBUG)]
+)
+def test_nothing_of_ours_or_the_users_is_held_back(name: str, level: int) -> None:
+    held = HeldBack(ManualClock())
+
+    assert [True, True] == [held.filter(record("again", name=name, level=level)) for _ in range(2)]
+
+
+# Lines
+
+
+def test_a_message_is_one_line() -> None:
+    line = OneLine().format(record("offsets:\n  a\n  b", name="aiokafka"))
+
+    assert line.endswith("WARNING aiokafka offsets: |   a |   b")
+
+
+def test_partitions_are_written_as_we_write_them() -> None:
+    place = TopicPartition("load", 2)
+
+    assert (
+        OneLine().format(record("failed: %s and %r", place, TP("load", 3), name="aiokafka")).endswith("failed: load-2 and load-3")
+    )
+
+
+def test_an_error_of_a_library_is_one_line() -> None:
+    line = OneLine().format(record("failed", name="aiokafka", exc_info=raised(ValueError("a\nb"))))
+
+    assert line.endswith("WARNING aiokafka failed error=ValueError('a | b')")
+
+
+def test_a_failure_inside_ourselves_keeps_its_trace() -> None:
+    assert "Traceback" in OneLine().format(record("internal failure", exc_info=raised(ValueError("a"))))
+
+
+def test_json_names_time_level_logger_and_message() -> None:
+    line = json.loads(JsonLines().format(record("claimed", created=1_700_000_000.25)))
+
+    assert line == {
+        "time": "2023-11-14T22:13:20.250+00:00", "level": "WARNING", "logger": "streams_app.folding.shard", "message": "claimed",
+    }  # fmt: skip
+
+
+def test_what_a_message_names_is_a_field() -> None:
+    line = json.loads(JsonLines().format(record("%s is done fold=%s source=%s-%d fence=%d error=%r", "it", "f", "t", 3, 77, "a b")))
+
+    assert ("f", "t-3", 77, "'a b'") == (line["fold"], line["source"], line["fence"], line["error"])
+    assert "it is done fold=f source=t-3 fence=77 error='a b'" == line["message"]
+
+
+def test_extra_fields_are_fields() -> None:
+    assert "u" == json.loads(JsonLines().format(record("m", user="u")))["user"]
+
+
+def test_no_field_replaces_what_every_line_has() -> None:
+    assert "WARNING" == json.loads(JsonLines().format(record("m level=%s", "none")))["level"]
+
+
+def test_a_trace_is_a_field_of_one_line() -> None:
+    line = JsonLines().format(record("internal failure", exc_info=raised(ValueError("a"))))
+
+    assert 1 == len(line.splitlines())
+    assert "ValueError: a" in json.loads(line)["traceback"]
+
+
+@pytest.mark.parametrize("value", ["\ud800", 2**80, float("inf"), b"bytes", object])
+def test_anything_can_be_logged_as_json(value: object) -> None:
+    assert 1 == len(JsonLines().format(record("m value=%s", value, other=value)).splitlines())
+
+
+# What is refused
+
+
+def test_refused_events_are_told_by_their_reasons_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    fold = Fold(name="f", source="s", dead_letters="dead", group_key="a", changed="m", quiet_period="1s")
+    metrics = Metrics(Settings(app_id="a", folds=(fold,)))
+    for reason in ("not-json", "tombstone", "not-json"):
+        metrics.refused("f", reason)
+    tell_of_refused([fold], metrics)
+    tell_of_refused([fold], metrics)
+
+    assert ["3 events refused in the last minute (2 not-json, 1 tombstone) fold=f dead_letters=dead"] == caplog.messages
