@@ -103,7 +103,7 @@ class Claimer:
         for shard in partition.shards:
             await shard.claim(marks[shard.fold.name], count, topic_id)
         partition.retired = await retired.claimed(tp, marks, (shard.fold.name for shard in partition.shards), count, self._parts)
-        asked_ms = self._parts.clock.now_ms()
+        asked_ms = self._hooks.clock.now_ms()
         begin, end = await consumer.log_range(tp)
         for shard, emitter in zip(partition.shards, partition.emitters, strict=True):
             self._tell_of_lost_state(shard, partition.resumed.get(shard.fold.name, 0), begin)
@@ -114,7 +114,7 @@ class Claimer:
                 raise OtherLogError(tp, shard.fold.name, about)
             if shard.fence + 1 < begin:
                 await self._skip_lost(shard, emitter, marks[shard.fold.name], begin)
-            if shard.fence + 1 >= end and self._hooks.trusted():
+            if shard.fence + 1 >= end:
                 # Whatever is read from here on arrived after this moment.
                 shard.caught_up_at_ms = asked_ms
         if generation != self._generation():
@@ -184,8 +184,8 @@ class Claimer:
             shards.append(Shard(fold, tp.topic, tp.partition, ShardStore(parts.scripts, keys)))
         emitters = [
             Emitter(
-                shard, parts.producer, parts.clock, parts.metrics,
-                view=lambda: self._consumer().reader_view(tp)[0], trusted=self._hooks.trusted,
+                shard, parts.producer, self._hooks.clock, parts.metrics,
+                view=lambda: self._consumer().reader_view(tp)[0], trusted=self._hooks.clock.is_trusted,
             )
             for shard in shards
         ]  # fmt: skip

@@ -21,6 +21,7 @@ from streams_app.folding.partition_clock import SKEW_MS
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.patience import BACKOFF_SECONDS, DEPENDENCY_ERRORS, Patience
 from streams_app.folding.replies import CAUSES, RefusedError
+from streams_app.folding.trusted_clock import TrustedClock
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer
@@ -56,10 +57,10 @@ class Ownership:
         self._stuck: dict[TP, tuple[int, int, int]] = {}
         self._ticked: set[Partition] = set()
         self._skewed = self._is_commit_failing = False
-        self._drift_ms = self._drift()
+        self._clock = TrustedClock(parts.clock)
         self.folds = parts.settings.folds
         self._committing = asyncio.Lock()
-        hooks = Hooks(self._refused, self._flow, on_fatal, self.is_clock_trusted)
+        hooks = Hooks(self._refused, self._flow, on_fatal, self._clock)
         self._claimer = Claimer(parts, consumer, generation, hooks, self._committing)
 
     # ---- assignment
@@ -216,26 +217,15 @@ class Ownership:
         held = [(emitter.shard, emitter.acknowledged) for partition in self.partitions.values() for emitter in partition.emitters]
         self.known.look(held, self.assignment, self._parts.clock.now_ms(), self._parts.clock.monotonic_ms())
 
-    def is_clock_trusted(self) -> bool:
-        """False while the wall clock is too far from that of Redis, or has jumped since they were compared."""
-        return not self._skewed and abs(self._drift() - self._drift_ms) <= SKEW_MS
-
-    def _drift(self) -> int:
-        """Wall clock minus monotonic clock: it changes when the wall clock is set, and when the machine was asleep."""
-        return self._parts.clock.now_ms() - self._parts.clock.monotonic_ms()
-
     async def check_skew_once(self) -> None:
         """Compares the wall clock with Redis ``TIME``; too far apart, no partition clock follows it.
 
         For the first time before anything is claimed: a clock that is ahead would close every group, and be left to the next owner.
         """
-        drift_ms = self._drift()
-        before = self._parts.clock.now_ms()
+        asked = self._clock.read()
         seconds, micros = await self._parts.scripts.redis.time()
-        after = self._parts.clock.now_ms()
-        theirs = seconds * 1000 + micros // 1000
-        skew = before - theirs if theirs < before else min(0, after - theirs)
-        self._drift_ms = drift_ms
+        self._clock.compare(asked, seconds * 1000 + micros // 1000)
+        skew = self._clock.skew_ms
         if (abs(skew) > SKEW_MS) != self._skewed:
             self._skewed = not self._skewed
             if self._skewed:

@@ -174,6 +174,7 @@ class Partition:
         """
         self.progress_ms = self._clock.monotonic_ms()
         end = batch.end - 1
+        clock = self._hooks.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
         behind = [shard for shard in self.shards if shard.fence < end]
         if not behind:
@@ -199,9 +200,9 @@ class Partition:
                 # A user's functions need not say the same twice.
                 events = listed = list(events)
                 again = partial(iter, listed)
-            chunks = shard.chunks(events, end, view, self._clock.now_ms())
+            chunks = shard.chunks(events, end, view, clock.now_ms())
             await self._fold_all(shard, chunks, reading, again)
-            if self._hooks.trusted() and shard.look(view, self._clock.now_ms()) and shard.arrived_ms is None:
+            if clock.is_trusted() and shard.look(view, clock.now_ms()) and shard.arrived_ms is None:
                 self.tick()  # a backlog ends: what is due need not wait for the clock
             if reading.misrouted:
                 count_misrouted(shard.fold.name, reading, self.tp, self._metrics)

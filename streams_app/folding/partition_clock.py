@@ -40,7 +40,7 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
     """
     if view.stable_offset is None or view.fetched_at_ms is None:
         return False
-    return fence + 1 >= view.stable_offset and now_ms - view.fetched_at_ms <= FRESH_MS
+    return fence + 1 >= view.stable_offset and _is_close(view.fetched_at_ms, now_ms)
 
 
 def arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
@@ -49,11 +49,18 @@ def arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> in
     Args:
         view: Of the fetch that brought it.
         caught_up_at_ms: When the reader last was at the end.
-        now_ms: Wall clock. A process that was suspended since the fetch does not know what has arrived meanwhile.
+        now_ms: Wall clock, or the time of Redis where that is not trusted. A process that was suspended since the fetch does not
+            know what has arrived meanwhile.
     """
-    fetched_ms = view.fetched_at_ms or 0
-    was_at_end = caught_up_at_ms is not None and fetched_ms - caught_up_at_ms <= FRESH_MS
-    return min(fetched_ms, now_ms) if was_at_end and now_ms - fetched_ms <= FRESH_MS else None
+    fetched_ms = view.fetched_at_ms
+    if fetched_ms is None or caught_up_at_ms is None:
+        return None
+    return min(fetched_ms, now_ms) if _is_close(fetched_ms, caught_up_at_ms) and _is_close(fetched_ms, now_ms) else None
+
+
+def _is_close(fetched_ms: int, at_ms: int) -> bool:
+    """Whether a reply is of that time; one that is said to be later was noted by a clock that was wrong then."""
+    return abs(fetched_ms - at_ms) <= FRESH_MS
 
 
 def silent_from_ms(arrived_ms: int | None, record_clock_ms: int, late_ms: int, now_ms: int) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from streams_app.clock import Clock
 from streams_app.folding.scripts import ScriptSet
+from streams_app.folding.trusted_clock import TrustedClock
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -36,4 +37,4 @@ class Hooks:
     on_refused: Callable[[Partition, str, str], None]
     on_backlog: Callable[[Partition], None]
     on_crash: Callable[[BaseException], None]
-    trusted: Callable[[], bool]
+    clock: TrustedClock

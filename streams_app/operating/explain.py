@@ -151,7 +151,7 @@ def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | N
     """
     fence = int(meta.get(b"fence", b"-1"))
     owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
-    sentences = _open_sentences(found, fold) if found.row is not None else []
+    sentences = _open_sentences(found, fold, now_ms) if found.row is not None else []
     if found.waiting:
         waits = f"{counted(found.waiting, 'record')} of it left the open state, waiting in the outbox"
         sentences.append(f"{waits} for the broker to acknowledge on {fold.output}.")
@@ -173,6 +173,11 @@ def _clock_sentence(place: Place, fold: Fold, lag: int | None, now_ms: int) -> s
     """Where the partition clock stands, and why it may stand still."""
     behind_ms = now_ms - place.clock_ms
     text = f"The partition clock, by which all this is reckoned, stands at {time_text(place.clock_ms)}"
+    if behind_ms <= -STANDS_STILL_MS:
+        return (
+            f"{text}, {span(-behind_ms)} ahead of the wall clock: a worker whose clock was wrong left it so. It never goes back; "
+            "silence and holds count on when the wall clock gets there."
+        )
     if behind_ms < STANDS_STILL_MS:
         return f"{text}, with the wall clock."
     text += f", {span(behind_ms)} behind the wall clock: "
@@ -184,7 +189,7 @@ def _clock_sentence(place: Place, fold: Fold, lag: int | None, now_ms: int) -> s
     return text + "no worker moves it. Is one running, and ready (/health/ready)?"
 
 
-def _open_sentences(found: Found, fold: Fold) -> list[str]:
+def _open_sentences(found: Found, fold: Fold, now_ms: int) -> list[str]:
     row = found.row
     assert row is not None  # asked by the caller
     quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
@@ -198,9 +203,12 @@ def _open_sentences(found: Found, fold: Fold) -> list[str]:
         return [text, "It is due and leaves with the next pass of its worker; if it does not, see /health/ready of the worker."]
     first = "silence comes first" if quiet < hold else "the hold comes first"
     clock_ms = found.place.clock_ms
+    # A clock that is ahead stands still until then: see below.
+    ahead_ms = clock_ms - now_ms if clock_ms - now_ms >= STANDS_STILL_MS else 0
+    quiet_span, hold_span = span(quiet + ahead_ms), span(hold + ahead_ms)
     bounds = [
-        f"It is due once it has been quiet for {span(fold.quiet_period_ms)}: in {span(quiet)} if no event comes "
-        f"({time_text(clock_ms + quiet)}); and at the latest when it has been open for {span(fold.max_hold_ms)}: in {span(hold)} "
+        f"It is due once it has been quiet for {span(fold.quiet_period_ms)}: in {quiet_span} if no event comes "
+        f"({time_text(clock_ms + quiet)}); and at the latest when it has been open for {span(fold.max_hold_ms)}: in {hold_span} "
         f"({time_text(clock_ms + hold)}); as it stands, {first}."
     ]
     if fold.max_events:

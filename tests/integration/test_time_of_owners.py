@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 from redis.asyncio import Redis
 
 from streams_app.folding.batch import FoldEvent
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
+from streams_app.folding.partition import Partition
 from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.parts import Hooks, Parts
+from streams_app.folding.python_reader import reader_of
 from streams_app.folding.record import Sealed
 from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import ShardStore
+from streams_app.folding.trusted_clock import TrustedClock
+from streams_app.kafka.batches import Batch
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.status import Status
 from tests.conftest import Names
 
 NOW = 1_700_000_000_000
@@ -104,3 +114,29 @@ async def test_a_late_producer_is_still_late_after_a_backlog(owner: Owner, away_
     assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == held
     assert [] == await silent_until(second, back + MINUTE)
     assert [(away_ms // MINUTE % 30 + 1, "quiet")] == await silent_until(second, back + MINUTE + 1)
+
+
+# Clocks of hosts
+
+
+async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_is_right(redis_client: Redis, names: Names) -> None:
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
+    keys = shard_keys(names.app_id, "f", "t", 0)
+    shard, heir = (Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), keys)) for _ in range(2))
+    await shard.claim(0, 1)
+    ahead = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
+    clock = TrustedClock(ahead)
+    clock.compare(clock.read(), NOW)
+    settings = Settings(app_id=names.app_id, folds=(fold,))
+    nobody: Any = None
+    parts = Parts(settings, ScriptSet(redis_client), nobody, ahead, Metrics(settings), Status())
+    readers = {"f": reader_of(fold, settings.limits)}
+    partition = Partition(TP("t", 0), [shard], readers, [], parts, Hooks(nobody, nobody, nobody, clock))
+    # As live as can be, and by a producer on the same host.
+    shard.caught_up_at_ms = ahead.now_ms()
+    record = SimpleNamespace(offset=0, timestamp=ahead.now_ms(), key=b"x", value=b'{"a":"x","m":"y"}', headers=())
+    await partition.fold_once(Batch(TP("t", 0), [record], 0, 1, stable_offset=1, fetched_at_ms=ahead.now_ms(), seek_number=0))
+    await heir.claim(0, 1)
+
+    assert [] == await silent_until(heir, NOW + MINUTE)
+    assert [(1, "quiet")] == await silent_until(heir, NOW + MINUTE + 1)

@@ -67,6 +67,14 @@ def test_what_is_unusual_is_said(options: dict[str, Any], words: str) -> None:
     assert words in said(**options)
 
 
+def test_a_partition_clock_that_is_ahead_is_called_so_and_no_wait_contradicts_its_time() -> None:
+    told = said(clock_ms=NOW + 600_000)
+
+    assert "stands at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: a worker whose clock was wrong left it so" in told
+    assert "in 24 min if no event comes (2023-11-14 22:37:20Z)" in told
+    assert "in 5 h 43 min (2023-11-15 03:56:40Z)" in told
+
+
 def test_while_sessions_catch_up_silence_is_not_said_to_close_nothing() -> None:
     assert "silence closes nothing" not in said(now_ms=NOW + 3_600_000, end=50, backlog="sessions")
 

@@ -19,6 +19,7 @@ from streams_app.folding.partition import RESET, STUCK_MS, Partition
 from streams_app.folding.partition_clock import FRESH_MS, ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.shard import Shard
+from streams_app.folding.trusted_clock import TrustedClock
 from streams_app.kafka.batches import Batch
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -42,7 +43,9 @@ def partition_of(parts: Parts, refused: list[str], watermarks: Sequence[int | No
         shard = Shard(fold, "t", 0, cast("Any", SimpleNamespace(watermark=_returning(low))))
         shard.fence = fence
         shards.append(shard)
-    hooks = Hooks(lambda _, script, cause: refused.append(f"{script} {cause}"), lambda _: None, refused_crash, lambda: True)
+    hooks = Hooks(
+        lambda _, script, cause: refused.append(f"{script} {cause}"), lambda _: None, refused_crash, TrustedClock(parts.clock)
+    )
     partition = Partition(TP0, shards, {}, [], parts, hooks)
     partition.is_claimed, partition.seek_number, partition.position = True, 3, 10
     return partition
@@ -172,6 +175,10 @@ def test_partitions_emit_one_after_the_other_within_a_tick_and_new_ones_at_once(
         pytest.param(FRESH_MS + 1, FRESH_MS + 1, 0, 1, id="at the end long ago"),
         pytest.param(FRESH_MS, 2 * FRESH_MS + 1, 0, 1, id="fetched long ago"),
         pytest.param(0, 0, None, 1, id="never at the end"),
+        pytest.param(FRESH_MS, FRESH_MS, 2 * FRESH_MS, 2, id="at the end, by clocks that differ a little"),
+        pytest.param(FRESH_MS, FRESH_MS, 2 * FRESH_MS + 1, 1, id="at the end, by a clock that was ahead then"),
+        pytest.param(2 * FRESH_MS, FRESH_MS, FRESH_MS, 2, id="fetched by a clock that differs a little"),
+        pytest.param(2 * FRESH_MS + 1, FRESH_MS, 2 * FRESH_MS, 1, id="fetched by a clock that is ahead"),
     ],
 )
 def test_a_shard_folds_in_short_chunks_what_comes_while_it_is_at_the_end(

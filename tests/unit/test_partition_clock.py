@@ -22,6 +22,7 @@ times = st.integers(0, 10_000)
         pytest.param(-1, ReaderView(1, NOW), False, id="nothing folded, one event there"),
         pytest.param(9, ReaderView(10, NOW - FRESH_MS), True, id="a reply of exactly five seconds ago is fresh"),
         pytest.param(9, ReaderView(10, NOW - FRESH_MS - 1), False, id="an older reply says nothing about now"),
+        pytest.param(9, ReaderView(10, NOW + FRESH_MS + 1), False, id="a reply of later was noted by a wrong clock"),
         pytest.param(9, ReaderView(None, NOW), False, id="the stable offset is unknown"),
         pytest.param(9, ReaderView(10, None), False, id="the time of the reply is unknown"),
         pytest.param(-1, ReaderView(None, None), False, id="before the first reply"),

@@ -1,0 +1,86 @@
+"""A clock that is wrong reaches no partition clock: Redis is asked, and jumps are noticed at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from streams_app.folding.partition_clock import SKEW_MS
+from streams_app.folding.trusted_clock import TrustedClock
+
+NOW = 1_700_000_000_000
+TEN_MINUTES = 600_000
+
+
+@dataclass
+class Host:
+    """A machine whose wall clock is off, or is set while it runs."""
+
+    off_ms: int = 0
+    at_ms: int = 0
+
+    def now_ms(self) -> int:
+        return NOW + self.at_ms + self.off_ms
+
+    def monotonic_ms(self) -> int:
+        return 77_000 + self.at_ms
+
+
+def compared(host: Host, clock: TrustedClock, latency_ms: int = 0) -> TrustedClock:
+    """Redis, whose clock is right, answers in the middle of the latency."""
+    asked = clock.read()
+    host.at_ms += latency_ms // 2
+    redis_ms = NOW + host.at_ms
+    host.at_ms += latency_ms - latency_ms // 2
+    clock.compare(asked, redis_ms)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("off_ms", "latency_ms", "is_trusted"),
+    [
+        pytest.param(0, 0, True, id="right"),
+        pytest.param(SKEW_MS, 0, True, id="ahead by as much as may be"),
+        pytest.param(-SKEW_MS, 0, True, id="behind by as much as may be"),
+        pytest.param(SKEW_MS + 1, 0, False, id="ahead"),
+        pytest.param(-SKEW_MS - 1, 0, False, id="behind"),
+        pytest.param(0, 60_000, True, id="right, and Redis takes its time"),
+        pytest.param(TEN_MINUTES, 1_000, False, id="ten minutes ahead"),
+        pytest.param(-TEN_MINUTES, 1_000, False, id="ten minutes behind"),
+    ],
+)
+def test_a_clock_is_trusted_while_it_agrees_with_redis(off_ms: int, latency_ms: int, is_trusted: bool) -> None:
+    host = Host(off_ms)
+    clock = compared(host, TrustedClock(host), latency_ms)
+    host.at_ms += 3_000
+
+    assert is_trusted == clock.is_trusted()
+    assert clock.now_ms() == (host.now_ms() if is_trusted else NOW + host.at_ms - latency_ms // 2)
+
+
+@pytest.mark.parametrize("jump_ms", [TEN_MINUTES, -TEN_MINUTES])
+def test_a_jump_is_noticed_at_once_and_time_goes_on_as_redis_said(jump_ms: int) -> None:
+    host = Host()
+    clock = compared(host, TrustedClock(host))
+    host.off_ms = jump_ms
+    host.at_ms += 4_000
+    jumped = clock.is_trusted(), clock.now_ms()
+    compared(host, clock)
+    host.at_ms += 4_000
+    still = clock.is_trusted(), clock.now_ms()
+    host.off_ms = 0
+    set_right = clock.is_trusted(), clock.now_ms()
+    compared(host, clock)
+
+    assert [(False, NOW + 4_000), (False, NOW + 8_000), (False, NOW + 8_000)] == [jumped, still, set_right]
+    assert (True, host.now_ms()) == (clock.is_trusted(), clock.now_ms())
+
+
+def test_a_clock_that_was_never_compared_is_trusted_until_it_jumps() -> None:
+    host = Host()
+    clock = TrustedClock(host)
+    before = clock.is_trusted()
+    host.off_ms = TEN_MINUTES
+
+    assert (True, False, NOW) == (before, clock.is_trusted(), clock.now_ms())
