@@ -7,12 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from streams_app.operating.text import CUT, cut, shown, shown_key
+
 LINE_EVERY_MS: Final = 2_000
+LABELS_WIDTH: Final = 19
+LEAST_KEY: Final = 12
+LEAST_NAMES: Final = 10
 
 
 @dataclass(slots=True)
@@ -79,12 +85,12 @@ class View:
 
     def step(self, text: str) -> None:
         """One thing done."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(Text(text), soft_wrap=True)  # Text, not a string: a string would be read as markup
 
     def show(self, now: Snapshot) -> None:
         """The newest figures."""
         if self._live is not None:
-            self._live.update(self._table(now))
+            self._live.update(self.picture(now))
         elif now.elapsed_ms >= self._line_at_ms:
             self._line_at_ms = now.elapsed_ms + LINE_EVERY_MS
             self.step(self._line(now))
@@ -97,10 +103,11 @@ class View:
             f"read-store writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written)} saved)"
         )
 
-    def _table(self, now: Snapshot) -> Table:
+    def picture(self, now: Snapshot) -> Group:
+        """All of it; as wide as the terminal, each example on one line."""
         table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(style="dim", min_width=24)
-        table.add_column(min_width=60, no_wrap=True)
+        table.add_column(style="dim", width=LABELS_WIDTH, no_wrap=True)
+        table.add_column()
         table.add_row("", Text(f"{now.elapsed_ms / 1000:.0f} s  {now.phase}", style="bold"))
         table.add_row("raw events", f"{now.events:,}   ({now.events_per_second:,.0f} a second, {now.lag_events:,} not yet folded)")
         table.add_row("open groups", f"{now.open_groups:,}")
@@ -110,10 +117,12 @@ class View:
             "read-store writes",
             f"{now.values_written:,}   ({share(now.writes_saved, now.values_written)} saved against one per event)",
         )
-        table.add_row("", "")
-        for record in reversed(now.latest):
-            table.add_row("", Text(describe(record, self._group_field, self._changed), style="cyan"))
-        return table
+        width = self.console.width
+        examples = [Text(self._describe(record, width), style="cyan", no_wrap=True) for record in reversed(now.latest)]
+        return Group(table, "", *examples)
+
+    def _describe(self, record: dict[str, Any], width: int) -> str:
+        return describe(record, self._group_field, self._changed, width)
 
 
 def share(ratio: float, of: int) -> str:
@@ -121,8 +130,27 @@ def share(ratio: float, of: int) -> str:
     return f"{ratio:.1%}" if of else "-"
 
 
-def describe(record: dict[str, Any], group_field: str, changed: str) -> str:
-    """A folded record as the article puts it: ``account_1: likes, shares; 37 events, quiet for 3 s``."""
+def describe(record: dict[str, Any], group_field: str, changed: str, width: int) -> str:
+    """A folded record as the article puts it: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
+
+    Where there is no room names are cut, then the key in its middle; numbers never.
+    """
     fold = record["fold"]
-    names = ", ".join(record[changed])
-    return f"{record.get(group_field)}: {names}  ({fold['events']} events in one record, reason {fold['reason']})"
+    key = shown_key(record.get(group_field))
+    names = [shown(name) for name in record[changed]]
+    about = f"  ({fold['events']:,} events in one record, reason {fold['reason']})"
+    if len(about) + LEAST_KEY + LEAST_NAMES > width:
+        about = f"  ({fold['events']:,} events)"
+    room = width - len(about) - len(": ")
+    key = cut(key, max(LEAST_KEY, room - cell_len(", ".join(names))))
+    return f"{key}: {_listed(names, room - cell_len(key))}{about}"
+
+
+def _listed(names: list[str], room: int) -> str:
+    """As many names as there is room for."""
+    text = ", ".join(names)
+    for end in range(len(names) - 1, 0, -1):
+        if cell_len(text) <= room:
+            break
+        text = ", ".join([*names[:end], CUT])
+    return cut(text, room)

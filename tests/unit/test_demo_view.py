@@ -1,0 +1,72 @@
+"""The demo's view, rendered as a terminal shows it."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from streams_app.demo.view import Snapshot, View, describe
+
+LABELS = ["raw events", "open groups", "folded records", "folding ratio", "read-store writes"]
+NUMBERS = ["1,234,567   (12,345 a second, 65,432 not yet folded)", "4,321", "9,876", "99.0%", "55,555   (95.5% saved"]
+NAMES = ["likes", "shares", "comments", "impressions", "saves", "clicks"]
+
+
+def record(key: Any = "account_1", names: list[str] = NAMES, events: int = 12_345) -> dict[str, Any]:
+    return {"account_id": key, "metrics": names, "fold": {"events": events, "reason": "max_events"}}
+
+
+def view(width: int) -> tuple[View, StringIO]:
+    out = StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
+    return View(console, group_field="account_id", changed="metrics"), out
+
+
+def lines(width: int, latest: list[dict[str, Any]]) -> list[str]:
+    shown, out = view(width)
+    picture: RenderableType = shown.picture(
+        Snapshot(123_000, "load", 1_234_567, 12_345.4, 4_321, 65_432, 9_876, 987_654, 55_555, latest)
+    )
+    shown.console.print(picture)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_labels_and_numbers_stay_when_examples_come(width: int) -> None:
+    printed = lines(width, [record(), record("account_" + "1234567890" * 9), record("[red]x[/red]", ["[/y]"])])
+
+    assert 10 == len(printed)
+    assert all(cell_len(line) <= width for line in printed), printed
+    assert LABELS == [line.split("  ")[0] for line in printed[1:6]]
+    assert [] == [number for number, line in zip(NUMBERS, printed[1:6], strict=True) if number not in line]
+    assert 3 == sum("12,345 events in one record" in line for line in printed[7:])
+
+
+def test_an_example_at_80_columns_is_cut_in_its_names_and_in_the_middle_of_its_key() -> None:
+    markup, long, usual = lines(80, [record(), record("account_" + "1234567890" * 9), record("[red]x", ["[/y]"])])[7:]
+
+    assert "account_1: likes, shares, …  (12,345 events in one record, reason max_events)" == usual.strip()
+    assert long.startswith("accoun…67890: ")
+    assert "[red]x: [/y]  (12,345 events in one record, reason max_events)" == markup.strip()
+
+
+@given(st.text() | st.integers(-(2**53), 2**53), st.lists(st.text(), min_size=1), st.integers(0, 10**12), st.integers(60, 130))
+def test_whatever_an_example_holds_it_is_one_printable_line(key: object, names: list[str], events: int, width: int) -> None:
+    text = describe(record(key, names, events), "account_id", "metrics", width)
+
+    assert text.isprintable()
+    assert cell_len(text) <= width
+    assert f"({events:,} events" in text
+
+
+def test_a_step_is_shown_as_it_is() -> None:
+    shown, out = view(80)
+    shown.step("[red]x[/red] [/y] :smile: " + "long " * 30)
+
+    assert "[red]x[/red] [/y] :smile: " + "long " * 30 == out.getvalue().rstrip("\n")
