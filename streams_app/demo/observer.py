@@ -46,31 +46,35 @@ class Observer:
         self.seen = Seen()
         self._fold = fold
         self._ids: set[str] = set()
-        self._consumer = AIOKafkaConsumer(**client_options(settings.kafka), auto_offset_reset="earliest", fetch_max_wait_ms=200)
+        self._options = client_options(settings.kafka)
+        self._consumer: AIOKafkaConsumer | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, partitions: int) -> None:
         """Begins to read in the background."""
-        await self._consumer.start()
-        self._consumer.assign(
+        # Made here and not before: one that is never stopped says so when it is forgotten.
+        self._consumer = consumer = AIOKafkaConsumer(**self._options, auto_offset_reset="earliest", fetch_max_wait_ms=200)
+        await consumer.start()
+        consumer.assign(
             [
                 TopicPartition(topic, number)
                 for topic in (self._fold.output, self._fold.dead_letters)
                 for number in range(partitions)
             ]
         )
-        self._task = asyncio.create_task(self._read(), name="observer")
+        self._task = asyncio.create_task(self._read(consumer), name="observer")
 
     async def stop(self) -> None:
         """Ends."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._consumer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
 
-    async def _read(self) -> None:
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
         while True:
-            fetched = await self._consumer.getmany(timeout_ms=200)
+            fetched = await consumer.getmany(timeout_ms=200)
             for tp, records in fetched.items():
                 for record in records:
                     if tp.topic == self._fold.dead_letters:

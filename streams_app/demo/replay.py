@@ -5,8 +5,9 @@ Lines that are not JSON objects are given as they are: they become dead letters,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +22,15 @@ MILLISECONDS_FROM: Final = 100_000_000_000
 """A larger number is milliseconds since 1970, a smaller one seconds (until the year 5138)."""
 
 LONGEST_LINE_BYTES: Final = 16_000_000
+LOOKED_AT: Final = 100
 
 
 class Replay:
-    """The events of a file, as fast as they happened, or at ``rate`` a second where nothing tells the time."""
+    """The events of a file, as fast as they happened, or at ``rate`` a second where nothing tells the time.
+
+    Attributes:
+        head: Its first events, to look at before any is produced.
+    """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
         """Opens the file.
@@ -45,7 +51,9 @@ class Replay:
         self._group_key = group_key
         self._step_ms = 1000 / rate
         self._speed = speed
-        self._updates = self._read()
+        lines = self._lines()
+        self.head = list(islice(lines, LOOKED_AT))
+        self._updates = self._read(chain(self.head, lines))
         self._next = next(self._updates, None)
 
     @property
@@ -61,29 +69,33 @@ class Replay:
             self._next = next(self._updates, None)
         return given
 
-    def _read(self) -> Iterator[Update]:
-        begin_ms: float | None = None
-        at_ms = 0.0
+    def _lines(self) -> Iterator[bytes]:
         with self._file:
             while line := self._file.readline(LONGEST_LINE_BYTES):
-                value = line.strip()
-                if not value:
-                    continue
-                event = _decoded(value)
-                stamp_ms = time_of(event)
-                if stamp_ms is None:
-                    at_ms += self._step_ms
-                else:
-                    begin_ms = stamp_ms if begin_ms is None else begin_ms
-                    # A line that goes back in time follows at once: the order of the file is the order of the log.
-                    at_ms = max(at_ms, (stamp_ms - begin_ms) / self._speed)
-                yield Update(at_ms, self._key(event), value)
+                if value := line.strip():
+                    yield value
+
+    def _read(self, lines: Iterable[bytes]) -> Iterator[Update]:
+        begin_ms: float | None = None
+        at_ms = 0.0
+        for value in lines:
+            event = _decoded(value)
+            stamp_ms = time_of(event)
+            if stamp_ms is None:
+                at_ms += self._step_ms
+            else:
+                begin_ms = stamp_ms if begin_ms is None else begin_ms
+                # A line that goes back in time follows at once: the order of the file is the order of the log.
+                at_ms = max(at_ms, (stamp_ms - begin_ms) / self._speed)
+            yield Update(at_ms, self._key(event), value)
 
     def _key(self, event: Any) -> bytes | None:
-        if type(event) is not dict:
-            return None
+        for step in self._group_key.split("."):
+            if type(event) is not dict:
+                return None
+            event = event.get(step)
         try:
-            return canonical_bytes(member_of((event.get(self._group_key),)))
+            return canonical_bytes(member_of((event,)))
         except BadEventError:
             return None
 

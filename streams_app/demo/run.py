@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +12,17 @@ import aiohttp
 from rich.console import Console
 
 from streams_app.clock import Clock, SystemClock
+from streams_app.demo.fields import fault_of
+from streams_app.demo.interruption import Interruption
 from streams_app.demo.load import Load, Source, Update
 from streams_app.demo.observer import Gauges, Observer, scrape
-from streams_app.demo.replay import Replay
+from streams_app.demo.replay import TIME_FIELDS, Replay
 from streams_app.demo.stage import (
     FOLD,
     PARTITIONS,
     Servers,
     WorkerProcess,
+    demo_fold,
     demo_settings,
     servers,
     stage_folder,
@@ -29,8 +30,11 @@ from streams_app.demo.stage import (
 )
 from streams_app.demo.view import Snapshot, View
 from streams_app.demo.write_side import WriteSide, differences
-from streams_app.errors import InternalError, TryAgainError
+from streams_app.errors import ConfigurationError, InternalError, TryAgainError
+from streams_app.folding.definition import Fold
 from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.operating.explain import counted, span
+from streams_app.operating.text import shown
 from streams_app.settings import Settings
 
 STEP_SECONDS: Final = 0.05
@@ -60,24 +64,47 @@ def run(options: Options, console: Console) -> None:
     """Runs the demo.
 
     Raises:
+        ConfigurationError: No event of the file can be folded (exit 1).
         InternalError: The check failed, or the worker did (exit 70).
         TryAgainError: A server does not answer (exit 75).
+        KeyboardInterrupt: Somebody wanted it to stop at once; nothing is left behind then, either.
     """
     view = View(console, group_field=options.group_key, changed=options.changed)
     source = open_source(options)
-    with stage_folder() as folder:
+    interruption = Interruption()
+    with interruption.handled(), stage_folder() as folder:
         view.step("starting broker and Redis ...")
-        with servers(options.bootstrap, options.redis) as on:
-            view.step(f"  broker  {on.broker}\n  redis   {on.redis}")
+        with servers(options.bootstrap, options.redis, folder) as on:
             config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
-            asyncio.run(_play(options, view, source, folder, on, settings, config))
+            view.step(f"  broker  {on.broker}\n  redis   {on.redis}\n  fold    {fold_text(settings.fold(FOLD))}")
+            try:
+                asyncio.run(_play(options, view, source, folder, on, settings, config, interruption))
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
+            finally:
+                interruption.leave()
 
 
 def open_source(options: Options) -> Source:
-    """Where the events come from."""
-    if options.replay is not None:
-        return Replay(options.replay, group_key=options.group_key, rate=options.rate)
-    return Load(groups=options.groups, rate=options.rate)
+    """Where the events come from.
+
+    Raises:
+        ConfigurationError: A file that cannot be read, or none of whose first events can be folded.
+    """
+    if options.replay is None:
+        return Load(groups=options.groups, rate=options.rate)
+    fold = demo_fold(group_key=options.group_key, changed=options.changed)
+    replay = Replay(options.replay, group_key=options.group_key, rate=options.rate)
+    if fault := fault_of(replay.head, fold, TIME_FIELDS):
+        raise ConfigurationError([f"--replay {options.replay}: {fault}"])
+    return replay
+
+
+def fold_text(fold: Fold) -> str:
+    """When a record comes out, in the demo's first lines."""
+    quiet, hold = span(fold.quiet_period_ms), span(fold.max_hold_ms)
+    group = ", ".join(map(shown, fold.group_fields))
+    return f"by {group}: one record once a group has been quiet for {quiet}, after {hold} at the latest"
 
 
 async def _play(*what: Any) -> None:
@@ -87,7 +114,15 @@ async def _play(*what: Any) -> None:
 
 class _Demo:
     def __init__(
-        self, options: Options, view: View, source: Source, folder: Path, on: Servers, settings: Settings, config: Path
+        self,
+        options: Options,
+        view: View,
+        source: Source,
+        folder: Path,
+        on: Servers,
+        settings: Settings,
+        config: Path,
+        interruption: Interruption,
     ) -> None:
         self._options = options
         self._view = view
@@ -96,6 +131,7 @@ class _Demo:
         self._on = on
         self._settings = settings
         self._config = config
+        self._interruption = interruption
         self._clock: Clock = SystemClock()
         self._fold = settings.fold(FOLD)
         self._producer = AckedProducer(settings.kafka, client_id="demo-load")
@@ -103,45 +139,58 @@ class _Demo:
         self._write_side = WriteSide(folder / "write.db", self._fold, settings.limits)
         self._gauges = Gauges()
         self._enough = asyncio.Event()
+        self._is_loading = False
+        self._is_asked_to_end = False
+        self._is_stopped_at_once = False
         self._sent = 0
         self._begin_ms = 0
         self._load_ms = 1
         self._rate_seen: tuple[int, int, float] = (0, 0, 0.0)
 
     async def run(self) -> None:
-        async with topics_and_tables(self._settings, self._on):
-            self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
-            worker = WorkerProcess(self._config, self._folder)
-            try:
-                await worker.ready(self._clock)
-                self._view.step(f"  ready, metrics at {worker.url}/metrics\n")
-                await self._observer.start(PARTITIONS)
-                async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-                    with self._view.running(), self._interruptible():
-                        await self._play(worker, session)
-                        await self._drain(worker, session)
-            finally:
-                await self._observer.stop()
-                await self._producer.stop()
-                await asyncio.to_thread(worker.stop)
-        self._summary()
+        self._listen()
+        try:
+            async with topics_and_tables(self._settings, self._on):
+                self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
+                worker = WorkerProcess(self._config, self._folder)
+                try:
+                    await self._use(worker)
+                finally:
+                    self._interruption.leave()
+                    await self._observer.stop()
+                    await self._producer.stop()
+                    await asyncio.to_thread(worker.stop, at_once=self._is_stopped_at_once)
+            self._summary()
+        finally:
+            self._write_side.close()
 
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C ends the load, a second one the demo."""
+    async def _use(self, worker: WorkerProcess) -> None:
+        await worker.ready(self._clock)
+        self._view.step(f"  ready, metrics at {worker.url}/metrics\n")
+        await self._observer.start(PARTITIONS)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            with self._view.running():
+                self._is_loading = True
+                await self._play(worker, session)
+                await self._drain(worker, session)
+
+    def _listen(self) -> None:
+        """From now on a signal is told to the loop, between two of its steps."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
+        assert main is not None  # a coroutine runs in one
 
-        def interrupt() -> None:
-            if self._enough.is_set() and main is not None:
+        def interrupted(number: int) -> None:
+            if number == signal.SIGINT and self._is_loading and not self._is_asked_to_end:
+                self._is_asked_to_end = True
+                self._enough.set()
+                self._view.step("finishing, Ctrl-C again to stop at once")
+            else:
+                self._interruption.leave()
+                self._is_stopped_at_once = True
                 main.cancel()
-            self._enough.set()
 
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+        self._interruption.listen(lambda number: loop.call_soon_threadsafe(interrupted, number))
 
     async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
         """Produces the load, each event after its metrics are in the write database."""
@@ -230,10 +279,11 @@ class _Demo:
             faults.insert(0, f"{self._sent:,} events went in, {out:,} came out in folded records and dead letters")
         if seen.dead_letters != self._write_side.refused:
             faults.insert(0, f"{self._write_side.refused:,} events cannot be folded, {seen.dead_letters:,} are dead letters")
-        self._write_side.close()
+        if not faults and seen.events == 0:
+            faults = ["no event was folded: there is nothing that could be wrong, and nothing that was checked"]
         if faults:
-            shown = "\n".join(f"  {fault}" for fault in faults[:SHOWN_DIFFERENCES])
-            raise InternalError(f"check FAILED, {len(faults)} differences:\n{shown}")
+            listed = "\n".join(f"  {fault}" for fault in faults[:SHOWN_DIFFERENCES])
+            raise InternalError(f"check FAILED, {counted(len(faults), 'difference')}:\n{listed}")
         step(
             f"check passed       {accounts:,} accounts, {len(expected):,} account metrics: "
             f"the read store equals a recomputation from all {self._sent:,} events"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import json
 import re
 import secrets
 import sys
@@ -15,25 +15,26 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
-from aiokafka.errors import KafkaError
+from pydantic import ValidationError
 
 from streams_app.clock import Clock
+from streams_app.demo.removal import remove_all
 from streams_app.demo.write_side import SUM
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
-from streams_app.errors import InternalError, TryAgainError, text_of
-from streams_app.folding.connection import REDIS_ERRORS, connect
-from streams_app.folding.keys import APP_PATTERN
-from streams_app.kafka.admin import admin_client, create_topics, topics_of
+from streams_app.errors import ConfigurationError, InternalError
+from streams_app.folding.definition import Fold
+from streams_app.kafka.admin import create_topics
 from streams_app.read_store.store import open_store
 from streams_app.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 FOLD: Final = "account-metrics"
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
 STOP_SECONDS: Final = 22.0
+STOP_AT_ONCE_SECONDS: Final = 3.0
+QUIET_PERIOD: Final = "3s"
+MAX_HOLD: Final = "10s"
 LISTENS: Final = re.compile(r"http listens url=(\S+)")
 
 TEMPLATE: Final = """\
@@ -56,10 +57,10 @@ commit_every = "1s"
 
 [folds.{fold}]
 source = "{source}"
-group_key = "{group_key}"
-changed = "{changed}"
-quiet_period = "3s"
-max_hold = "10s"
+group_key = {group_key}
+changed = {changed}
+quiet_period = "{quiet_period}"
+max_hold = "{max_hold}"
 
 [read_store]
 url = "sqlite:///{folder}/read.db"
@@ -90,20 +91,33 @@ class Servers:
 
 
 @contextlib.contextmanager
-def servers(bootstrap: str | None, redis_url: str | None) -> Iterator[Servers]:
-    """Embedded servers, or those that were named."""
+def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Iterator[Servers]:
+    """Embedded servers, which write into the folder, or those that were named."""
     with contextlib.ExitStack() as stack:
         if bootstrap is None:
-            broker = stack.enter_context(Broker.start())
+            broker = stack.enter_context(Broker.start(directory=folder / "broker"))
             bootstrap, broker_text, ours = broker.bootstrap_servers, broker.description, True
         else:
             broker_text, ours = f"yours, at {bootstrap}", False
         if redis_url is None:
-            valkey = stack.enter_context(Valkey.start())
+            valkey = stack.enter_context(Valkey.start(directory=folder / "valkey"))
             redis_url, redis_text = valkey.url, valkey.description
         else:
             redis_text, ours = "yours", False
         yield Servers(bootstrap, broker_text, redis_url, redis_text, ours)
+
+
+def demo_fold(*, group_key: str, changed: str) -> Fold:
+    """The fold of the demo, to look at events with.
+
+    Raises:
+        ConfigurationError: There can be no such fold.
+    """
+    try:
+        return Fold(name=FOLD, source="events", group_key=group_key, changed=changed, quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD)
+    except ValidationError as error:
+        text = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError([f"--group-key {group_key} --changed {changed}: {text}"]) from error
 
 
 def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) -> tuple[Path, Settings]:
@@ -114,7 +128,8 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
     path.write_text(
         TEMPLATE.format(
             app_id=app_id, bootstrap=on.bootstrap, redis=on.redis_url, partitions=PARTITIONS, fold=FOLD, source=source,
-            group_key=group_key, changed=changed, folder=folder, sql=SUM,
+            group_key=json.dumps(group_key), changed=json.dumps(changed), quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD,
+            folder=folder, sql=SUM,
         ),
         "utf-8",
     )  # fmt: skip
@@ -133,24 +148,7 @@ async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[No
         yield
     finally:
         if not on.are_ours:
-            await _remove(settings)
-
-
-async def _remove(settings: Settings) -> None:
-    """Topics and keys of this run; what cannot be removed is named."""
-    try:
-        async with admin_client(settings.kafka) as client:
-            await client.delete_topics([topic.name for topic in topics_of(settings)])
-    except (KafkaError, OSError, TryAgainError) as error:
-        logger.warning("topics of the demo are left behind prefix=%s error=%r", settings.app_id, error)
-    redis = connect(settings.redis)
-    try:
-        async for key in redis.scan_iter(match=APP_PATTERN.format(app_id=settings.app_id), count=1_000):
-            await redis.unlink(key)
-    except REDIS_ERRORS as error:
-        logger.warning("keys of the demo are left behind prefix=%s error=%s", settings.app_id, text_of(error))
-    finally:
-        await redis.aclose()
+            await remove_all(settings)
 
 
 class WorkerProcess:
@@ -180,9 +178,9 @@ class WorkerProcess:
         if not self._child.is_running:
             raise InternalError(f"the worker ended; its log ends with:\n{self._child.log_tail()}")
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
         """SIGTERM, and waits for the end."""
-        self._child.stop(STOP_SECONDS)
+        self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
 
     async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
         if not self.url:
@@ -200,5 +198,6 @@ class WorkerProcess:
 @contextlib.contextmanager
 def stage_folder() -> Iterator[Path]:
     """A folder for settings, databases and logs; removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="streams-app-demo-") as folder:
+    # A child that is just being killed may still write into it.
+    with tempfile.TemporaryDirectory(prefix="streams-app-demo-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

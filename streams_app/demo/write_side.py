@@ -18,6 +18,7 @@ from streams_app.codec import canonical_bytes
 from streams_app.demo.load import Update
 from streams_app.folding.definition import Fold
 from streams_app.folding.reader import EventReader, decode_all
+from streams_app.operating.text import shown
 from streams_app.settings import Limits
 
 CREATE: Final = """
@@ -120,11 +121,12 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
         connection.close()
     stored = {(group, name): value for group, name, value in rows}
     found = [
-        f"{group}.{name}: the read store has {stored.get((group, name))}, the events give {number}"
+        f"{shown(group)}.{shown(name)}: the read store has {stored.get((group, name))!r}, the events give {number}"
         for (group, name), number in expected.items()
         if not _is_same(stored.get((group, name)), number)
     ]
-    return found + [f"{group}.{name}: in the read store, but in no event" for group, name in stored.keys() - expected.keys()]
+    unknown = stored.keys() - expected.keys()
+    return found + [f"{shown(group)}.{shown(name)}: in the read store, but in no event" for group, name in unknown]
 
 
 def _is_same(stored: Any, number: Number) -> bool:

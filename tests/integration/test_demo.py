@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from aiokafka.admin import AIOKafkaAdminClient
 
 from streams_app.demo.load import Update
 from streams_app.demo.write_side import WriteSide, differences
@@ -121,6 +123,7 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
 
     assert code == 0, text
     assert re.search(r"^check passed .* all 3,000 events$", text, re.MULTILINE), text
+    assert "fold    by account_id: one record once a group has been quiet for 3.0 s, after 10.0 s at the latest" in text
     assert figure(text, "raw events") == 3_000
     assert figure(text, "dead letters") == 0
     records, ratio = figure(text, "folded records"), figure(text, "folding ratio")
@@ -154,6 +157,59 @@ def test_a_replay_counts_the_lines_that_cannot_be_folded(demo: Demo, tmp_path: P
     assert {} == demo.processes()
 
 
+def test_a_replay_whose_fields_are_named_otherwise_is_refused_before_anything_starts(demo: Demo, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"ts": 1, "user": "anna", "fields": {"likes": 1}}\n' * 3, "utf-8")
+    code, text = demo.run("--replay", str(path))
+
+    assert code == 1
+    assert text.splitlines() == [
+        f"error: --replay {path}: no field account_id and no field metrics; your fields are ts, user, fields: "
+        "try --group-key user --changed fields"
+    ]
+
+
+@needs_proc
+def test_a_check_that_covered_no_event_fails(demo: Demo) -> None:
+    code, text = demo.run("--seconds", "0.001", "--rate", "1", "--groups", "1")
+
+    assert code == 70, text
+    assert "check FAILED" in text
+    assert "no event was folded" in text
+    assert {} == demo.processes()
+
+
+@needs_proc
+def test_a_second_control_c_stops_at_once_and_leaves_nothing(demo: Demo) -> None:
+    process = demo.start("--seconds", "0", "--rate", "300")
+    wait_until_sync(lambda: re.search(r" s +load +events +[1-9]", demo.text), 60, "the load runs")
+    process.send_signal(signal.SIGINT)
+    wait_until_sync(lambda: "finishing, Ctrl-C again to stop at once" in demo.text, 60, "the first one is answered")
+    process.send_signal(signal.SIGINT)
+    code = demo.ended(process)
+
+    assert code == 130, demo.text
+    assert demo.text.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in demo.text
+    assert {} == demo.processes()
+    assert demo.left() <= FAUSTS_OWN
+
+
+@needs_proc
+@pytest.mark.parametrize("begun", ["starting broker and Redis", "starting a worker", "ready, metrics at"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_a_demo_that_is_told_to_go_leaves_nothing(demo: Demo, number: signal.Signals, begun: str) -> None:
+    process = demo.start("--seconds", "0", "--rate", "100")
+    wait_until_sync(lambda: begun in demo.text, 60, begun)
+    process.send_signal(number)
+    code = demo.ended(process)
+
+    assert code == 130, demo.text
+    assert "Traceback" not in demo.text
+    assert {} == demo.processes()
+    assert demo.left() <= FAUSTS_OWN
+
+
 @needs_proc
 def test_control_c_ends_the_load_and_the_check_is_made(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "300")
@@ -184,6 +240,7 @@ def test_a_demo_without_the_kafka_it_was_given_asks_to_be_tried_again(demo: Demo
 
     assert code == 75, text
     assert f"cannot reach Kafka at {bootstrap}" in text
+    assert "Unclosed" not in text
     assert set() == demo.left()
 
 
@@ -196,6 +253,18 @@ def test_a_demo_on_given_servers_removes_what_it_made_there(demo: Demo, kafka: K
     assert demo.left() <= FAUSTS_OWN
     with closing(redis.Redis.from_url(redis_server.url)) as client:
         assert [] == list(client.scan_iter("{demo-*"))
+    if kafka.is_apache:
+        assert [] == [name for name in asyncio.run(groups_of(kafka.bootstrap_servers)) if name.startswith("demo-")]
+
+
+async def groups_of(bootstrap: str) -> list[str]:
+    """Consumer groups of a broker."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        return [group for group, _ in await admin.list_consumer_groups()]
+    finally:
+        await admin.close()
 
 
 # The check itself

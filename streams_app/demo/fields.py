@@ -1,0 +1,62 @@
+"""Whether the events of a file can be folded by the fields that were named, and what to say if not (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Final
+
+from streams_app.demo.write_side import Raw
+from streams_app.folding.definition import Fold
+from streams_app.folding.reader import EventReader, decode_all
+from streams_app.operating.text import shown
+from streams_app.settings import Limits
+
+MOST_SHOWN: Final = 12
+
+
+def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> str | None:
+    """Why none of some events can be folded; None where one can.
+
+    Args:
+        lines: The first events of a file, as they are in it.
+        fold: By which they would be folded.
+        time_fields: Names that are no group key, whatever they hold.
+
+    Returns:
+        One sentence with the fields there are, and with options to try.
+    """
+    if not lines:
+        return "there is no event in it"
+    raws = [Raw(offset, 0, None, line) for offset, line in zip(count(), lines, strict=False)]
+    limits = Limits()
+    decoded = decode_all(raws, limits)
+    refused = EventReader(fold, limits).read(raws, decoded).refused
+    if len(refused) < len(lines):
+        return None
+    events = [value for value in decoded if isinstance(value, dict)]
+    if not events:
+        return f"none of its first {len(lines)} lines is a JSON object"
+    fields = list(dict.fromkeys(name for event in events for name in event))
+    roots = [str(path).partition(".")[0] for path in fold.group_fields]
+    missing = [name for name in (*roots, fold.changed_field) if name not in fields]
+    if not missing:
+        return f"none of its first {len(lines)} events can be folded: {refused[0].reason}: {refused[0].detail}"
+    has_group = not set(roots) & set(missing)
+    has_changed = fold.changed_field not in missing
+    group = str(fold.group_key) if has_group else _first(events, fields, (str, int), [*time_fields, fold.changed_field])
+    changed = fold.changed_field if has_changed else _first(events, fields, (dict, list), roots)
+    listed = ", ".join(map(shown, fields[:MOST_SHOWN])) + (", ..." if len(fields) > MOST_SHOWN else "")
+    return (
+        f"no field {' and no field '.join(map(shown, missing))}; your fields are {listed}: "
+        f"try --group-key {group or 'FIELD'} --changed {changed or 'FIELD'}"
+    )
+
+
+def _first(events: Sequence[dict[str, Any]], fields: Sequence[str], kinds: tuple[type, ...], others: Sequence[str]) -> str | None:
+    """The first field that holds what is looked for in every event that has it."""
+    for name in fields:
+        values = [event[name] for event in events if name in event]
+        if name not in others and name == shown(name) and " " not in name and all(type(value) in kinds for value in values):
+            return name
+    return None

@@ -1,0 +1,63 @@
+"""What a demo on servers of somebody else takes away again: topics, consumer groups, keys of Redis. What stays is named."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupIdNotFound, IncompatibleBrokerVersion, KafkaError, NonEmptyGroup, for_code
+from aiokafka.protocol.admin import DeleteGroupsRequest
+
+from streams_app.errors import ConfigurationError, TryAgainError, text_of
+from streams_app.folding.connection import REDIS_ERRORS, connect_briefly
+from streams_app.folding.keys import APP_PATTERN
+from streams_app.kafka.admin import admin_client, topics_of
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+EMPTY_SECONDS: Final = 15.0
+"""A worker that was killed stays a member of its group for its session time-out."""
+
+POLL_SECONDS: Final = 0.5
+
+
+async def remove_all(settings: Settings) -> None:
+    """Topics, groups and keys whose names begin with the application's; faults are logged, none is raised."""
+    try:
+        async with admin_client(settings.kafka) as client:
+            await client.delete_topics([topic.name for topic in topics_of(settings)])
+            for group in (settings.app_id, f"{settings.app_id}.read-store"):
+                await _remove_group(client, group)
+    except (KafkaError, OSError, TimeoutError, TryAgainError, ConfigurationError) as error:
+        logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)
+    redis = connect_briefly(settings.redis)
+    try:
+        async for key in redis.scan_iter(match=APP_PATTERN.format(app_id=settings.app_id), count=1_000):
+            await redis.unlink(key)
+    except REDIS_ERRORS as error:
+        logger.warning("keys of the demo are left behind prefix=%s error=%s", settings.app_id, text_of(error))
+    finally:
+        await redis.aclose()
+
+
+async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
+    """Deletes a group as soon as it has no members; one that never was is no fault.
+
+    The admin client of aiokafka has the request but no method for it.
+    """
+    try:
+        async with asyncio.timeout(EMPTY_SECONDS):
+            while True:
+                coordinator = await client.find_coordinator(group)
+                reply = await client._send_request(DeleteGroupsRequest([group]), coordinator)
+                error = for_code(reply.results[0][1])
+                if error is not NonEmptyGroup:
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+    except IncompatibleBrokerVersion:
+        return  # the embedded broker: it forgets its groups with its process
+    if reply.results[0][1] and error is not GroupIdNotFound:
+        raise error(f"cannot delete the consumer group {group}")

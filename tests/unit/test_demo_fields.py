@@ -1,0 +1,58 @@
+"""What a replay says of a file whose events cannot be folded by the fields that were named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streams_app.demo.fields import fault_of
+from streams_app.demo.replay import TIME_FIELDS
+from streams_app.demo.stage import demo_fold
+from streams_app.errors import ConfigurationError
+
+EVENT = {"ts": 5, "user": "anna", "fields": {"likes": 1}}
+OF_USERS = {"group_key": "user", "changed": "fields"}
+
+
+def said(*events: object, group_key: str = "account_id", changed: str = "metrics") -> str | None:
+    lines = [event if isinstance(event, bytes) else json.dumps(event).encode() for event in events]
+    return fault_of(lines, demo_fold(group_key=group_key, changed=changed), TIME_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("event", "options", "missing", "fields", "tried"),
+    [
+        (EVENT, {}, "account_id and no field metrics", "ts, user, fields", "--group-key user --changed fields"),
+        (EVENT, {"changed": "fields"}, "account_id", "ts, user, fields", "--group-key user --changed fields"),
+        (EVENT, {"group_key": "user"}, "metrics", "ts, user, fields", "--group-key user --changed fields"),
+        ({"a": None}, {}, "account_id and no field metrics", "a", "--group-key FIELD --changed FIELD"),
+        ({"[/x]\n": 1}, {"changed": "x"}, "account_id and no field x", '"[/x]\\n"', "--group-key FIELD --changed FIELD"),
+        ({"u": {"id": 1}, "f": ["x"]}, {"group_key": "v.id", "changed": "f"}, "v", "u, f", "--group-key FIELD --changed f"),
+    ],
+)
+def test_fields_that_are_not_there_are_named_with_those_that_are(
+    event: object, options: dict[str, str], missing: str, fields: str, tried: str
+) -> None:
+    assert f"no field {missing}; your fields are {fields}: try {tried}" == said(event, event, **options)
+
+
+def test_events_that_are_refused_for_another_reason_say_it() -> None:
+    text = said({"user": None, "fields": {}}, **OF_USERS)
+
+    assert text
+    assert text.startswith("none of its first 1 events can be folded: no-group: ")
+
+
+def test_a_file_without_events_is_refused() -> None:
+    assert "there is no event in it" == said()
+    assert "none of its first 2 lines is a JSON object" == said(b"x", b"[1]")
+
+
+def test_one_event_that_can_be_folded_is_enough() -> None:
+    assert said(b"x", {"user": None}, EVENT, {}, **OF_USERS) is None
+
+
+def test_fields_that_no_fold_can_have_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--group-key a --changed a: the changed field 'a' cannot also be a group field"):
+        demo_fold(group_key="a", changed="a")
