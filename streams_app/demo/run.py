@@ -102,9 +102,8 @@ def open_source(options: Options) -> Source:
 
 def fold_text(fold: Fold) -> str:
     """When a record comes out, in the demo's first lines."""
-    quiet, hold = span(fold.quiet_period_ms), span(fold.max_hold_ms)
     group = ", ".join(map(shown, fold.group_fields))
-    return f"by {group}: one record once a group has been quiet for {quiet}, after {hold} at the latest"
+    return f"by {group}, quiet period {span(fold.quiet_period_ms)}, max_hold {span(fold.max_hold_ms)}"
 
 
 async def _play(*what: Any) -> None:

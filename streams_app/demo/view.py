@@ -138,9 +138,10 @@ def describe(record: dict[str, Any], group_field: str, changed: str, width: int)
     fold = record["fold"]
     key = shown_key(record.get(group_field))
     names = [shown(name) for name in record[changed]]
-    about = f"  ({fold['events']:,} events in one record, reason {fold['reason']})"
+    events = f"{fold['events']:,} event{'' if fold['events'] == 1 else 's'}"
+    about = f"  ({events} in one record, reason {fold['reason']})"
     if len(about) + LEAST_KEY + LEAST_NAMES > width:
-        about = f"  ({fold['events']:,} events)"
+        about = f"  ({events})"
     room = width - len(about) - len(": ")
     key = cut(key, max(LEAST_KEY, room - cell_len(", ".join(names))))
     return f"{key}: {_listed(names, room - cell_len(key))}{about}"

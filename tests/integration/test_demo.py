@@ -123,7 +123,7 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
 
     assert code == 0, text
     assert re.search(r"^check passed .* all 3,000 events$", text, re.MULTILINE), text
-    assert "fold    by account_id: one record once a group has been quiet for 3.0 s, after 10.0 s at the latest" in text
+    assert "fold    by account_id, quiet period 3.0 s, max_hold 10.0 s" in text
     assert figure(text, "raw events") == 3_000
     assert figure(text, "dead letters") == 0
     records, ratio = figure(text, "folded records"), figure(text, "folding ratio")

@@ -62,7 +62,7 @@ def test_whatever_an_example_holds_it_is_one_printable_line(key: object, names: 
 
     assert text.isprintable()
     assert cell_len(text) <= width
-    assert f"({events:,} events" in text
+    assert f"({events:,} event" in text
 
 
 def test_a_step_is_shown_as_it_is() -> None:
