@@ -22,6 +22,7 @@ REASONS = (
     "too-many-names",
     "record-too-large",
     "user-error",
+    "unknown-fold",
 )
 
 reason_option = click.option("--reason", type=click.Choice(REASONS), help="Only with this reason.")

@@ -18,13 +18,14 @@ from redis.exceptions import OutOfMemoryError
 
 from streams_app.errors import text_of
 from streams_app.folding import retired
+from streams_app.folding.addressing import addressed_to, astray
 from streams_app.folding.batch import Chunk, Event
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.cutting import ChunkTooLongError
 from streams_app.folding.emitter import Emitter
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
-from streams_app.folding.reader import EventReader, Reading, addressed_to, decode_all
+from streams_app.folding.reader import EventReader, Reading, decode_all
 from streams_app.folding.refusals import count_misrouted, send_until_acknowledged
 from streams_app.folding.replies import OutboxFullError, RefusedError
 from streams_app.folding.shard import Shard
@@ -186,14 +187,18 @@ class Partition:
         is_shared = any(self._readers[shard.fold.name].needs_decoded for shard in behind)
         decoded = decode_all(batch.records, self._limits) if is_shared else None
         has_headers = any(map(_HEADERS, batch.records))
+        app_id = self._parts.settings.app_id
         for shard in behind:
             above = shard.fence
             at = 0
             if batch.begin <= above:
                 at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
             reader = self._readers[shard.fold.name]
-            mine = addressed_to(shard.fold.name, batch.records, decoded, at, has_headers=has_headers)
+            mine = addressed_to(app_id, shard.fold.name, batch.records, decoded, at, has_headers=has_headers)
             reading = Reading()
+            if has_headers and shard is self.shards[0]:
+                # One of them speaks for a fold that is no longer there.
+                reading.refused += astray(app_id, [each.fold.name for each in self.shards], batch.records[at:])
             events: Iterable[Event] = reader.events(*mine, reading)
             again = partial(reader.events, *mine, Reading())
             if reader.needs_decoded:

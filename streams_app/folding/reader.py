@@ -18,8 +18,6 @@ from streams_app.folding.definition import Fold
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
-REPLAY_HEADER: Final = "streams-app-replay"
-"""Names the one fold an event is meant for that was put back from the dead letters."""
 
 
 class RawRecord(Protocol):
@@ -44,11 +42,19 @@ class RawRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record that goes to the dead-letter topic."""
+    """A record that goes to the dead-letter topic.
+
+    Attributes:
+        record: As received.
+        reason: One of the dead-letter reasons.
+        detail: For a person: what was found.
+        addressee: The fold it was put back for, where that is not the one that refuses it.
+    """
 
     record: RawRecord
     reason: str
     detail: str
+    addressee: str = ""
 
 
 @dataclass(slots=True)
@@ -88,21 +94,6 @@ def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, A
             except BadEventError as error:
                 append(error)
     return decoded
-
-
-def is_addressed_to(fold: str, headers: Sequence[tuple[str, bytes]]) -> bool:
-    """False for an event that was put back for another fold: this one has taken it already."""
-    return all(name != REPLAY_HEADER or target == fold.encode() for name, target in headers)
-
-
-def addressed_to(
-    fold: str, records: list[Any], decoded: list[Any] | None, begin: int, *, has_headers: bool
-) -> tuple[list[Any], list[Any] | None]:
-    """What one fold has to read of a range from a position on, and the same of what was decoded."""
-    if not has_headers:
-        return (records[begin:], decoded and decoded[begin:]) if begin else (records, decoded)
-    mine = [i for i in range(begin, len(records)) if is_addressed_to(fold, records[i].headers)]
-    return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
 
 class EventReader:

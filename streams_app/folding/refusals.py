@@ -27,7 +27,8 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
     A letter that the topic will never take, for its size, is kept without its content: where the event is is in its headers.
     """
     now_ms = parts.clock.now_ms()
-    waiting = [(dead_letter(fold, one, tp.topic, tp.partition, now_ms), one.reason) for one in refused]
+    app_id = parts.settings.app_id
+    waiting = [(dead_letter(app_id, fold, one, tp.topic, tp.partition, now_ms), one.reason) for one in refused]
     attempt = 0
     while waiting:
         outcomes = await parts.producer.send([letter for letter, _ in waiting])

@@ -1,7 +1,7 @@
 """Dead letters: what was refused and why; put back after a fix, for the fold that refused it and no other.
 
-A letter that is put back carries the header ``streams-app-replay`` with the name of that fold: the other folds of the source
-have taken the event already and skip it. How far letters have been put back is remembered as the committed offsets of a consumer
+A letter that is put back carries the header ``streams-app-replay`` with the names of application and fold: the other folds of the
+source have taken the event already and skip it. How far letters have been put back is remembered as the committed offsets of a consumer
 group of its own, so that a second replay does not fold them twice.
 """
 
@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.folding.addressing import REPLAY_HEADER, address_of
 from streams_app.folding.definition import Fold
-from streams_app.folding.reader import REPLAY_HEADER
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.producer import AckedProducer, Outgoing
@@ -126,7 +126,7 @@ async def replay(settings: Settings, fold: Fold, reason: str | None, *, again: b
                 events = [letter for letter in wanted if letter.is_event]
                 done.skipped += len(wanted) - len(events)
                 if not dry_run:
-                    await _put_back(producer, fold, events)
+                    await _put_back(producer, settings.app_id, fold, events)
                     await consumer.commit({tp: await consumer.position(tp) for tp in tps})
                 done.put_back += len(events)
         except KafkaError as error:
@@ -136,8 +136,8 @@ async def replay(settings: Settings, fold: Fold, reason: str | None, *, again: b
     return done
 
 
-async def _put_back(producer: AckedProducer, fold: Fold, letters: list[Letter]) -> None:
-    mark = [(REPLAY_HEADER, fold.name.encode())]
+async def _put_back(producer: AckedProducer, app_id: str, fold: Fold, letters: list[Letter]) -> None:
+    mark = [(REPLAY_HEADER, address_of(app_id, fold.name))]
     outcomes = await producer.send([Outgoing(fold.source, letter.key, letter.value, mark) for letter in letters])
     failed = next((outcome for outcome in outcomes if outcome is not None), None)
     if failed is not None:

@@ -1,0 +1,52 @@
+"""Events put back from the dead letters, as workers read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiokafka.structs import ConsumerRecord
+
+from tests.checker import event
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import read_topic
+from tests.integration.site import Site
+
+LIMIT_SECONDS = 60
+
+
+@pytest.fixture
+def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
+    return Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+
+
+async def dead_letters(site: Site, source: str, count: int) -> list[ConsumerRecord]:
+    """At least so many dead letters of a source."""
+    return await read_topic(
+        site.bootstrap,
+        site.names.topic(f"{source}.dead"),
+        until=lambda found: len(found) >= count,
+        timeout_seconds=LIMIT_SECONDS,
+    )
+
+
+async def test_an_event_put_back_is_folded_once_and_is_a_dead_letter_once_where_its_fold_is_gone(site: Site) -> None:
+    await site.topics("s", "one", "two", "s.dead")
+    config = site.config(site.fold("one", "s") + site.fold("two", "s"))
+    app_id = site.names.app_id
+    for target in (f"{app_id}/one", f"{app_id}-other/one", f"{app_id}/old"):
+        await site.send("s", [event("a", target)], headers=[("streams-app-replay", target.encode())], partition=2)
+    with site.worker(config) as worker:
+        await site.send("s", [event("a", "last"), (b"a", b"no json")], partition=2)
+        outcomes = [await site.outcome(fold, count) for fold, count in (("one", 2), ("two", 1))]
+        letters = await dead_letters(site, "s", 3)
+        await worker.terminate()
+    names = [name for outcome in outcomes for value in outcome.values.values() for name in value["metrics"]]
+    told = [
+        (headers["fold"].decode(), headers["reason"].decode(), headers["source-offset"])
+        for letter in letters
+        if (headers := dict(letter.headers))
+    ]
+
+    assert sorted([f"{app_id}/one", "last", "last"]) == sorted(names)
+    assert [("old", "unknown-fold", b"2"), ("one", "not-json", b"4"), ("two", "not-json", b"4")] == sorted(told)

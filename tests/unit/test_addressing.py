@@ -1,0 +1,75 @@
+"""Whom an event is for that was put back from the dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from streams_app.folding.addressing import REPLAY_HEADER, address_of, addressed_to, astray
+
+
+@dataclass
+class Raw:
+    offset: int
+    headers: tuple[tuple[str, Any], ...] = ()
+
+
+def put_back(target: bytes | None) -> Raw:
+    return Raw(3, (("trace", b"1"), (REPLAY_HEADER, target)))
+
+
+@pytest.mark.parametrize(
+    ("target", "folds"),
+    [
+        pytest.param(b"social/a", ["social a"], id="one fold of one application"),
+        pytest.param(b"social/b", ["social b"], id="the other one"),
+        pytest.param(b"mirror/a", ["mirror a"], id="a fold of that name in another application"),
+        pytest.param(b"a", ["mirror a", "social a"], id="before applications were told apart"),
+        pytest.param(b"social/old", [], id="a fold that is no longer there"),
+        pytest.param(b"", [], id="nobody"),
+        pytest.param(None, [], id="a header without a value"),
+    ],
+)
+def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_it_names(
+    target: bytes | None, folds: list[str]
+) -> None:
+    records = [put_back(target)]
+
+    found = [
+        f"{app_id} {fold}"
+        for app_id in ("mirror", "social")
+        for fold in ("a", "b")
+        if addressed_to(app_id, fold, records, None, 0, has_headers=True)[0]
+    ]
+
+    assert folds == found
+
+
+def test_every_fold_reads_an_event_that_names_nobody() -> None:
+    records = [Raw(0, (("trace", b"1"),)), Raw(1)]
+
+    assert (records, ["x", "y"]) == addressed_to("social", "a", records, ["x", "y"], 0, has_headers=True)
+    assert (records[1:], ["y"]) == addressed_to("social", "a", records, ["x", "y"], 1, has_headers=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "addressees"),
+    [
+        pytest.param(b"social/old", ["old"], id="renamed"),
+        pytest.param(b"social/\xff", ["\\xff"], id="not UTF-8"),
+        pytest.param(b"social/", [""], id="no name at all"),
+        pytest.param(address_of("social", "a"), [], id="there"),
+        pytest.param(b"mirror/old", [], id="of another application"),
+        pytest.param(b"socials/old", [], id="of an application whose name begins like ours"),
+        pytest.param(b"old", [], id="before applications were told apart"),
+    ],
+)
+def test_an_event_put_back_for_a_fold_of_this_application_that_is_gone_is_a_dead_letter_of_that_fold(
+    target: bytes, addressees: list[str]
+) -> None:
+    found = astray("social", ["a", "b"], [Raw(0), put_back(target)])
+
+    assert addressees == [refused.addressee for refused in found]
+    assert {"unknown-fold"} >= {refused.reason for refused in found}

@@ -1,0 +1,74 @@
+"""What a dead letter says of the event it holds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from streams_app.cli.dead_letters import REASONS
+from streams_app.folding.definition import Fold
+from streams_app.folding.reader import Refused
+from streams_app.kafka.dead_letters import dead_letter, without_content
+from streams_app.kafka.producer import Outgoing
+from tests.servers.cache import ROOT
+
+FOLD = Fold(name="f", source="s", group_key="id", changed="m", quiet_period="15m")
+
+
+@dataclass
+class Raw:
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
+    return dead_letter("social", FOLD, Refused(Raw(7, 1, key, value), "user-error", detail, addressee), "s", 3, 99)
+
+
+def headers_of(record: Outgoing) -> dict[str, bytes]:
+    return dict(record.headers)
+
+
+def test_a_letter_names_the_application_the_fold_and_the_place_of_the_event() -> None:
+    expected = {"app-id": b"social", "fold": b"f", "source-topic": b"s", "source-partition": b"3", "source-offset": b"7"}
+
+    assert expected.items() <= headers_of(letter()).items()
+
+
+def test_a_letter_of_an_event_put_back_for_another_fold_names_that_fold() -> None:
+    assert b"old" == headers_of(letter(addressee="old"))["fold"]
+
+
+@pytest.mark.parametrize("detail", ["half a pair: \ud83d", "x" * 490 + "\udfff" * 9])
+def test_any_text_of_an_error_can_be_the_detail(detail: str) -> None:
+    encoded = headers_of(letter(detail))["detail"]
+
+    assert detail.encode(errors="backslashreplace")[:500] == encoded
+
+
+def test_a_letter_says_by_headers_of_its_own_what_was_not_kept() -> None:
+    without_value = without_content(letter("value of 9 bytes", value=b"large"))
+    without_either = without_content(without_value)
+
+    assert (b"k", None, b"5") == (without_value.key, without_value.value, headers_of(without_value)["value-bytes-not-kept"])
+    assert (None, b"5", b"1") == (
+        without_either.key,
+        headers_of(without_either)["value-bytes-not-kept"],
+        headers_of(without_either)["key-bytes-not-kept"],
+    )
+    assert b"value of 9 bytes; value of 5 bytes not kept; key of 1 bytes not kept" == headers_of(without_either)["detail"]
+
+
+def test_every_reason_in_the_code_is_offered_and_explained() -> None:
+    sources = [path.read_text() for path in Path(ROOT, "streams_app").rglob("*.py")]
+    pattern = re.compile(r'(?:BadEventError\(\s*|Refused\([\w.]+, )"([\w-]+)"')
+    used = {reason for source in sources for reason in pattern.findall(source)} | {"record-too-large"}
+    (told,) = re.findall(r"Reasons: (.*?)\.\n", Path(ROOT, "README.md").read_text(), re.DOTALL)
+
+    assert set(REASONS) == used
+    assert list(REASONS) == re.findall(r"`([\w-]+)`", told)
