@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import orjson
 
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
 from streams_app.settings import Settings
 
-REASONS = (
+if TYPE_CHECKING:
+    from streams_app.operating.letters import Selection
+
+REASONS: Final = (
     "tombstone",
     "not-json",
     "not-an-object",
@@ -24,9 +30,44 @@ REASONS = (
     "user-error",
     "unknown-fold",
 )
+_PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
+EXIT_SIGNALLED: Final = 128
+"""Added to the number of the signal, as shells do."""
 
-reason_option = click.option("--reason", type=click.Choice(REASONS), help="Only with this reason.")
-fold_option = click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one.")
+
+class _Place(click.ParamType):
+    """``3:1041``: a partition and an offset."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        found = _PLACE.fullmatch(value)
+        if found is None:
+            self.fail(f"{value!r} is not PARTITION:OFFSET, as in 3:1041", param, ctx)
+        return int(found[1]), int(found[2])
+
+
+def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options by which letters are chosen; the command gets them as ``chosen``, see :func:`_selection`."""
+    for option in (
+        click.option("--key", "keys", multiple=True, metavar="KEY", help="Only with this record key; may be repeated."),
+        click.option(
+            "--offset", "places", type=_Place(), multiple=True, metavar="P:O",
+            help="Only the event at this partition and offset of the source, as in 3:1041; may be repeated.",
+        ),
+        click.option("--reason", type=click.Choice(REASONS), help="Only with this reason."),
+        click.option("--refused-by", metavar="NAME", help="What the fold was called when it refused them; default: as now."),
+        click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _selection(settings: Settings, fold: str, chosen: dict[str, Any]) -> Selection:
+    from streams_app.operating.letters import Selection
+
+    keys = frozenset(os.fsencode(key) for key in chosen["keys"])
+    return Selection(settings.app_id, chosen["refused_by"] or fold, chosen["reason"], frozenset(chosen["places"]), keys)
 
 
 @click.group(name="dead-letters")
@@ -36,49 +77,75 @@ def command() -> None:
 
 @command.command(name="list")
 @with_settings
-@fold_option
-@reason_option
+@_selects
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Letters at most, oldest first.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
-def list_letters(settings: Settings, fold: str | None, reason: str | None, limit: int, as_json: bool) -> None:
-    """List what was refused, and why."""
+def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
+    """List what was refused, and why; also what was put back since."""
     from streams_app.operating.dead_letters import letters_of
     from streams_app.operating.explain import time_text
+    from streams_app.operating.text import escaped, json_line, shown
 
-    letters = asyncio.run(letters_of(settings, one_fold(settings, fold), reason, limit))
+    of = one_fold(settings, fold)
+    letters = asyncio.run(letters_of(settings, of, _selection(settings, of.name, chosen), limit))
     for letter in letters:
         row = letter.row()
         if as_json:
-            click.echo(orjson.dumps(row).decode())
+            click.echo(json_line(row))
             continue
         where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
-        click.echo(f"{time_text(letter.timestamp_ms)}  {letter.reason:<16} {where}  key={row['key']}  {row.get('detail', '')}")
-        click.echo(f"    {row['value']}")
+        key = "none" if row["key"] is None else shown(row["key"])
+        told = f"{letter.reason:<16} {where}  key={key}  {row.get('detail', '')}"
+        click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")
+        click.echo(f"    {escaped(row['value'])}")
     if not letters and not as_json:
         click.echo("no dead letters")
 
 
 @command.command(name="replay")
 @with_settings
-@fold_option
-@reason_option
+@_selects
+@click.option("--limit", type=click.IntRange(1), help="Put back at most so many, oldest first.")
 @click.option("--again", is_flag=True, help="Also what was put back before: those events may be folded twice.")
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
-def replay_letters(settings: Settings, fold: str | None, reason: str | None, again: bool, dry_run: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Only say how many would pass now, and how many would be refused again.")
+def replay_letters(
+    settings: Settings,
+    fold: str | None,
+    limit: int | None,
+    again: bool,
+    dry_run: bool,
+    **chosen: Any,
+) -> int:
     """Put refused events back into the source, for the fold that refused them and no other.
 
-    After the fix: of the settings, of the producer's schema, of a function in Python. Each letter is put back once; with
-    --reason the others count as seen, too. What is refused again becomes a dead letter again.
-    """
-    from streams_app.operating.audit import audit
-    from streams_app.operating.dead_letters import replay
-    from streams_app.operating.explain import counted
+    After the fix: of the settings, of the producer's schema, of a function in Python; start the workers with it first. What the
+    definition this command is given would refuse again stays where it is, and is counted. Each event goes back once, into the
+    partition it came from; receipts in the dead-letter topic remember which. What was not chosen or could not go back can be put
+    back later.
 
-    chosen = one_fold(settings, fold)
-    done = asyncio.run(replay(settings, chosen, reason, again=again, dry_run=dry_run))
-    verb = "would put back" if dry_run else "put back"
-    click.echo(f"{verb} {counted(done.put_back, 'event')} into {chosen.source} for fold {chosen.name}")
-    if not dry_run:
-        audit(SystemClock(), "replay", fold=chosen.name, reason=reason or "any", again=again, events=done.put_back)
-    if done.skipped:
-        click.echo(f"left out {done.skipped} folded records that were too large for the broker: they are no events")
+    The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way.
+
+    After a fold was renamed: --fold NEW --refused-by OLD. With start = "earliest" the new fold reads the events by itself.
+    """
+    from streams_app.cli.replaying import run
+    from streams_app.operating.audit import audit
+    from streams_app.operating.replay import Replay
+    from streams_app.operating.replayed import summary
+
+    of, clock = one_fold(settings, fold), SystemClock()
+    replay = Replay(settings, of, _selection(settings, of.name, chosen), limit=limit, again=again, dry_run=dry_run)
+    done = replay.done
+    number: int | None = None
+    is_failed = True
+    try:
+        number = asyncio.run(run(replay, clock))
+        is_failed = False
+    finally:
+        if done.is_begun:
+            click.echo("\n".join(summary(done, dry_run=dry_run, failed=is_failed)))
+        if done.is_begun and not dry_run:
+            audit(
+                clock, "replay", fold=of.name, reason=chosen["reason"] or "any", again=again, events=done.put_back,
+                refused=done.refused.total(), complete=not (is_failed or done.is_stopped),
+            )  # fmt: skip
+    return 0 if number is None else EXIT_SIGNALLED + number

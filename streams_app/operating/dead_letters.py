@@ -1,13 +1,12 @@
-"""Dead letters: what was refused and why; put back after a fix, for the fold that refused it and no other.
+"""The dead-letter topic of a fold, read from its beginning to where it ended when the command began.
 
-A letter that is put back carries the header ``streams-app-replay`` with the names of application and fold: the other folds of the
-source have taken the event already and skip it. How far letters have been put back is remembered as the committed offsets of a consumer
-group of its own, so that a second replay does not fold them twice.
+The end is taken once: a worker whose fault is not mended makes new letters of what is put back, and a reader of them would never
+be done. Nothing is written here.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,77 +15,124 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.folding.addressing import REPLAY_HEADER, address_of
 from streams_app.folding.definition import Fold
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
-from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.operating.letters import Letter, Selection
 from streams_app.settings import Settings
 
-POLL_MS: Final = 500
-QUIET_POLLS: Final = 4
-"""Fetches in a row that bring nothing: then the end is reached, wherever the broker says it is."""
+POLL_MS: Final = 100
+SILENT_POLLS: Final = 150
+"""Fetches in a row that bring nothing before the end is reached: the broker is away."""
 
-PREVIEW_BYTES: Final = 120
+PAGE_RECORDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """One dead letter.
+class LetterTopic:
+    """A dead-letter topic, open for reading.
 
     Attributes:
-        partition: Of the dead-letter topic.
-        offset: In it.
-        key: As received.
-        value: As received.
-        timestamp_ms: When it became one.
-        headers: Text of each.
+        name: Of the topic.
+        source_partitions: That the source of the fold has; 0: it does not exist.
+        begins: First offset of each partition.
+        ends: Where each ended when the command began; aborted transactions beyond it are nobody's.
     """
 
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: dict[str, str]
+    name: str
+    source_partitions: int
+    begins: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+    consumer: AIOKafkaConsumer
 
     @property
-    def fold(self) -> str:
-        """The fold that refused it."""
-        return self.headers.get("fold", "")
+    def offsets(self) -> int:
+        """How many offsets there are to read."""
+        return sum(self.ends[tp] - begin for tp, begin in self.begins.items())
 
-    @property
-    def reason(self) -> str:
-        """Why."""
-        return self.headers.get("reason", "")
+    async def pages(self) -> AsyncIterator[list[Letter]]:
+        """All letters up to the ends, each partition in its order; a page may be empty.
 
-    @property
-    def is_event(self) -> bool:
-        """Whether it can be put back: a folded record that was too large for the broker is no event."""
-        return self.reason != "record-too-large"
+        Raises:
+            TryAgainError: The broker has fallen silent.
+        """
+        consumer = self.consumer
+        for tp, begin in self.begins.items():
+            consumer.seek(tp, begin)
+        consumer.resume(*self.begins)
+        unread = dict(self.ends)
+        silent = 0
+        while True:
+            for tp in [tp for tp, end in unread.items() if await consumer.position(tp) >= end]:
+                del unread[tp]
+                consumer.pause(tp)
+            if not unread:
+                return
+            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=PAGE_RECORDS)
+            silent = 0 if fetched else silent + 1
+            if silent > SILENT_POLLS:
+                raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_POLLS * POLL_MS // 1000} s without an answer")
+            yield [
+                Letter(tp.partition, record.offset, record.key, record.value, record.timestamp, _text(record.headers))
+                for tp, records in fetched.items()
+                for record in records
+                if record.offset < self.ends[tp]
+            ]
 
-    def row(self) -> dict[str, Any]:
-        """For people and programs; the value is cut."""
-        value = (self.value or b"")[:PREVIEW_BYTES].decode("utf-8", "backslashreplace")
-        key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
-        return {"partition": self.partition, "offset": self.offset, **self.headers, "key": key, "value": value}
+
+@asynccontextmanager
+async def letter_topic(settings: Settings, fold: Fold) -> AsyncIterator[LetterTopic]:
+    """The dead-letter topic of a fold.
+
+    Raises:
+        TryAgainError: Kafka does not answer.
+        ConfigurationError: There is no dead-letter topic.
+    """
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, [fold.dead_letters, fold.source])
+    if fold.dead_letters not in counts:
+        raise ConfigurationError([f"topic {fold.dead_letters!r} does not exist: nothing was ever refused"])
+    tps = [TopicPartition(fold.dead_letters, number) for number in range(counts[fold.dead_letters])]
+    consumer = AIOKafkaConsumer(
+        **client_options(settings.kafka),
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    try:
+        await consumer.start()
+        consumer.assign(tps)
+        begins = await consumer.beginning_offsets(tps)
+        yield LetterTopic(fold.dead_letters, counts.get(fold.source, 0), begins, await _ends(consumer, tps), consumer)
+    except KafkaError as error:
+        raise TryAgainError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer: {error!r}") from error
+    finally:
+        await consumer.stop()
 
 
-@dataclass(slots=True)
-class Replayed:
-    """What a replay did, or would do."""
+async def _ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Last stable offsets, as the reply to a fetch tells them.
 
-    put_back: int = 0
-    skipped: int = 0
+    Asked for the end of a partition, the embedded broker names the first record of the last batch.
+    """
+    for tp, end in (await consumer.end_offsets(tps)).items():
+        consumer.seek(tp, end)
+    for _ in range(SILENT_POLLS):
+        await consumer.getmany(timeout_ms=POLL_MS)
+        ends = {tp: consumer.last_stable_offset(tp) for tp in tps}
+        if None not in ends.values():
+            return ends
+    raise TryAgainError(f"Kafka does not say where {tps[0].topic} ends: {SILENT_POLLS * POLL_MS // 1000} s without an answer")
 
 
-async def letters_of(settings: Settings, fold: Fold, reason: str | None, limit: int) -> list[Letter]:
+async def letters_of(settings: Settings, fold: Fold, selection: Selection, limit: int) -> list[Letter]:
     """Dead letters of one fold, oldest first.
 
     Args:
         settings: Of the application.
-        fold: That refused them.
-        reason: Only these.
+        fold: Whose dead-letter topic is read.
+        selection: Which of them.
         limit: At most so many.
 
     Raises:
@@ -94,96 +140,12 @@ async def letters_of(settings: Settings, fold: Fold, reason: str | None, limit: 
         ConfigurationError: There is no dead-letter topic.
     """
     found: list[Letter] = []
-    async with _reader(settings, fold, group=None) as (consumer, _):
-        async for letter in _letters(consumer):
-            if letter.fold == fold.name and reason in (None, letter.reason):
-                found.append(letter)
-                if len(found) >= limit:
-                    break
-    return found
-
-
-async def replay(settings: Settings, fold: Fold, reason: str | None, *, again: bool, dry_run: bool) -> Replayed:
-    """Puts letters back into the source, each once; waits for the acknowledgement of each page.
-
-    Args:
-        settings: Of the application.
-        fold: That refused them.
-        reason: Only these; the others count as seen.
-        again: From the beginning, also what was put back before.
-        dry_run: Only count.
-
-    Raises:
-        TryAgainError: Kafka does not answer; what was put back is remembered.
-        ConfigurationError: There is no dead-letter topic, or another replay is running.
-    """
-    done = Replayed()
-    producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
-    async with _reader(settings, fold, group=f"{settings.app_id}.dead-letters.{fold.name}", again=again) as (consumer, tps):
-        try:
-            async for page in _pages(consumer):
-                wanted = [letter for letter in page if letter.fold == fold.name and reason in (None, letter.reason)]
-                events = [letter for letter in wanted if letter.is_event]
-                done.skipped += len(wanted) - len(events)
-                if not dry_run:
-                    await _put_back(producer, settings.app_id, fold, events)
-                    await consumer.commit({tp: await consumer.position(tp) for tp in tps})
-                done.put_back += len(events)
-        except KafkaError as error:
-            raise TryAgainError(f"replay interrupted after {done.put_back} events: {error!r}") from error
-        finally:
-            await producer.stop()
-    return done
-
-
-async def _put_back(producer: AckedProducer, app_id: str, fold: Fold, letters: list[Letter]) -> None:
-    mark = [(REPLAY_HEADER, address_of(app_id, fold.name))]
-    outcomes = await producer.send([Outgoing(fold.source, letter.key, letter.value, mark) for letter in letters])
-    failed = next((outcome for outcome in outcomes if outcome is not None), None)
-    if failed is not None:
-        raise TryAgainError(f"the source does not take events: {failed!r}") from failed
-
-
-@asynccontextmanager
-async def _reader(
-    settings: Settings, fold: Fold, group: str | None, *, again: bool = False
-) -> AsyncIterator[tuple[AIOKafkaConsumer, list[TopicPartition]]]:
-    async with admin_client(settings.kafka) as client:
-        counts = await partition_counts(client, [fold.dead_letters])
-    if fold.dead_letters not in counts:
-        raise ConfigurationError([f"topic {fold.dead_letters!r} does not exist: nothing was ever refused"])
-    tps = [TopicPartition(fold.dead_letters, number) for number in range(counts[fold.dead_letters])]
-    consumer = AIOKafkaConsumer(
-        **client_options(settings.kafka), group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
-    await consumer.start()
-    try:
-        consumer.assign(tps)
-        if again or group is None:
-            await consumer.seek_to_beginning(*tps)
-        yield consumer, tps
-    finally:
-        await consumer.stop()
-
-
-async def _pages(consumer: AIOKafkaConsumer) -> AsyncIterator[list[Letter]]:
-    quiet = 0
-    while quiet < QUIET_POLLS:
-        fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=500)
-        page = [
-            Letter(tp.partition, record.offset, record.key, record.value, record.timestamp, _text(record.headers))
-            for tp, records in fetched.items()
-            for record in records
-        ]
-        quiet = 0 if page else quiet + 1
-        if page:
-            yield page
-
-
-async def _letters(consumer: AIOKafkaConsumer) -> AsyncIterator[Letter]:
-    async for page in _pages(consumer):
-        for letter in page:
-            yield letter
+    async with letter_topic(settings, fold) as topic:
+        async for page in topic.pages():
+            found += [letter for letter in page if selection.concerns(letter) and selection.takes(letter)]
+            if len(found) >= limit:
+                break
+    return found[:limit]
 
 
 def _text(headers: Any) -> dict[str, str]:

@@ -61,7 +61,7 @@ def passed_on(declared: Fold, reading: Reading) -> list[Any]:
     for chunk in chunks_of(reading.events, 100, scoring):
         told = arguments_of(chunk, BOUNDS, gaps_close=False, keeps_values=keeps_values, partitions=1, epoch=b"e")
         packed_plain(told.plain)
-    return [dead_letter(declared, refused, "s", 0, 0) for refused in reading.refused]
+    return [dead_letter("app", declared, refused, "s", 0, 0) for refused in reading.refused]
 
 
 def read(declared: Fold, *values: bytes, limits: Limits | None = None) -> Reading:

@@ -1,0 +1,132 @@
+"""One dead letter, and which letters a command is about (pure)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from streams_app.folding.definition import Fold
+
+PREVIEW_BYTES: Final = 120
+DIGEST_BYTES: Final = 12
+
+NOT_KEPT: Final = {"value-bytes-not-kept": "value", "key-bytes-not-kept": "key"}
+"""Headers of a letter that is not what was received, and what is missing."""
+
+_TOLD_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter.
+
+    Attributes:
+        partition: Of the dead-letter topic.
+        offset: In it.
+        key: As received.
+        value: As received.
+        timestamp_ms: When it became one.
+        headers: Text of each.
+    """
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: dict[str, str]
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused."""
+        return self.headers.get("reason", "")
+
+    @property
+    def is_event(self) -> bool:
+        """False for a folded record that was too large for the broker."""
+        return self.reason != "record-too-large"
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """Partition and offset of the event in its source; None where the headers do not tell."""
+        partition, offset = self.headers.get("source-partition", ""), self.headers.get("source-offset", "")
+        return (int(partition), int(offset)) if partition.isdecimal() and offset.isdecimal() else None
+
+    @property
+    def lost(self) -> str:
+        """What of the event was not kept, as it was too large for this topic: ``value``, ``key`` or nothing."""
+        marked = next((what for header, what in NOT_KEPT.items() if header in self.headers), "")
+        if marked or "app-id" in self.headers:
+            return marked
+        told = _TOLD_IN_DETAIL.search(self.headers.get("detail", ""))  # before there was a header for it
+        return told[1] if told else ""
+
+    def digest(self) -> str:
+        """The same for a letter that was written twice, by a worker that died in between; else another one.
+
+        The content is in it: a topic that was made again has other events at the same offsets.
+        """
+        place = "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
+        return blake2b(repr((place, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+    def row(self) -> dict[str, Any]:
+        """For people and programs; the value is cut."""
+        value = (self.value or b"")[:PREVIEW_BYTES].decode("utf-8", "backslashreplace")
+        key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
+        return {"partition": self.partition, "offset": self.offset, **self.headers, "key": key, "value": value}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which letters are meant.
+
+    Attributes:
+        app_id: Letters of another application are not; before letters named it, they were anybody's.
+        fold: That refused them, by the name it had then.
+        reason: Only these.
+        places: Only these, by partition and offset in the source; empty: all.
+        keys: Only with these record keys; empty: all.
+    """
+
+    app_id: str
+    fold: str
+    reason: str | None = None
+    places: frozenset[tuple[int, int]] = frozenset()
+    keys: frozenset[bytes] = frozenset()
+
+    def concerns(self, letter: Letter) -> bool:
+        """Whether it is a letter of this fold at all."""
+        headers = letter.headers
+        return headers.get("fold") == self.fold and headers.get("app-id", self.app_id) == self.app_id
+
+    def takes(self, letter: Letter) -> bool:
+        """Whether it is one of those that were asked for."""
+        return (
+            self.reason in (None, letter.reason)
+            and (not self.places or letter.place in self.places)
+            and (not self.keys or letter.key in self.keys)
+        )
+
+
+def obstacle(letter: Letter, fold: Fold, partitions: int) -> str:
+    """Why a letter cannot be put back as the event it was, whatever the definition; empty: it can.
+
+    Args:
+        letter: Of a dead-letter topic.
+        fold: It is put back for.
+        partitions: That the source of the fold has now.
+    """
+    topic = letter.headers.get("source-topic")
+    if not letter.is_event:
+        return "a folded record that was too large for the broker: no event"
+    if letter.lost:
+        return f"the {letter.lost} was too large for {fold.dead_letters} and was not kept: without it, it would be another event"
+    if letter.place is None:
+        return "its headers do not say where the event was"
+    if topic != fold.source:
+        return f"it is an event of {topic}, and the fold reads {fold.source} now"
+    if letter.place[0] >= partitions:
+        return f"partition {letter.place[0]} of {fold.source} does not exist any more"
+    return ""

@@ -1,0 +1,211 @@
+"""Dead letters put back into their source after a fix, for the fold that refused them and no other.
+
+An event goes back into the partition it came from, with the header of :mod:`streams_app.folding.addressing`. What was put back
+is remembered in the dead-letter topic itself: after each page a receipt, a record without ``reason`` whose header
+``streams-app-put-back`` names application and fold and whose value is a digest of each event, one a line. It lies behind the
+letters, in their own partition, so that retention removes it after them; it may say anything, where a committed offset can only say
+"up to here" and is forgotten by the broker after a week without a member. A replay that is killed between the acknowledgement of a
+page and that of its receipt puts this page back again the next time: worse to lose an event than to fold it twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.folding.addressing import REPLAY_HEADER, address_of
+from streams_app.folding.definition import Fold
+from streams_app.folding.python_reader import reader_of
+from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
+from streams_app.operating.dead_letters import LetterTopic, letter_topic
+from streams_app.operating.letters import Letter, Selection, obstacle
+from streams_app.operating.replayed import Replayed
+from streams_app.settings import Limits, Settings
+
+RECEIPT_HEADER: Final = "streams-app-put-back"
+RECEIPT_EVENTS: Final = 100
+"""In one receipt: 2.5 kB, which any topic takes."""
+
+
+class _Event(NamedTuple):
+    """A letter as the reader of a fold sees events."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+class Choice:
+    """Which letters go back (pure, but for a user's functions)."""
+
+    def __init__(self, fold: Fold, limits: Limits, selection: Selection, partitions: int, before: Iterable[str]) -> None:
+        """Nothing is chosen yet; ``partitions`` are those of the source, ``before`` the digests of what was put back earlier."""
+        self._fold = fold
+        self._selection = selection
+        self._partitions = partitions
+        self._before = frozenset(before)
+        self._taken: set[str] = set()
+        self._reader = reader_of(fold, limits)
+
+    def takes(self, letter: Letter, done: Replayed) -> bool:
+        """Whether it goes back; otherwise ``done`` gets why not."""
+        if not self._selection.concerns(letter):
+            return False
+        digest = letter.digest()
+        if digest in self._before:
+            done.before += 1
+        elif not self._selection.takes(letter):
+            done.unselected += 1
+        elif digest in self._taken:
+            done.twice += 1
+        else:
+            self._taken.add(digest)
+            return self._passes(letter, done)
+        return False
+
+    def _passes(self, letter: Letter, done: Replayed) -> bool:
+        if why := obstacle(letter, self._fold, self._partitions):
+            done.left[why] += 1
+            return False
+        refused = self._reader.read([_Event(letter.offset, letter.timestamp_ms, letter.key, letter.value)]).refused
+        done.refused.update(one.reason for one in refused)
+        return not refused
+
+
+class Replay:
+    """One replay of the dead letters of a fold.
+
+    Attributes:
+        done: What it has done so far.
+        on_page: Told of it after each page.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        fold: Fold,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            settings: Of the application.
+            fold: The letters are put back for.
+            selection: Which letters.
+            limit: Put back at most so many.
+            again: Also what was put back before.
+            dry_run: Only count.
+        """
+        self.done = Replayed()
+        self._settings = settings
+        self._fold = fold
+        self._selection = selection
+        self._limit = limit
+        self._again = again
+        self._dry_run = dry_run
+        self.on_page: Callable[[Replayed], None] = lambda _: None
+        self._address = address_of(settings.app_id, fold.name)
+        self._producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
+
+    def stop(self) -> None:
+        """Ends it after the page under way, so that all of it is remembered."""
+        self.done.is_stopped = True
+
+    async def run(self) -> None:
+        """Puts letters back up to the end the topic has now; waits for the acknowledgement of each page.
+
+        Raises:
+            TryAgainError: Kafka does not answer; :attr:`done` says how far it came.
+            ConfigurationError: The dead-letter topic or the source does not exist.
+        """
+        try:
+            async with letter_topic(self._settings, self._fold) as topic:
+                if not topic.source_partitions:
+                    raise ConfigurationError([f"the source {self._fold.source!r} does not exist: nothing can be put back into it"])
+                self.done.is_begun, self.done.offsets = True, topic.offsets
+                before = set() if self._again else await self._receipts(topic)
+                limits = self._settings.limits
+                choice = Choice(self._fold, limits, self._selection, topic.source_partitions, before)
+                async for page in topic.pages():
+                    if self._is_over():
+                        return
+                    await self._replay_page(choice, page)
+                    self.done.read += len(page)
+                    self.on_page(self.done)
+                self.done.read = topic.offsets
+        finally:
+            await self._producer.stop()
+
+    def _is_over(self) -> bool:
+        self.done.is_limited = self._limit is not None and self.done.put_back >= self._limit
+        return self.done.is_limited or self.done.is_stopped
+
+    async def _receipts(self, topic: LetterTopic) -> set[str]:
+        """Digests of what was put back for this fold before; they are read first, as they lie behind the letters."""
+        found: set[str] = set()
+        async for page in topic.pages():
+            if self.done.is_stopped:
+                break
+            self.done.searched += len(page)
+            self.on_page(self.done)
+            for record in page:
+                if record.headers.get(RECEIPT_HEADER) == self._address.decode():
+                    found.update((record.value or b"").decode("ascii", "replace").split())
+        return found
+
+    async def _replay_page(self, choice: Choice, page: list[Letter]) -> None:
+        waiting = deque(page)
+        while waiting and not self._is_over():
+            room = len(waiting) if self._limit is None else self._limit - self.done.put_back
+            chosen: list[Letter] = []
+            while waiting and len(chosen) < room:
+                letter = waiting.popleft()
+                if choice.takes(letter, self.done):
+                    chosen.append(letter)
+            if self._dry_run:
+                self.done.put_back += len(chosen)
+            elif chosen:
+                await self._put_back(chosen)
+
+    async def _put_back(self, letters: list[Letter]) -> None:
+        """Sends events and then their receipt; an error of either ends the replay."""
+        headers = [(REPLAY_HEADER, self._address)]
+        outcomes = await self._producer.send(
+            [
+                Outgoing(self._fold.source, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
+                for letter in letters
+            ]
+        )
+        gone = [letter for letter, outcome in zip(letters, outcomes, strict=True) if outcome is None]
+        failed = [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, TOO_LARGE)]
+        too_large = len(letters) - len(gone) - len(failed)
+        if too_large:
+            self.done.left[f"{self._fold.source} does not take records of its size any more"] += too_large
+        self.done.put_back += len(gone)
+        self.done.unknown += len(failed)
+        await self._remember(gone)
+        if failed:
+            raise TryAgainError(f"{self._fold.source} does not acknowledge events: {failed[0]!r}") from failed[0]
+
+    async def _remember(self, letters: list[Letter]) -> None:
+        by_partition: dict[int, list[str]] = defaultdict(list)
+        for letter in letters:
+            by_partition[letter.partition].append(letter.digest())
+        receipts = [
+            Outgoing(self._fold.dead_letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, self._address)], partition=place)
+            for place, digests in by_partition.items()
+            for part in (digests[at : at + RECEIPT_EVENTS] for at in range(0, len(digests), RECEIPT_EVENTS))
+        ]
+        if receipts:
+            self.done.forgotten += len(letters)
+            failed = next((outcome for outcome in await self._producer.send(receipts) if outcome is not None), None)
+            if failed is not None:
+                raise TryAgainError(f"{self._fold.dead_letters} does not acknowledge what was put back: {failed!r}") from failed
+            self.done.forgotten -= len(letters)

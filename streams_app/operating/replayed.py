@@ -1,0 +1,73 @@
+"""What a replay of dead letters has done, in numbers and in words (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a replay has done so far, or would do.
+
+    Attributes:
+        is_begun: The topics are there.
+        offsets: How many the dead-letter topic has.
+        searched: How many of them were looked through for what was put back before.
+        read: How many of them were looked at after that.
+        put_back: Acknowledged by the source; in a dry run: what would be put back.
+        refused: What the present definition refuses again, by reason.
+        left: What cannot be put back, by the cause in words.
+        before: Put back by an earlier replay.
+        twice: Written twice, and taken once.
+        unselected: Not asked for.
+        unknown: Sent, but not acknowledged: it may have arrived.
+        forgotten: Put back, but its receipt was not acknowledged.
+        is_limited: It was ended by the limit.
+        is_stopped: It was ended by a signal.
+    """
+
+    is_begun: bool = False
+    offsets: int = 0
+    searched: int = 0
+    read: int = 0
+    put_back: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    before: int = 0
+    twice: int = 0
+    unselected: int = 0
+    unknown: int = 0
+    forgotten: int = 0
+    is_limited: bool = False
+    is_stopped: bool = False
+
+
+def summary(done: Replayed, *, dry_run: bool, failed: bool) -> list[str]:
+    """What a person is told at the end, the counts last.
+
+    Args:
+        done: By the replay.
+        dry_run: Nothing was put back.
+        failed: It ended with an error.
+    """
+    lines = []
+    if failed or done.is_stopped:
+        lines.append(f"interrupted after {done.read} of {done.offsets} records of the dead-letter topic")
+    if done.is_limited:
+        lines.append("the limit is reached: what follows can be put back later")
+    for count, words in (
+        (done.before, "put back before: --again would repeat them"),
+        (done.twice, "there twice: taken once"),
+        (done.unselected, "not chosen: they can be put back later"),
+        *((count, f"left where they are: {why}") for why, count in done.left.most_common()),
+        (done.unknown, "sent and not acknowledged: they may have arrived, and the next replay puts them back again"),
+        (done.forgotten, "put back and not remembered: the next replay puts them back again"),
+    ):
+        if count:
+            lines.append(f"{count} {words}")
+    reasons = ", ".join(f"{reason} {count}" for reason, count in done.refused.most_common())
+    again = f"{done.refused.total()}{{}} refused again" + (f" ({reasons})" if reasons else "")
+    if dry_run:
+        return [*lines, f"dry run: {done.put_back} would pass now, " + again.format(" would be")]
+    return [*lines, f"{done.put_back} put back, " + again.format("")]

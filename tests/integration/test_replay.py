@@ -1,0 +1,199 @@
+"""``streams-app dead-letters replay`` on a real broker; the letters are written by hand, as workers write them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import ConsumerRecord
+
+from tests.checker import event
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import create_topics, read_topic
+from tests.integration.commands import Ran, run
+from tests.integration.site import Site
+
+LIMIT_SECONDS = 60
+PARTITIONS = 4
+
+
+@dataclass
+class Desk:
+    """Two folds of one source whose dead letters a test writes."""
+
+    site: Site
+    config: Path
+
+    @property
+    def app_id(self) -> str:
+        return self.site.names.app_id
+
+    @property
+    def source(self) -> str:
+        return self.site.names.topic("s")
+
+    @property
+    def dead(self) -> str:
+        return f"{self.source}.dead"
+
+    def letter(self, offset: int, partition: int = 0, **headers: str) -> list[tuple[str, bytes]]:
+        """Headers of a letter of the fold ``one``."""
+        told = {
+            "reason": "no-changed", "fold": "one", "source-topic": self.source, "source-partition": str(partition),
+            "source-offset": str(offset), "failed-at-ms": "1", "detail": "", "app-id": self.app_id,
+        } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
+        return [(name, text.encode()) for name, text in told.items()]
+
+    async def write(self, *letters: tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=self.site.bootstrap, acks="all")
+        await producer.start()
+        try:
+            sent = [await producer.send(self.dead, value, key, headers=headers) for key, value, headers in letters]
+            await asyncio.gather(*sent)
+        finally:
+            await producer.stop()
+
+    async def replay(self, *words: str) -> Ran:
+        return await asyncio.to_thread(run, "dead-letters", "replay", "--fold", "one", *words, "--config", str(self.config))
+
+    async def put_back(self, count: int) -> list[ConsumerRecord]:
+        """The source, with at least so many events."""
+        return await read_topic(
+            self.site.bootstrap, self.source, until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS
+        )
+
+
+@pytest.fixture
+async def desk(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Desk:
+    site = Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+    await site.topics("s", "one", "two", "s.dead")
+    return Desk(site, site.config(site.fold("one", "s") + site.fold("two", "s")))
+
+
+def last_line(ran: Ran) -> str:
+    assert 0 == ran.code, ran.text
+    return ran.out.splitlines()[-1]
+
+
+async def test_events_go_back_once_into_the_partition_they_came_from_with_the_names_of_application_and_fold(desk: Desk) -> None:
+    key, value = event("a", "x")
+    await desk.write(
+        *((key, value, desk.letter(7, partition)) for partition in range(PARTITIONS)),
+        (key, value, desk.letter(7, 2, failed_at_ms="2")),
+        (key, None, desk.letter(8, value_bytes_not_kept="2000000")),
+        (key, b"no json", desk.letter(9, reason="not-json")),
+        (key, value, desk.letter(7, fold="two")),
+    )
+    dry = await desk.replay("--dry-run")
+    first = await desk.replay()
+    second = await desk.replay()
+    found = await desk.put_back(PARTITIONS)
+    listed = await asyncio.to_thread(run, "dead-letters", "list", "--fold", "one", "--json", "--config", str(desk.config))
+
+    assert [
+        "dry run: 4 would pass now, 1 would be refused again (not-json 1)",
+        "4 put back, 1 refused again (not-json 1)",
+        "0 put back, 1 refused again (not-json 1)",
+    ] == [last_line(ran) for ran in (dry, first, second)]
+    assert "1 there twice: taken once" in first.out
+    assert "1 left where they are: the value was too large" in first.out
+    assert "5 put back before" in second.out
+    assert [(at, key, value, (("streams-app-replay", f"{desk.app_id}/one".encode()),)) for at in range(PARTITIONS)] == sorted(
+        (record.partition, record.key, record.value, record.headers) for record in found
+    )
+    assert "audit replay fold=one reason=any again=False events=4 refused=1 complete=True by=" in first.err
+    assert "audit" not in dry.err
+    assert 7 == len(listed.out.splitlines())
+
+
+async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(desk: Desk) -> None:
+    reasons = ["no-changed", "no-group"] * 3
+    await desk.write(*((*event("a", f"n{at}"), desk.letter(at, reason=reason)) for at, reason in enumerate(reasons)))
+    lines = [
+        last_line(await desk.replay(*words))
+        for words in (("--reason", "no-group"), ("--limit", "1"), ("--offset", "0:4", "--key", "a"), (), (), ("--again",))
+    ]
+    found = await desk.put_back(12)
+
+    assert [f"{count} put back, 0 refused again" for count in (3, 1, 1, 1, 0, 6)] == lines
+    assert dict.fromkeys((event("a", f"n{at}")[1] for at in range(6)), 2) == Counter(record.value for record in found)
+
+
+async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk) -> None:
+    mended = desk.config.with_name("mended.toml")
+    mended.write_text(desk.config.read_text().replace('changed = "metrics"', 'changed = "tags"'))
+    value = b'{"account_id": "a", "tags": ["x"]}'
+    await desk.write(*((b"a", value, desk.letter(at, at % PARTITIONS)) for at in range(20)))
+    with desk.site.worker(desk.config) as worker:
+        await worker.wait_ready()
+        not_mended = last_line(await desk.replay())
+        ran = last_line(await Desk(desk.site, mended).replay())
+        letters = await read_topic(
+            desk.site.bootstrap,
+            desk.dead,
+            until=lambda found: sum(any(name == "reason" for name, _ in record.headers) for record in found) >= 40,
+            timeout_seconds=LIMIT_SECONDS,
+        )
+        await worker.terminate()
+    found = await desk.put_back(20)
+
+    assert ("0 put back, 20 refused again (no-changed 20)", "20 put back, 0 refused again") == (not_mended, ran)
+    assert (20, 40) == (len(found), sum(any(name == "reason" for name, _ in record.headers) for record in letters))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_on_from_there(
+    desk: Desk, number: signal.Signals
+) -> None:
+    count = 30_000
+    await desk.write(*((b"k", event("a", f"n{at}")[1], desk.letter(at)) for at in range(count)))
+    command = [sys.executable, "-m", "streams_app", "dead-letters", "replay", "--fold", "one", "--config", str(desk.config)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    await desk.put_back(1)
+    process.send_signal(number)
+    out, err = (text.decode() for text in await process.communicate())
+    put_back = int(re.search(r"^(\d+) put back, 0 refused again$", out, re.M)[1])  # type: ignore[index]  # or the test fails
+    rest = last_line(await desk.replay())
+    found = await desk.put_back(count)
+
+    assert 128 + number == process.returncode, err
+    assert 0 < put_back < count
+    assert f"interrupted after {put_back} of {count} records of the dead-letter topic" in out
+    assert f"events={put_back} refused=0 complete=False" in err
+    assert f"{count - put_back} put back, 0 refused again" == rest
+    assert count == len(found) == len({record.value for record in found})
+
+
+@pytest.mark.apache
+async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
+    kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
+) -> None:
+    site = Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+    desk = Desk(site, site.config(site.fold("one", "s")))
+    await create_topics(kafka.bootstrap_servers, [desk.source], PARTITIONS, {"max.message.bytes": "10000"})
+    await site.topics("s.dead", "one")
+    await desk.write(
+        (*event("a", "x"), desk.letter(1)),
+        (*event("a", "x" * 200, text="y" * 20_000), desk.letter(2)),
+        (*event("a", "z"), desk.letter(3)),
+    )
+    transaction: Any = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=names.app_id)
+    await transaction.start()
+    await transaction.begin_transaction()
+    await transaction.send_and_wait(desk.dead, event("a", "never")[1], b"a", headers=desk.letter(4))
+    await transaction.abort_transaction()
+    await transaction.stop()
+    first = await desk.replay()
+    second = await desk.replay()
+
+    assert ["2 put back, 0 refused again", "0 put back, 0 refused again"] == [last_line(first), last_line(second)]
+    assert f"1 left where they are: {desk.source} does not take records of its size any more" in first.out
+    assert 2 == len(await desk.put_back(2))

@@ -1,0 +1,170 @@
+"""Which dead letters go back into the source, and what is said of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.folding.definition import Fold
+from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.replay import Choice
+from streams_app.operating.replayed import Replayed, summary
+from streams_app.settings import Limits
+
+GOOD = b'{"id": "a", "m": ["x"]}'
+PARTITIONS = 4
+
+
+def fold(**values: Any) -> Fold:
+    return Fold(**({"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"} | values))
+
+
+def letter(
+    offset: int = 7, *, key: bytes | None = b"a", value: bytes | None = GOOD, letter_offset: int = 0, **headers: str
+) -> Letter:
+    told = {
+        "reason": "no-changed", "fold": "f", "app-id": "social", "source-topic": "s", "source-partition": "3",
+        "source-offset": str(offset), "detail": "",
+    } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
+    return Letter(0, letter_offset, key, value, 1, told)
+
+
+def choose(
+    *letters: Letter, selection: Selection | None = None, before: tuple[Letter, ...] = (), declared: Fold | None = None
+) -> tuple[list[Letter], Replayed]:
+    done = Replayed()
+    selection = selection or Selection("social", "f")
+    choice = Choice(declared or fold(), Limits(), selection, PARTITIONS, {each.digest() for each in before})
+    return [each for each in letters if choice.takes(each, done)], done
+
+
+def test_a_letter_that_the_present_definition_takes_goes_back() -> None:
+    assert [letter()] == choose(letter())[0]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"fold": "other"}, {"app_id": "mirror"}], ids=["of another fold", "of a fold of that name in another application"]
+)
+def test_a_letter_of_others_is_not_even_counted(headers: dict[str, Any]) -> None:
+    assert ([], Replayed()) == choose(letter(**headers))
+
+
+def test_a_letter_from_before_applications_were_told_apart_is_anybodys() -> None:
+    old = letter()
+    del old.headers["app-id"]
+
+    assert [old] == choose(old)[0]
+
+
+def test_what_would_be_refused_again_stays_and_is_counted_by_reason() -> None:
+    chosen, done = choose(
+        letter(1, value=b"no json"), letter(2, value=b"{}"), letter(3), letter(4, value=b"[]"), letter(5, value=b"1")
+    )
+
+    assert [letter(3)] == chosen
+    assert {"not-json": 1, "no-group": 1, "not-an-object": 2} == done.refused
+
+
+def test_the_present_definition_is_that_of_the_functions_of_a_fold() -> None:
+    def decode(value: bytes) -> Any:
+        return {"id": "a", "m": [value.decode()]}
+
+    chosen, done = choose(letter(1, value=b"no json"), letter(2, value=b"\xff"), declared=fold(decode=decode))
+
+    assert ([letter(1, value=b"no json")], {"user-error": 1}) == (chosen, done.refused)
+
+
+def test_a_letter_written_twice_goes_back_once() -> None:
+    chosen, done = choose(letter(letter_offset=4, failed_at_ms="1"), letter(letter_offset=9, failed_at_ms="2"))
+
+    assert ([4], 1) == ([each.offset for each in chosen], done.twice)
+
+
+def test_what_an_earlier_replay_put_back_stays_also_where_it_was_written_twice() -> None:
+    chosen, done = choose(letter(letter_offset=9), letter(8), before=(letter(letter_offset=4),))
+
+    assert ([letter(8)], 1) == (chosen, done.before)
+
+
+def test_another_event_at_the_place_of_one_put_back_before_the_topic_was_made_again_goes_back() -> None:
+    other = letter(value=b'{"id": "b", "m": ["x"]}')
+
+    assert [other] == choose(other, before=(letter(),))[0]
+
+
+def test_what_was_not_chosen_is_counted_and_remembered_as_nothing() -> None:
+    chosen, done = choose(letter(1), letter(2, reason="not-json"), selection=Selection("social", "f", reason="not-json"))
+
+    assert ([letter(2, reason="not-json")], 1) == (chosen, done.unselected)
+
+
+def test_letters_are_chosen_by_reason_place_and_key() -> None:
+    letters = [letter(1), letter(2), letter(3, key=b"b"), letter(4, key=None), letter(1, source_partition="2")]
+    by_place = Selection("social", "f", places=frozenset({(3, 1), (3, 3)}))
+    by_key = Selection("social", "f", keys=frozenset({b"b"}))
+    by_both = Selection("social", "f", places=frozenset({(3, 1)}), keys=frozenset({b"b"}))
+
+    assert [letters[0], letters[2]] == choose(*letters, selection=by_place)[0]
+    assert [letters[2]] == choose(*letters, selection=by_key)[0]
+    assert [] == choose(*letters, selection=by_both)[0]
+
+
+def test_letters_of_a_fold_that_was_renamed_are_chosen_by_the_name_it_had() -> None:
+    assert [letter(fold="old")] == choose(letter(), letter(fold="old"), selection=Selection("social", "old"))[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "words"),
+    [
+        pytest.param(None, {"value_bytes_not_kept": "9"}, "the value was too large for s.dead and was not kept", id="no value"),
+        pytest.param(None, {"key_bytes_not_kept": "9"}, "the key was too large", id="no key"),
+        pytest.param(GOOD, {"reason": "record-too-large"}, "no event", id="a folded record"),
+        pytest.param(GOOD, {"source_partition": "4"}, "partition 4 of s does not exist any more", id="fewer partitions"),
+        pytest.param(GOOD, {"source_topic": "t"}, "an event of t, and the fold reads s now", id="another source"),
+        pytest.param(GOOD, {"source_offset": "-1"}, "its headers do not say where", id="no offset"),
+        pytest.param(GOOD, {"source_partition": "three"}, "its headers do not say where", id="no partition"),
+    ],
+)
+def test_what_cannot_go_back_as_the_event_it_was_is_left_with_a_sentence(
+    value: bytes | None, headers: dict[str, Any], words: str
+) -> None:
+    ignoring = fold(tombstones="ignore")
+
+    chosen, done = choose(letter(value=value, **headers), declared=ignoring)
+
+    assert ([], [1]) == (chosen, list(done.left.values()))
+    assert words in next(iter(done.left))
+
+
+def test_a_letter_from_before_there_was_a_header_says_in_its_detail_that_its_value_was_not_kept() -> None:
+    old = letter(value=None, reason="too-large", detail="the limit is 5; value of 9 bytes not kept")
+    quoted = letter(detail="user said: value of 9 bytes not kept")
+    del old.headers["app-id"]
+
+    assert ([quoted], 1) == ((found := choose(old, quoted))[0], found[1].left.total())
+
+
+def test_a_tombstone_that_is_ignored_now_goes_back_as_one() -> None:
+    tombstone = letter(value=None, reason="tombstone")
+
+    assert ([], {"tombstone": 1}) == ((found := choose(tombstone))[0], found[1].refused)
+    assert [tombstone] == choose(tombstone, declared=fold(tombstones="ignore"))[0]
+
+
+def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_the_rest() -> None:
+    done = Replayed(offsets=20, read=12, put_back=3, before=1, twice=2, unselected=4, unknown=5, forgotten=6)
+    done.refused.update({"no-group": 1, "not-json": 2})
+    done.left["a reason"] += 1
+
+    assert [
+        "interrupted after 12 of 20 records of the dead-letter topic",
+        "1 put back before: --again would repeat them",
+        "2 there twice: taken once",
+        "4 not chosen: they can be put back later",
+        "1 left where they are: a reason",
+        "5 sent and not acknowledged: they may have arrived, and the next replay puts them back again",
+        "6 put back and not remembered: the next replay puts them back again",
+        "3 put back, 3 refused again (not-json 2, no-group 1)",
+    ] == summary(done, dry_run=False, failed=True)
+    assert ["dry run: 3 would pass now, 0 would be refused again"] == summary(Replayed(put_back=3), dry_run=True, failed=False)
