@@ -6,12 +6,15 @@ The other folds of its source, and other applications that read it, have taken t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
-from streams_app.folding.reader import Refused
+from streams_app.folding.reader import Reading, Refused
 
 REPLAY_HEADER: Final = "streams-app-replay"
+
+_HEADERS: Final = attrgetter("headers")
 
 
 def address_of(app_id: str, fold: str) -> bytes:
@@ -24,36 +27,50 @@ def addressee_of(headers: Sequence[tuple[str, bytes]]) -> bytes | None:
     return next((target or b"" for name, target in headers if name == REPLAY_HEADER), None)
 
 
-def addressed_to(
-    app_id: str, fold: str, records: list[Any], decoded: list[Any] | None, begin: int, *, has_headers: bool
-) -> tuple[list[Any], list[Any] | None]:
-    """What one fold has to read of a range from a position on, and the same of what was decoded."""
-    if not has_headers:
-        return (records[begin:], decoded and decoded[begin:]) if begin else (records, decoded)
-    # A bare name is how an event was addressed before applications were told apart; it may still be read again.
-    meant = None, address_of(app_id, fold), fold.encode()
-    mine = [i for i in range(begin, len(records)) if addressee_of(records[i].headers) in meant]
-    return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
+class Post:
+    """A range of records, and who reads what of it."""
 
+    def __init__(self, app_id: str, folds: Sequence[str], records: list[Any], decoded: list[Any] | None) -> None:
+        """Looks for headers once.
 
-def astray(app_id: str, folds: Collection[str], records: Sequence[Any]) -> list[Refused]:
-    """Events put back for a fold that this application no longer has for their source: it was renamed or removed since.
+        Args:
+            app_id: Of this application; what is meant for another one is left to it.
+            folds: Names of all its folds of the source.
+            records: The range.
+            decoded: Of the same records.
+        """
+        self._app_id = app_id
+        self._folds = folds
+        self._records = records
+        self._decoded = decoded
+        self._has_headers = any(map(_HEADERS, records))
 
-    They become dead letters of that name again instead of being skipped by everybody.
+    def of(self, fold: str, begin: int, reading: Reading) -> tuple[list[Any], list[Any] | None]:
+        """What one fold has to read from a position on, and the same of what was decoded.
 
-    Args:
-        app_id: Of this application; what is meant for another one is left to it.
-        folds: Names of all its folds of the source.
-        records: A range.
-    """
-    found = []
-    ours = address_of(app_id, "")
-    for record in records:
-        target = addressee_of(record.headers)
-        if target is None or not target.startswith(ours):
-            continue
-        name = target[len(ours) :].decode("utf-8", "backslashreplace")
-        if name not in folds:
-            detail = f"put back for fold {name}, which {app_id} no longer has for this topic: renamed or removed"
-            found.append(Refused(record, "unknown-fold", detail, name))
-    return found
+        Args:
+            fold: Its name.
+            begin: Position of its first record.
+            reading: Gets what was put back for folds that are no longer there; the first fold of the source speaks for them.
+        """
+        records, decoded = self._records, self._decoded
+        if not self._has_headers:
+            return (records[begin:], decoded and decoded[begin:]) if begin else (records, decoded)
+        if fold == self._folds[0]:
+            reading.refused += self._astray(begin)
+        # A bare name is how an event was addressed before applications were told apart; it may still be read again.
+        meant = None, address_of(self._app_id, fold), fold.encode()
+        mine = [i for i in range(begin, len(records)) if addressee_of(records[i].headers) in meant]
+        return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
+
+    def _astray(self, begin: int) -> Iterator[Refused]:
+        """Events put back for a fold that was renamed or removed since: dead letters of that name, not skipped by everybody."""
+        ours = address_of(self._app_id, "")
+        for record in self._records[begin:]:
+            target = addressee_of(record.headers)
+            if target is None or not target.startswith(ours):
+                continue
+            name = target[len(ours) :].decode("utf-8", "backslashreplace")
+            if name not in self._folds:
+                detail = f"put back for fold {name}, which {self._app_id} no longer has for this topic: renamed or removed"
+                yield Refused(record, "unknown-fold", detail, name)

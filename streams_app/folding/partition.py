@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 
 from faust.types import TP
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.errors import text_of
 from streams_app.folding import retired
-from streams_app.folding.addressing import addressed_to, astray
+from streams_app.folding.addressing import Post
 from streams_app.folding.batch import Chunk, Event
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.cutting import ChunkTooLongError
@@ -45,8 +44,6 @@ WORTH_SENDING = 500
 
 RESET = "reset"
 """Cause of a resync: the client has reset its position by itself."""
-
-_HEADERS = attrgetter("headers")
 
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
@@ -186,19 +183,15 @@ class Partition:
                 raise RefusedError("fold", "hole")
         is_shared = any(self._readers[shard.fold.name].needs_decoded for shard in behind)
         decoded = decode_all(batch.records, self._limits) if is_shared else None
-        has_headers = any(map(_HEADERS, batch.records))
-        app_id = self._parts.settings.app_id
+        post = Post(self._parts.settings.app_id, [shard.fold.name for shard in self.shards], batch.records, decoded)
         for shard in behind:
             above = shard.fence
             at = 0
             if batch.begin <= above:
                 at = next((i for i, record in enumerate(batch.records) if record.offset > above), len(batch.records))
             reader = self._readers[shard.fold.name]
-            mine = addressed_to(app_id, shard.fold.name, batch.records, decoded, at, has_headers=has_headers)
             reading = Reading()
-            if has_headers and shard is self.shards[0]:
-                # One of them speaks for a fold that is no longer there.
-                reading.refused += astray(app_id, [each.fold.name for each in self.shards], batch.records[at:])
+            mine = post.of(shard.fold.name, at, reading)
             events: Iterable[Event] = reader.events(*mine, reading)
             again = partial(reader.events, *mine, Reading())
             if reader.needs_decoded:

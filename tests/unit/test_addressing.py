@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.folding.addressing import REPLAY_HEADER, address_of, addressed_to, astray
+from streams_app.folding.addressing import REPLAY_HEADER, Post, address_of
+from streams_app.folding.reader import Reading
 
 
 @dataclass
@@ -41,7 +42,7 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
         f"{app_id} {fold}"
         for app_id in ("mirror", "social")
         for fold in ("a", "b")
-        if addressed_to(app_id, fold, records, None, 0, has_headers=True)[0]
+        if Post(app_id, ["a", "b"], records, None).of(fold, 0, Reading())[0]
     ]
 
     assert folds == found
@@ -50,8 +51,9 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
 def test_every_fold_reads_an_event_that_names_nobody() -> None:
     records = [Raw(0, (("trace", b"1"),)), Raw(1)]
 
-    assert (records, ["x", "y"]) == addressed_to("social", "a", records, ["x", "y"], 0, has_headers=True)
-    assert (records[1:], ["y"]) == addressed_to("social", "a", records, ["x", "y"], 1, has_headers=False)
+    assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", 0, Reading())
+    assert (records[1:], ["y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", 1, Reading())
+    assert (records[1:], ["y"]) == Post("social", ["a"], [Raw(0), records[1]], ["x", "y"]).of("a", 1, Reading())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,11 @@ def test_every_fold_reads_an_event_that_names_nobody() -> None:
 def test_an_event_put_back_for_a_fold_of_this_application_that_is_gone_is_a_dead_letter_of_that_fold(
     target: bytes, addressees: list[str]
 ) -> None:
-    found = astray("social", ["a", "b"], [Raw(0), put_back(target)])
+    records = [Raw(0), put_back(target), put_back(target)]
+    first, second = Reading(), Reading()
 
-    assert addressees == [refused.addressee for refused in found]
-    assert {"unknown-fold"} >= {refused.reason for refused in found}
+    Post("social", ["a", "b"], records, None).of("a", 2, first)
+    Post("social", ["a", "b"], records, None).of("b", 0, second)
+
+    assert (addressees, []) == ([refused.addressee for refused in first.refused], second.refused)
+    assert {"unknown-fold"} >= {refused.reason for refused in first.refused}
