@@ -5,6 +5,7 @@ Frozen and checked when it is made; every fault is reported at once.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -68,9 +69,12 @@ class Fold(BaseModel):
         decode: In Python: bytes of the value → the event, usually a dict; None: JSON.
         source_filter: In Python: whether an event is folded at all.
 
-    In Python ``group_key`` and ``changed`` may be functions of the event, too: the former returns a string, number or boolean
-    (it appears as ``key`` in records), the latter a string, strings, or a mapping of names (it appears as ``changed``). A change
-    of such a function is not noticed in open groups: rename the fold, or flush it first.
+        group_as: Name in records of what a function ``group_key`` returns; None: ``key``.
+        changed_as: Name in records of what a function ``changed`` returns; None: ``changed``.
+
+    In Python ``group_key`` and ``changed`` may be functions of the event, too: the former returns a string, number or boolean, the
+    latter a string, strings, or a mapping of names. A change of such a function is not noticed in open groups: rename the fold, or
+    flush it first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,6 +95,8 @@ class Fold(BaseModel):
     tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
     decode: Callable[[bytes], Any] | None = None
     source_filter: Callable[[Any], Any] | None = None
+    group_as: str | None = None
+    changed_as: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -103,7 +109,7 @@ class Fold(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Fold:
-        faults = [*self._name_faults(), *self._group_faults(), *self._time_faults()]
+        faults = [*self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._time_faults()]
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -128,6 +134,10 @@ class Fold(BaseModel):
             faults.append("@key cannot be combined with fields")
         if any(not all(path.split(".")) for path in fields):
             faults.append("group_key holds an empty path")
+        for path in fields:
+            if path.startswith("@") and path != RECORD_KEY:
+                near = ", did you mean '@key'?" if difflib.get_close_matches(path, [RECORD_KEY]) else ""
+                faults.append(f"{path!r} begins with @ and is not @key, the record key{near}")
         if "fold" in fields or self.changed_field == "fold":
             faults.append("a field named 'fold' would clash with the record's own")
         if self.changed_field in fields:
@@ -136,25 +146,40 @@ class Fold(BaseModel):
             faults.append("changed must name a field")
         return faults
 
+    def _alias_faults(self) -> list[str]:
+        faults = []
+        for label, alias, taken in (("group_as", self.group_as, self.group_key), ("changed_as", self.changed_as, self.changed)):
+            if alias is not None and not callable(taken):
+                faults.append(f"{label} = {alias!r} is only for a function: a field keeps its name, the record key is 'key'")
+            elif alias == "":
+                faults.append(f"{label} = '' is no name")
+        return faults
+
     def _time_faults(self) -> list[str]:
         faults = []
         if self.quiet_period_ms < 1:
             faults.append("quiet_period must be at least 1ms")
-        if self.max_hold < self.quiet_period:
+        if self.max_hold < self.quiet_period and "max_hold" in self.model_fields_set:
             faults.append("max_hold must not be shorter than quiet_period")
+        elif self.max_hold < self.quiet_period:
+            faults.append("quiet_period is longer than max_hold, which is 6h by default: set max_hold, too")
         return faults
 
     @property
     def group_fields(self) -> tuple[str, ...]:
         """Names of the group fields as they appear in records."""
-        if self.group_key == RECORD_KEY or callable(self.group_key):
+        if callable(self.group_key):
+            return ("key" if self.group_as is None else self.group_as,)
+        if self.group_key == RECORD_KEY:
             return ("key",)
         return (self.group_key,) if isinstance(self.group_key, str) else self.group_key
 
     @property
     def changed_field(self) -> str:
         """Name of the changed field as it appears in records."""
-        return "changed" if callable(self.changed) else self.changed
+        if callable(self.changed):
+            return "changed" if self.changed_as is None else self.changed_as
+        return self.changed
 
     @property
     def quiet_period_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Folds declared in Python with functions of the user's own, run by Faust's command as the README says."""
+"""The example of the README, folds with functions, run by our command and by Faust's."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from examples import social
 from tests.helpers import WorkerProcess, read_topic
 from tests.integration.site import LIMIT_SECONDS, Site
 
-MODULE = """
-from streams_app import Fold, Settings, create_app
 
-def decode(value):
-    kind, account, *names = value.decode().split(",")
-    return {"kind": kind, "account": account, "names": names}
+class OwnWorker(WorkerProcess):
+    """``streams-app worker --app my_folds:app``."""
 
-def region(event):
-    return {"a1": "north", "a2": "south"}[event["account"]]
-
-app = create_app(Settings(
-    app_id="APP", kafka={"bootstrap_servers": "KAFKA"}, redis={"url": "REDIS"}, http={"port": 0}, worker={"tick": "200ms"},
-    folds=(Fold(name="f", source="APP.events", output="APP.folded", dead_letters="APP.events.dead", decode=decode, group_key=region,
-                changed=lambda event: event["names"], source_filter=lambda event: event["kind"] != "noise", quiet_period="1s"),),
-))
-"""
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "streams_app", "worker", "--app", f"{config.stem}:app", *arguments]
 
 
 class FaustWorker(WorkerProcess):
@@ -35,27 +28,52 @@ class FaustWorker(WorkerProcess):
         return [sys.executable, "-m", "faust", "-A", config.stem, "worker", "-l", "info", "--without-web", *arguments]
 
 
-async def test_functions_decode_filter_group_and_name_and_their_errors_are_dead_letters_with_detail(site: Site) -> None:
-    await site.topics("events", "folded", "events.dead", partitions=1)
+def adapted(site: Site) -> str:
+    """The example with the servers, topics and times of a test."""
+    servers = f'kafka={{"bootstrap_servers": "{site.bootstrap}"}}, redis={{"url": "{site.redis_url}"}}, http={{"port": 0}}'
+    text = Path(social.__file__).read_text("utf-8")
+    for given, wanted in {
+        'app_id="social",': f'app_id="{site.names.app_id}", {servers}, worker={{"tick": "200ms"}},',
+        '"post-metric-updated"': f'"{site.names.topic("events")}"',
+        '"15m"': '"1s"',
+    }.items():
+        assert given in text
+        text = text.replace(given, wanted)
+    return text
+
+
+@pytest.mark.parametrize("kind", [OwnWorker, FaustWorker])
+async def test_functions_decode_filter_group_and_name_and_their_errors_are_dead_letters(
+    site: Site, kind: type[WorkerProcess]
+) -> None:
+    await site.topics("events", "events.account-metrics", "events.dead", partitions=1)
     module = site.folder / "my_folds.py"
-    text = MODULE.replace("APP", site.names.app_id).replace("KAFKA", site.bootstrap).replace("REDIS", site.redis_url)
-    module.write_text(text)
-    with FaustWorker(module, site.folder, {"PYTHONPATH": os.pathsep.join([str(site.folder), str(Path.cwd())])}) as worker:
+    module.write_text(adapted(site))
+    with kind(module, site.folder, {"PYTHONPATH": os.pathsep.join([str(site.folder), str(Path.cwd())])}) as worker:
         await worker.wait_ready()
-        values = [b"post,a1,likes", b"noise,a1,x", b"post,a1,shares", b"post,a2,likes", b"post,a3,likes", b"\xff"]
+        values = [
+            b"Anna;p7;likes=12;shares=3", b"anna;test;spam=1", b"anna;p8;likes=1", b"ben;p9;likes=2;shares=0",
+            b"ben;p9;likes=many", b"\xff",
+        ]  # fmt: skip
         await site.send("events", [(b"k", value) for value in values])
-        outcome = await read_topic(
-            site.bootstrap, site.names.topic("folded"), until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
+        records = await read_topic(
+            site.bootstrap,
+            site.names.topic("events.account-metrics"),
+            until=lambda found: len(found) >= 2,
+            timeout_seconds=LIMIT_SECONDS,
         )
         letters = await read_topic(
             site.bootstrap, site.names.topic("events.dead"), until=lambda found: len(found) >= 2, timeout_seconds=LIMIT_SECONDS
         )
+        code = await worker.terminate()
 
-    assert {b"north": b'"changed":["likes","shares"]', b"south": b'"changed":["likes"]'} == {
-        record.key: record.value[record.value.index(b'"changed"') : record.value.index(b',"fold"')] for record in outcome
-    }
+    assert {
+        b"anna": b'{"account_id":"anna","metrics":{"likes":1,"shares":3}',
+        b"ben": b'{"account_id":"ben","metrics":{"likes":2}',
+    } == {record.key: record.value[: record.value.index(b',"fold"')] for record in records}
     headers = [dict(letter.headers) for letter in letters]
-    assert [b"post,a3,likes", b"\xff"] == [letter.value for letter in letters]
-    assert [(b"user-error", b"group_key: KeyError: 'a3'"), (b"user-error", b"decode: UnicodeDecodeError")] == [
-        (header["reason"], header["detail"][: len(b"decode: UnicodeDecodeError")]) for header in headers
+    assert [b"ben;p9;likes=many", b"\xff"] == [letter.value for letter in letters]
+    assert [(b"user-error", b"changed: ValueError"), (b"user-error", b"decode: UnicodeDecodeError")] == [
+        (header["reason"], b":".join(header["detail"].split(b":")[:2])) for header in headers
     ]
+    assert 0 == code

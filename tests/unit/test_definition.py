@@ -51,6 +51,8 @@ def test_defaults_are_the_documented_ones() -> None:
         "tombstones": "dead-letter",
         "decode": None,
         "source_filter": None,
+        "group_as": None,
+        "changed_as": None,
     } == declared.model_dump()
 
 
@@ -126,6 +128,21 @@ def test_group_fields_appear_in_records_under_their_own_names(group_key: Any, ex
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
+        ({"group_key": len}, (("key",), "m")),
+        ({"group_key": len, "group_as": "account_id"}, (("account_id",), "m")),
+        ({"changed": len}, (("id",), "changed")),
+        ({"changed": len, "changed_as": "metrics"}, (("id",), "metrics")),
+    ],
+)
+def test_what_functions_return_appears_under_the_names_that_are_given(values: dict[str, Any], expected: Any) -> None:
+    declared = fold(**values)
+
+    assert expected == (declared.group_fields, declared.changed_field)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
         pytest.param({"group_key": "fold"}, "a field named 'fold' would clash", id="a group field named fold"),
         pytest.param({"group_key": ["id", "fold"]}, "a field named 'fold' would clash", id="one of several named fold"),
         pytest.param({"changed": "fold"}, "a field named 'fold' would clash", id="a changed field named fold"),
@@ -141,6 +158,29 @@ def test_group_fields_appear_in_records_under_their_own_names(group_key: Any, ex
         pytest.param({"changed": ""}, "changed must name a field", id="no changed field"),
         pytest.param({"quiet_period": "0s"}, "at least 1ms", id="no quiet period"),
         pytest.param({"quiet_period": "0.9ms"}, "at least 1ms", id="less than a millisecond"),
+        pytest.param(
+            {"group_key": "@kye"}, "'@kye' begins with @ and is not @key, the record key, did you mean '@key'?", id="@kye"
+        ),
+        pytest.param({"group_key": "@"}, "'@' begins with @ and is not @key, the record key", id="an at sign alone"),
+        pytest.param({"group_key": "@timestamp"}, "begins with @ and is not @key, the record key", id="a name that begins with @"),
+        pytest.param({"group_key": ["id", "@Key"]}, "'@Key' begins with @", id="one of several that begins with @"),
+        pytest.param({"group_as": "key"}, "group_as = 'key' is only for a function", id="another name for a group field"),
+        pytest.param({"group_key": "@key", "group_as": "id"}, "group_as = 'id' is only for a function", id="or for the record key"),
+        pytest.param({"changed_as": "n"}, "changed_as = 'n' is only for a function", id="another name for the changed field"),
+        pytest.param({"group_key": len, "group_as": ""}, "group_as = '' is no name", id="no name for a group"),
+        pytest.param({"changed": len, "changed_as": ""}, "changed_as = '' is no name", id="no name for what changed"),
+        pytest.param({"group_key": len, "group_as": "fold"}, "a field named 'fold' would clash", id="a group called fold"),
+        pytest.param({"changed": len, "changed_as": "fold"}, "a field named 'fold' would clash", id="changes called fold"),
+        pytest.param(
+            {"group_key": len, "group_as": "m"}, "'m' cannot also be a group field", id="a group called as the changes are"
+        ),
+        pytest.param(
+            {"changed": len, "changed_as": "id"}, "'id' cannot also be a group field", id="changes called as the group is"
+        ),
+        pytest.param(
+            {"group_key": len, "group_as": "@id"}, "'@id' begins with @", id="a group called as if it were the record key"
+        ),
+        pytest.param({"quiet_period": "7h"}, "quiet_period is longer than max_hold, which is 6h by default: set max_hold", id="6h"),
         pytest.param({"max_hold": "14m"}, "must not be shorter than quiet_period", id="a hold shorter than the quiet period"),
         pytest.param({"name": "Upper"}, "may hold a-z, 0-9, _ and -", id="capitals in the name"),
         pytest.param({"name": "-a"}, "may hold a-z, 0-9, _ and -", id="a name that begins with a dash"),
@@ -179,6 +219,8 @@ def test_declaration_that_cannot_work_is_refused(values: dict[str, Any], expecte
         pytest.param({"name": "0_a-b"}, id="every kind of character"),
         pytest.param({"group_key": "a.fold"}, id="fold as a step of a path"),
         pytest.param({"group_key": "folded"}, id="a field that begins like fold"),
+        pytest.param({"group_key": "a.@id"}, id="a step of a path that begins with @"),
+        pytest.param({"quiet_period": "6h"}, id="a quiet period as long as the default of max_hold"),
         pytest.param({"max_events": 1, "max_changed": 1}, id="the least bounds"),
         pytest.param({"max_events": 2**40, "max_changed": 100_000}, id="the greatest bounds"),
     ],

@@ -249,11 +249,24 @@ def test_a_text_that_does_not_say_where_groups_come_from_is_no_declared_fold(gro
     assert ("f", declared.group_fields, "m", "names") == (former.fold, former.group_fields, former.changed, former.keep)
 
 
+def test_function_that_is_called_as_a_field_is_another_definition() -> None:
+    common = {"name": "f", "source": "s", "quiet_period": timedelta(minutes=1)}
+    declared = [
+        Fold(group_key="a", changed="m", **common),
+        Fold(group_key=len, group_as="a", changed="m", **common),
+        Fold(group_key="a", changed=len, changed_as="m", **common),
+        Fold(group_key=len, group_as="a", changed=len, changed_as="m", **common),
+        Fold(group_key=len, group_as="b", changed=len, changed_as="m", **common),
+    ]
+
+    assert len(declared) == len({RecordShape.of(one).to_text() for one in declared})
+
+
 def declaration(name: str, group_key: Any, changed: Any, keep: Any) -> Fold:
     return Fold(name=name, source="s", group_key=group_key, changed=changed, keep=keep, quiet_period=timedelta(minutes=1))
 
 
-field_names = st.sampled_from(["key", "changed", "a", "b", "a.b", "b.a", 'a","b', "@", "fields", "function"])
+field_names = st.sampled_from(["key", "changed", "a", "b", "a.b", "b.a", 'a","b', "a@", "fields", "function"])
 group_keys = st.one_of(
     st.just("@key"), st.just(len), field_names, st.lists(field_names, min_size=1, max_size=3, unique=True).map(tuple)
 )

@@ -1,0 +1,1 @@
+"""Programs to begin with; each is run by a test."""
