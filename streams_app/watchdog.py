@@ -34,6 +34,7 @@ from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
 from streams_app.progress import STUCK_MS, Progress
 from streams_app.settings import Settings
 from streams_app.status import Status
+from streams_app.vanished import Vanished, gone_ms
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Watchdog:
         }
         self._folding: Progress[TP] = Progress(stuck_ms)
         self._emission: Progress[ShardKey] = Progress(stuck_ms)
+        self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
 
     def start(self, watched: Watched) -> None:
@@ -151,6 +153,7 @@ class Watchdog:
         found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
+        self._judge_sources(now_ms)
         self._judge_folding(watched, ends, now_ms)
         self._judge_emission(watched, now_ms)
 
@@ -167,11 +170,23 @@ class Watchdog:
         if answers.is_away:
             self._status.set_not_ready(f"{component}-away", answers.reason)
 
+    def _judge_sources(self, now_ms: int) -> None:
+        if self._answers[KAFKA].is_away:
+            return
+        missing = self._sources.missing
+        again, gone = self._vanished.observe(now_ms, missing)
+        for topic in again:
+            self._status.clear(f"source:{topic}")
+        for topic in missing:
+            self._status.set_not_ready(f"source:{topic}", f"topic {topic!r} does not exist any more")
+        for topic in gone:
+            self._end(f"topic {topic!r} does not exist any more")
+
     def _judge_folding(self, watched: Watched, ends: Mapping[TP, int], now_ms: int) -> None:
         positions = {tp: position for tp, position in watched.positions().items() if not self.is_folding_explained(tp.topic)}
         stuck = self._folding.observe(now_ms, ends, positions)
         if stuck is not None:
-            self._end(f"source={stuck.topic}-{stuck.partition} position={positions[stuck]} end={ends.get(stuck, 0)}")
+            self._end(f"no progress source={stuck.topic}-{stuck.partition} position={positions[stuck]} end={ends.get(stuck, 0)}")
         slow = self._folding.slow(now_ms)
         if slow is None:
             self._status.clear("folding-stuck")
@@ -190,7 +205,7 @@ class Watchdog:
             why = f"nothing of fold {fold} has been acknowledged for {tp.topic}-{tp.partition} although "
             why += f"{held[slow].outbox} records wait" if held[slow].outbox else "groups are due"
         if stuck is not None:
-            self._end(f"fold={stuck[0]} source={stuck[1].topic}-{stuck[1].partition} why={why!r}")
+            self._end(f"no progress fold={stuck[0]} source={stuck[1].topic}-{stuck[1].partition} why={why!r}")
         if why:
             self._status.set_not_ready("emission-stuck", why)
         else:
@@ -210,6 +225,6 @@ class Watchdog:
     def _end(self, what: str) -> None:
         if self._is_stopped.is_set():
             return None
-        logger.critical("no progress, ending with exit code %d; nothing is lost %s", TryAgainError.exit_code, what)
+        logger.critical("%s, ending with exit code %d; nothing is lost", what, TryAgainError.exit_code)
         logging.shutdown()
         os._exit(TryAgainError.exit_code)

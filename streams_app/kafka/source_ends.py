@@ -42,6 +42,7 @@ class SourceEnds:
         ends: End of each partition, as ``read_committed`` sees it.
         begins: First offset of each.
         committed: What the group has committed.
+        missing: Topics that do not exist.
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
@@ -49,6 +50,7 @@ class SourceEnds:
         self.ends: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
         self.committed: dict[TP, Committed] = {}
+        self.missing: set[str] = set()
         self._kafka = kafka
         self._group = group
         self._topics = list(topics)
@@ -92,6 +94,8 @@ class SourceEnds:
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
         """Which partitions there are and who leads them, where they begin, what is committed."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
+        known = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
+        self.missing = set(self._topics) - known
         self._leaders = {
             TP(topic, partition): client.cluster.leader_for_partition(TopicPartition(topic, partition))
             for topic in self._topics

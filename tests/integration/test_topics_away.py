@@ -129,3 +129,27 @@ async def test_the_output_of_one_fold_is_deleted_and_the_others_go_on_emitting(s
 async def says(worker: WorkerProcess, reason: str) -> bool:
     assert worker.exit_code is None, worker.log()
     return reason in await reasons(worker)
+
+
+async def test_a_source_that_is_deleted_is_not_made_again_and_ends_its_worker_with_75(site: Site) -> None:
+    await site.topics("events", "events.dead", "folded", "other", "other.dead", "other-folded")
+    config = site.config(site.fold("folded", "events") + site.fold("other-folded", "other"))
+    gone = f"topic {site.names.topic('other')!r} does not exist any more"
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        await delete(site, "other")
+        await wait_until(lambda: says(worker, gone), LIMIT_SECONDS, "the worker says which topic is away")
+        await send_events(site, range(50))
+        await site.records("folded", 50)
+        code = await worker.wait_exit(LIMIT_SECONDS)
+        log = worker.log()
+
+    assert (75, 1) == (code, log.count(f"{gone}, ending with exit code 75"))
+    assert ["events", "events.dead", "folded", "other-folded", "other.dead"] == await topics_of(site)
+    assert [] == riddles(log)
+
+
+def riddles(log: str) -> list[str]:
+    """Lines of a log that tell an operator nothing."""
+    wrong = ("NoneType: None", "Event loop is closed", "never retrieved", "Task was destroyed", "Traceback", "Unclosed")
+    return [line for line in log.splitlines() if any(text in line for text in wrong)]
