@@ -83,9 +83,8 @@ class Services:
 
         Raises:
             TryAgainError: Redis or Kafka cannot be reached.
-            ConfigurationError: One of them does not let us in, or a topic is missing.
+            ConfigurationError: One of them does not let us in.
         """
-        await require_topics(self.settings)
         try:
             await ownership.check_skew_once()
             await self._warn_of_redis()
@@ -153,9 +152,11 @@ class FoldingApp(faust.App):
         )
 
     async def on_start(self) -> None:
-        """Connects before anything is consumed."""
+        """Connects before anything is consumed; whoever serves it has looked for its topics before."""
         hold_back_libraries()  # by now Faust's own worker has set up its logging
         try:
+            if not self.is_served:
+                await require_topics(self.settings)
             await self.services.start(self.ownership)
         except StreamsAppError as error:
             self._leave_for(error)

@@ -16,6 +16,7 @@ import uvloop
 
 from streams_app.app import FoldingApp, create_app
 from streams_app.errors import InternalError, StreamsAppError, TryAgainError
+from streams_app.kafka.admin import require_topics
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def serve(declared: Settings | FoldingApp) -> None:
 
 async def _serve(declared: Settings | FoldingApp) -> None:
     settings = declared if isinstance(declared, Settings) else declared.settings
+    await require_topics(settings)
     app = create_app(settings) if isinstance(declared, Settings) else declared
     app.is_served = True
     stop = asyncio.Event()

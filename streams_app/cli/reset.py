@@ -35,6 +35,8 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
         f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
         f"sent, committed offsets in {len(planned.offsets)} partitions"
     )
+    for source in planned.missing:
+        click.echo(f"  topic {source} does not exist: what was committed for it is gone")
     for tp, mark in planned.offsets.items():
         click.echo(f"  {tp.topic}-{tp.partition} would be committed at {mark.offset}")
     if planned.open_groups:

@@ -36,12 +36,14 @@ class Plan:
         open_groups: Groups that would never be emitted.
         outbox: Records that may not have been sent.
         offsets: Partition → the offset to be committed instead, with its metadata.
+        missing: Sources that do not exist: what was committed for them is gone with them.
     """
 
     keys: list[bytes] = field(default_factory=list)
     open_groups: int = 0
     outbox: int = 0
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
 
 async def plan(settings: Settings, fold: str) -> Plan:
@@ -65,7 +67,9 @@ async def plan(settings: Settings, fold: str) -> Plan:
                 sources.add(match[2].decode())
             await _count(redis, key, found)
     async with _consumer(settings) as consumer:
-        for source in sorted(sources):
+        there = await consumer.topics()
+        found.missing = sorted(sources - there)
+        for source in sorted(sources & there):
             await _plan_offsets(settings, consumer, fold, source, found)
     return found
 

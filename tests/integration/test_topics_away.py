@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +20,10 @@ from streams_app.settings.sections import KafkaSettings
 from tests.checker import event
 from tests.conftest import Names, RedisServer, _unavailable
 from tests.helpers import WorkerProcess, wait_until
+from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Site
 from tests.servers.apache_kafka import ApacheKafka
-from tests.servers.cache import ServerUnavailableError
+from tests.servers.cache import ROOT, ServerUnavailableError
 
 ACCOUNTS = 20
 
@@ -143,7 +147,10 @@ async def test_a_source_that_is_deleted_is_not_made_again_and_ends_its_worker_wi
         await site.records("folded", 50)
         code = await worker.wait_exit(LIMIT_SECONDS)
         log = worker.log()
+    planned = await asyncio.to_thread(run, "reset", "--fold", "other-folded", "--config", str(config))
 
+    assert (0, "") == (planned.code, planned.err)
+    assert f"topic {site.names.topic('other')} does not exist" in planned.out
     assert (75, 1) == (code, log.count(f"{gone}, ending with exit code 75"))
     assert ["events", "events.dead", "folded", "other-folded", "other.dead"] == await topics_of(site)
     assert [] == riddles(log)
@@ -153,3 +160,32 @@ def riddles(log: str) -> list[str]:
     """Lines of a log that tell an operator nothing."""
     wrong = ("NoneType: None", "Event loop is closed", "never retrieved", "Task was destroyed", "Traceback", "Unclosed")
     return [line for line in log.splitlines() if any(text in line for text in wrong)]
+
+
+MISSING = [
+    (["check"], 1),
+    (["worker"], 1),
+    (["reset", "--fold", "folded"], 1),
+    (["reset", "--fold", "folded", "--yes"], 1),
+    (["groups", "list"], 0),
+    (["groups", "explain", "account_1"], 1),
+    (["groups", "flush", "--all", "--fold", "folded"], 0),
+    (["dead-letters", "list"], 1),
+    (["dead-letters", "replay"], 1),
+]
+
+
+def test_no_command_makes_a_topic(broker: ApacheKafka, site: Site) -> None:
+    config = str(site.config(site.fold("folded", "events")))
+    codes = [(command, run(*command, "--config", config).code) for command, _ in MISSING]
+    faust = subprocess.run(
+        [sys.executable, "-m", "faust", "-A", "streams_app.worker", "worker", "-l", "info"],
+        cwd=site.folder, env={**os.environ, "STREAMS_APP_CONFIG": config, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+
+    assert MISSING == codes
+    assert 1 == faust.returncode
+    assert f"topic {site.names.topic('events')!r} (source of folded) does not exist" in faust.stderr
+    assert "Traceback" not in faust.stdout + faust.stderr
+    assert [] == asyncio.run(topics_of(site))
