@@ -51,6 +51,7 @@ PURE = [
     "read_store/merge.py",
     "read_store/record.py",
     "kafka/marks.py",
+    "kafka/packed_marks.py",
     "demo/load.py",
 ]
 SECTIONS: dict[str, type[BaseModel]] = {

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from faust.types import TP
 
+from streams_app.errors import ConfigurationError
 from streams_app.folding import retired
 from streams_app.folding.definition import Fold
 from streams_app.folding.emitter import Emitter
@@ -25,7 +26,8 @@ from streams_app.folding.shard import Shard
 from streams_app.folding.store import ShardStore
 from streams_app.kafka.commits import NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer
-from streams_app.kafka.marks import commit_of, marks_of
+from streams_app.kafka.marks import began_of, began_with, commit_of, marks_of
+from streams_app.kafka.packed_marks import too_long
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +89,7 @@ class Claimer:
             NotOwnerError: Kafka refused, or a rebalance came between.
             RefusedError: Another owner came between.
             OtherLogError: The topic was deleted and made again.
+            ConfigurationError: The marks of its folds, declared or not any more, do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: To be tried again.
         """
         consumer = self._consumer()
@@ -94,11 +97,12 @@ class Claimer:
         topic_id = await self._same_topic(tp, partition)
         # Read and committed in one piece: a commit that slipped between would be taken back by ours.
         async with self._committing:
-            marks = await self._marks(tp, partition)
+            marks, began = await self._marks(tp, partition)
+            _check_size(tp, marks, began, [shard.fold.name for shard in partition.shards])
             # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
-            await consumer.commit_offsets({tp: commit_of(marks)})
-        partition.marks = marks
-        partition.committed = commit_of(marks)
+            await consumer.commit_offsets({tp: commit_of(marks, began)})
+        partition.marks, partition.began = marks, began
+        partition.committed = commit_of(marks, began)
         count = consumer.partition_count(tp.topic)
         for shard in partition.shards:
             await shard.claim(marks[shard.fold.name], count, topic_id)
@@ -137,10 +141,16 @@ class Claimer:
                 raise OtherLogError(tp, shard.fold.name, f"is another log than the one fold {shard.fold.name!r} has folded")
         return topic_id
 
-    async def _marks(self, tp: TP, partition: Partition) -> dict[str, int]:
-        """The mark of every fold: from the commit; of a new fold from its state, else by its ``start``."""
-        committed = await self._consumer().committed(tp)
+    async def _marks(self, tp: TP, partition: Partition) -> tuple[dict[str, int], dict[str, int]]:
+        """The mark of every fold: from the commit; of a new fold from its state, else by its ``start``.
+
+        Returns:
+            Fold → mark; fold → partitions of the source when it began, where that was asked.
+        """
+        consumer = self._consumer()
+        committed = await consumer.committed(tp)
         marks = {} if committed is None else marks_of(committed, (shard.fold.name for shard in partition.shards))
+        began = {} if committed is None else began_of(committed)
         edges: tuple[int, int] | None = None
         for shard in partition.shards:
             if shard.fold.name in marks:
@@ -149,10 +159,15 @@ class Claimer:
             # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
             low = await shard.store.watermark()
             if low is None:
-                edges = edges or await self._consumer().log_range(tp)
-                low = edges[0] if shard.fold.start == "earliest" else edges[1]
+                edges = edges or await consumer.log_range(tp)
+                low = edges[0]
+                if shard.fold.start == "latest":
+                    others = await consumer.commits(tp.topic)
+                    count = began_with(shard.fold.name, tp.partition, others, consumer.partition_count(tp.topic))
+                    low = edges[1] if tp.partition < count else edges[0]
+                    began[shard.fold.name] = count
             marks[shard.fold.name] = low
-        return marks
+        return marks, began
 
     def _tell_of_lost_state(self, shard: Shard, mark: int, begin: int) -> None:
         """Warns if Redis has nothing of a shard that had been folded: by this process, or by the mark in the commit."""
@@ -192,3 +207,12 @@ class Claimer:
         partition = Partition(tp, shards, self._readers, emitters, parts, self._hooks)
         partition.generation = generation
         return partition
+
+
+def _check_size(tp: TP, marks: Mapping[str, int], began: Mapping[str, int], declared: Collection[str]) -> None:
+    """Refuses marks that may outgrow a commit: nothing would ever be committed any more."""
+    fault = too_long(tp.topic, list(marks), began)
+    if fault is not None:
+        gone = sorted(set(marks) - set(declared))
+        advice = [f"`streams-app reset --fold {name}` removes the mark of a fold that is not declared any more" for name in gone]
+        raise ConfigurationError([fault, *advice])

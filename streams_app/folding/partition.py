@@ -65,6 +65,7 @@ class Partition:
         self.shards = shards
         self.marks: dict[str, int] = {}
         self.resumed: dict[str, int] = {}
+        self.began: dict[str, int] = {}
         self.committed: Committed | None = None
         self.seek_number = -1
         self.generation = -1
@@ -313,4 +314,4 @@ class Partition:
             if drained is not None:
                 lows[emitter.shard.fold.name] = drained
         self.marks = raised(self.marks, lows)
-        return commit_of(self.marks)
+        return commit_of(self.marks, self.began)

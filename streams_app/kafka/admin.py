@@ -17,6 +17,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthoriz
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
+from streams_app.kafka.packed_marks import faults_of
 from streams_app.settings import KafkaSettings, Settings
 
 TOPIC_EXISTS = 36
@@ -145,9 +146,11 @@ async def require_topics(settings: Settings) -> None:
     """Refuses to start a worker whose topics are missing: a broker that makes them on demand would make them wrong.
 
     Raises:
-        ConfigurationError: Names what is missing and the command that creates it.
+        ConfigurationError: Names what is missing and the command that creates it; or its folds are too many for their marks.
         TryAgainError: The broker cannot be reached.
     """
+    if too_many := faults_of(settings.folds):
+        raise ConfigurationError(too_many)
     topics = topics_of(settings)
     async with admin_client(settings.kafka) as client:
         existing = await partition_counts(client, [topic.name for topic in topics])

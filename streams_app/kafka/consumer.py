@@ -130,6 +130,16 @@ class FoldingConsumer(Consumer):
         found = (await self._thread.run(ask)).get(key)
         return None if found is None or found.offset < 0 else Committed(found.offset, found.metadata or "")
 
+    async def commits(self, topic: str) -> dict[int, Committed]:
+        """What the broker holds now for all partitions of a topic, by their numbers; without those never committed."""
+
+        async def ask(consumer: aiokafka.AIOKafkaConsumer) -> Any:
+            keys = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+            return await consumer._coordinator.fetch_committed_offsets(keys)
+
+        found = await self._thread.run(ask)
+        return {tp.partition: Committed(held.offset, held.metadata or "") for tp, held in found.items() if held.offset >= 0}
+
     async def commit_offsets(self, offsets: dict[TP, Committed]) -> None:
         """Commits under our own generation.
 

@@ -17,7 +17,7 @@ PRODUCE = "folding.emitter:Emitter._produce"
 SKIP_LOST = "folding.claiming:Claimer._skip_lost"
 MARKS = "folding.claiming:Claimer._marks"
 SHARD = "folding.shard:Shard"
-COMMIT_AT_CLAIM = "await consumer.commit_offsets({tp: commit_of(marks)})"
+COMMIT_AT_CLAIM = "await consumer.commit_offsets({tp: commit_of(marks, began)})"
 
 NOT_COMPARED = Change("folding.shard:Shard._compare_outbox", "if records != len(self.pending):", "if False:")
 """The count of the outbox would mend these by itself."""

@@ -157,6 +157,10 @@ class Reader:
         async with self._connection:
             return await self._worker.call(lambda: self._group.committed, KafkaError)
 
+    async def commits(self, topic: str) -> dict[int, Committed]:
+        """There is one partition in these schedules."""
+        return await self._worker.call(dict[int, Committed], KafkaError)
+
     async def commit_offsets(self, offsets: dict[TP, Committed]) -> None:
         """Under the generation this member knows."""
         async with self._connection:

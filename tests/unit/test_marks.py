@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.kafka.commits import Committed
-from streams_app.kafka.marks import commit_of, marks_of, raised
+from streams_app.kafka.marks import began_of, began_with, commit_of, marks_of, raised
 
 offsets = st.integers(0, 2**40)
 marks = st.dictionaries(st.text("abc-_0", min_size=1, max_size=5), offsets, max_size=5)
@@ -85,3 +85,38 @@ def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, int], 
 
     assert before.keys() | lows.keys() == after.keys()
     assert {} == {fold: mark for fold, mark in after.items() if mark < max(before.get(fold, 0), lows.get(fold, 0))}
+
+
+# Where a fold that starts at the end begins in a partition
+
+
+def mark(began: int | None, fold: str = "likes") -> Committed:
+    return commit_of({fold: 5}, {} if began is None else {fold: began})
+
+
+@pytest.mark.parametrize(
+    ("partition", "commits", "expected"),
+    [
+        pytest.param(2, {}, 4, id="the first claim of the first start"),
+        pytest.param(2, {0: mark(4)}, 4, id="another partition of the first start"),
+        pytest.param(4, {0: mark(4), 1: mark(4)}, 4, id="a partition that was added later"),
+        pytest.param(5, {0: mark(4), 4: mark(4)}, 4, id="a second one keeps the count of the first start"),
+        pytest.param(2, {0: mark(None)}, 0, id="a fold that began before counts were noted"),
+        pytest.param(2, {0: mark(4, "shares")}, 4, id="a fold that is new beside another one"),
+        pytest.param(2, {0: Committed(7, "")}, 4, id="a broker that keeps no metadata"),
+        pytest.param(9, {}, 10, id="a partition that the metadata of this host does not know yet"),
+        pytest.param(2, {2: mark(1)}, 4, id="its own commit says nothing"),
+    ],
+)
+def test_a_fold_knows_how_many_partitions_there_were_when_it_began(
+    partition: int, commits: dict[int, Committed], expected: int
+) -> None:
+    assert expected == began_with("likes", partition, commits, present=4)
+
+
+@given(marks.filter(bool), st.integers(1, 9))
+def test_counts_survive_the_way_through_a_commit_and_marks_stay_as_they_are(given_marks: dict[str, int], count: int) -> None:
+    began = dict.fromkeys(list(given_marks)[::2], count)
+    committed = commit_of(given_marks, began | {"of a fold without a mark": 3})
+
+    assert (given_marks, began) == (marks_of(committed, []), began_of(committed))

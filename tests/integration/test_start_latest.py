@@ -1,0 +1,78 @@
+"""Where folds begin, and what Kafka keeps of it: ``start = "latest"``, partitions added later, marks of many folds."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+
+from tests.checker import event, outcome_of
+from tests.helpers import WorkerProcess, read_topic, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.test_log_edges import LOOK_OFTEN
+
+pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
+
+
+async def send(site: Site, partition: int, *names: str) -> None:
+    await site.send("events", [event(f"p{partition}", name) for name in names], partition=partition)
+
+
+async def folded(site: Site, last: set[str]) -> set[str]:
+    """Names in the output topic, once ``last`` are among them."""
+    found = await read_topic(
+        site.bootstrap,
+        site.names.topic("folded"),
+        until=lambda records: last <= set(outcome_of(records).ids_of),
+        timeout_seconds=LIMIT_SECONDS,
+    )
+    return set(outcome_of(found).ids_of)
+
+
+async def test_latest_is_about_the_first_start_and_a_partition_added_later_begins_at_its_beginning(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=2)
+    for partition in range(2):
+        await send(site, partition, *(f"before{partition}-{number}" for number in range(10)))
+    later: set[str] = set()
+    config = site.config(site.fold("folded", "events", start="latest"))
+    with WorkerProcess(config, site.folder, LOOK_OFTEN) as worker:
+        await worker.wait_ready()
+        # Added before there is a mark of anything folded, and filled before the worker knows of them.
+        admin = AIOKafkaAdminClient(bootstrap_servers=site.bootstrap)
+        await admin.start()
+        await admin.create_partitions({site.names.topic("events"): NewPartitions(total_count=4)})
+        await admin.close()
+        for partition in (2, 3, 0):
+            later |= (names := {f"later{partition}-{number}" for number in range(15)})
+            await send(site, partition, *names)
+        found = await folded(site, later)
+        assert 0 == await worker.terminate()
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        await send(site, 1, "last")
+        again = await folded(site, {"last"})
+        assert 0 == await worker.terminate()
+
+    assert (45, set()) == (len(later), later ^ found)
+    assert later | {"last"} == again
+
+
+async def test_marks_of_sixty_five_folds_with_long_names_are_committed(site: Site) -> None:
+    """One by one they are longer than what a broker keeps with a commit."""
+    names = [f"metrics-by-region-and-product-for-the-customer-dashboard-{number:06d}" for number in range(65)]
+    await site.topics("events", "events.dead", *names, partitions=1)
+    config = site.config("".join(site.fold(name, "events", quiet_period="1h") for name in names))
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        await send(site, 0, "one")
+        admin = AIOKafkaAdminClient(bootstrap_servers=site.bootstrap)
+        await admin.start()
+
+        async def noted() -> str:
+            held = await admin.list_consumer_group_offsets(site.names.app_id)
+            return next((mark.metadata for tp, mark in held.items() if tp.topic == site.names.topic("events")), "")
+
+        metadata = await wait_until(noted, LIMIT_SECONDS, "the marks are committed")
+        await admin.close()
+        assert 0 == await worker.terminate()
+
+    assert (True, 65) == (len(metadata) <= 4_096, metadata.count("=0"))

@@ -1,0 +1,93 @@
+"""Marks of many folds in the few bytes that a broker keeps with a commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.folding.definition import Fold
+from streams_app.kafka.commits import Committed
+from streams_app.kafka.marks import began_of, commit_of, marks_of
+from streams_app.kafka.packed_marks import MOST_METADATA_BYTES, faults_of, metadata_bytes, packed, unpacked
+
+MOST = 2**40 - 1
+names = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True) | st.from_regex(r"[ab0][ab0-]{0,3}", fullmatch=True)
+marks = st.dictionaries(names, st.integers(0, MOST), min_size=1, max_size=12)
+
+
+def long_names(count: int) -> list[str]:
+    return [f"metrics-by-region-and-product-for-the-customer-dashboard-{number:06d}" for number in range(count)]
+
+
+def fold(name: str, **more: Any) -> Fold:
+    return Fold(name=name, **{"source": "events", "group_key": "id", "changed": "m", "quiet_period": "1s"} | more)
+
+
+def test_names_are_cut_to_what_the_one_before_does_not_have_and_offsets_to_differences() -> None:
+    found = packed({"metrics-eu": 1_000_000_007, "metrics-us": 1_000_000_000, "likes": 1_000_000_000}, {"metrics-us": 4})
+
+    assert "~1000000000;likes=0,metrics-eu=7,8*us=0/4" == found
+
+
+@given(marks, st.integers(1, 300))
+def test_what_was_packed_comes_back(given_marks: dict[str, int], count: int) -> None:
+    began = dict.fromkeys(list(given_marks)[::2], count)
+
+    assert (given_marks, began) == unpacked(packed(given_marks, began))
+
+
+@given(marks, st.integers(1, 300))
+def test_marks_never_need_more_than_was_foretold(given_marks: dict[str, int], count: int) -> None:
+    began = dict.fromkeys(list(given_marks)[::2], count)
+
+    assert len(packed(given_marks, began)) <= metadata_bytes(given_marks, began)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "~", "~1", "~1;", "~;a=1", "~1;a", "~1;a=", "~1;a=-1", "~1;a=1,", "~1;A=1", "~x;a=1", "1;a=1", "{}"]
+)
+def test_anything_else_is_no_packed_marks(text: str) -> None:
+    assert None is unpacked(text)
+
+
+@given(st.text("~;=*/,a0-", max_size=12))
+def test_no_text_stops_the_reader(text: str) -> None:
+    unpacked(f"~1;{text}")
+
+
+def test_few_marks_are_json_and_many_are_packed_and_both_are_read() -> None:
+    few, many = dict.fromkeys(long_names(40), 9), dict.fromkeys(long_names(65), 2**39) | {"a": 7}
+
+    assert "{" == commit_of(few).metadata[0]
+    assert few == marks_of(commit_of(few), [])
+    assert ("~", 7) == (commit_of(many, {"a": 4}).metadata[0], commit_of(many).offset)
+    assert (many, {"a": 4}) == (marks_of(commit_of(many), []), began_of(commit_of(many, {"a": 4})))
+
+
+def test_sixty_five_folds_with_long_names_fit_into_a_commit_whatever_their_offsets() -> None:
+    most = {name: MOST * (number % 2) for number, name in enumerate(long_names(65))}
+
+    assert [] == faults_of([fold(name) for name in most])
+    assert len(commit_of(most).metadata) <= MOST_METADATA_BYTES
+
+
+def test_metadata_that_looks_packed_and_is_not_is_that_of_somebody_else() -> None:
+    assert {"likes": 5} == marks_of(Committed(5, "~ hand-made"), ["likes"])
+
+
+def test_folds_whose_marks_would_outgrow_a_commit_are_refused_with_the_arithmetic() -> None:
+    few = [fold(f"{number:063d}"[::-1], source="others") for number in range(30)]
+    many = [fold(f"{number:063d}"[::-1]) for number in range(65)]
+    (fault,) = faults_of([*few, *many])
+    most = metadata_bytes([each.name for each in many])
+
+    assert fault.startswith("65 folds of events are too many for one application")
+    assert f"{most - 65 * 15} bytes for the names and {65 * 15} for offsets of up to 13 digits make {most}" in fault
+    assert f"a broker takes {MOST_METADATA_BYTES} (offset.metadata.max.bytes)" in fault
+
+
+def test_a_fold_that_starts_at_the_end_needs_room_for_its_count() -> None:
+    assert len("/9999") == metadata_bytes(["a"], ["a"]) - metadata_bytes(["a"])
