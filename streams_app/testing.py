@@ -27,7 +27,7 @@ from streams_app.codec import canonical_bytes
 from streams_app.folding.batch import Scoring, chunks_of
 from streams_app.folding.definition import Fold, milliseconds, parse_duration
 from streams_app.folding.memory import MemoryShard
-from streams_app.folding.partition_clock import quiet_groups_close, silent_from_ms
+from streams_app.folding.partition_clock import late_after_ms, quiet_groups_close, silent_from_ms
 from streams_app.folding.python_reader import reader_of
 from streams_app.folding.reader import decode_all
 from streams_app.folding.record import RecordShape, Sealed, render
@@ -192,10 +192,9 @@ class FoldTester:
             clock_ms = self._record_clock_ms if sessions else self._shard.clock_ms
             (chunk,) = chunks_of([event], event.offset, Scoring(clock_ms, self.now_ms, score_ms, None))
             self._record_clock_ms = max(self._record_clock_ms, chunk.clock_ms)
-            arrived_ms = None
-            if sessions and not is_behind:
-                arrived_ms = self.now_ms
-                self._late_ms = max(0, arrived_ms - self._record_clock_ms)
+            arrived_ms = self.now_ms if sessions and not is_behind else None
+            if sessions:
+                self._late_ms = late_after_ms(self._late_ms, arrived_ms, self._record_clock_ms, self.now_ms)
             silent_ms = silent_from_ms(arrived_ms, self._record_clock_ms, self._late_ms, self.now_ms)
             emitted += self._emit(self._shard.fold(event, chunk.clock_ms, silent_ms or 0))
         return emitted

@@ -80,6 +80,23 @@ def silent_from_ms(arrived_ms: int | None, record_clock_ms: int, late_ms: int, n
     return min(record_clock_ms + late_ms, now_ms)
 
 
+def late_after_ms(late_ms: int, arrived_ms: int | None, record_clock_ms: int, now_ms: int) -> int:
+    """By how much record time is behind the time of arrival, once a range of sessions with events has been read.
+
+    What has been read has arrived: of a backlog it is at most by how much its record time is behind the wall clock. Else the
+    silence after its events would be counted by who reads them when, and two owners in turn would not agree.
+
+    Args:
+        late_ms: As it was known before.
+        arrived_ms: When the range arrived; None: it had been waiting.
+        record_clock_ms: Newest record timestamp so far.
+        now_ms: Wall clock.
+    """
+    if arrived_ms is None:
+        return min(late_ms, max(0, now_ms - record_clock_ms))
+    return max(0, arrived_ms - record_clock_ms)
+
+
 def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
     """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
     return max(clock_ms, now_ms) if caught_up else clock_ms

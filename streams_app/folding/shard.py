@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import orjson
 
+from streams_app.folding import partition_clock
 from streams_app.folding.arguments import Bounds, arguments_of
 from streams_app.folding.batch import Chunk, Event, Pace, Scoring, chunks_of, single_events
 from streams_app.folding.cutting import MOST_HELD, raise_parts
@@ -217,9 +218,9 @@ class Shard:
         return chunks_of(events, end, self._scoring(now_ms))
 
     def _late_after(self, chunk: Chunk) -> int:
-        if not self.gaps_close or self.arrived_ms is None or not chunk.events:
+        if not self.gaps_close or not chunk.events:
             return self.late_ms
-        return max(0, self.arrived_ms - max(self.record_clock_ms, chunk.clock_ms))
+        return partition_clock.late_after_ms(self.late_ms, self.arrived_ms, max(self.record_clock_ms, chunk.clock_ms), chunk.now_ms)
 
     def _scoring(self, now_ms: int) -> Scoring:
         return Scoring(

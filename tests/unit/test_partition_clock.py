@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, quiet_groups_close
+from streams_app.folding.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, late_after_ms, quiet_groups_close
 
 NOW = 1_700_000_000_000
 times = st.integers(0, 10_000)
@@ -69,3 +69,16 @@ def test_clock_never_goes_back_whatever_the_wall_clock_does(clock_ms: int, looks
 )
 def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(backlog: str, behind_ms: int, expected: bool) -> None:
     assert expected == quiet_groups_close(backlog, NOW - behind_ms, NOW, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "arrived_ms", "expected"),
+    [
+        pytest.param(0, NOW, 7_000, id="live events say how late their producers are"),
+        pytest.param(9_000, NOW - 2_000, 5_000, id="whatever was known before"),
+        pytest.param(4_000, None, 4_000, id="a backlog does not say it"),
+        pytest.param(9_000, None, 7_000, id="but it has arrived by now"),
+    ],
+)
+def test_producers_are_no_later_than_what_has_been_read_of_them(late_ms: int, arrived_ms: int | None, expected: int) -> None:
+    assert expected == late_after_ms(late_ms, arrived_ms, NOW - 7_000, NOW)
