@@ -35,6 +35,7 @@ FAULTY_SECONDS = 14.0
 DRAIN_SECONDS = 100.0
 FRAGILE_LOSS = 0.15
 IDLE_SECONDS = 4.0
+BEHIND_MS = (5_000, 3_600_000)
 GROUPS = "pqrs"
 SOURCE = "t"
 UNDO = b"\xff"
@@ -70,12 +71,14 @@ class World:
         self.workers: list[Worker] = []
         self.counts: dict[str, int] = {}
         self.history_ms = 0
+        self.behind_ms = self.rng.choice(BEHIND_MS) if "behind" in self.mix.faults else 0
+        self.future_share = self.rng.choice([0.0, 0.0, 0.02])
         self.log = Log(TP(SOURCE, 0))
         self.folds = {fold.name: fold for fold in self._new_folds()}
         shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
         members = [UNDO, *(b"s" + group.encode() for group in GROUPS)]
         self.server = Server(client, shards, members, self)
-        self.ledger = Ledger(self.log, self.folds, self.tell, lambda: self.server.was_lost)
+        self.ledger = Ledger(self.log, self.folds, self.tell)
         self.group = Group(self.log)
         self._slow = self.rng.choice([0.002, 0.01, 0.03])
         self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
@@ -86,7 +89,7 @@ class World:
             yield Fold(
                 name=name, source=SOURCE, group_key=name, changed="m",
                 keep=self.rng.choice(["names", "last"]),
-                quiet_period=timedelta(seconds=1), max_hold=timedelta(seconds=3),
+                quiet_period=timedelta(seconds=1), max_hold=timedelta(seconds=self.rng.choice([3.0, 3.0, 1.5])),
                 max_events=self.rng.choice([0, 0, 3]), max_changed=self.rng.choice([10_000, 10_000, 2]),
                 backlog=self.rng.choice(["merge", "sessions"]), start=start,
                 tombstones=self.rng.choice(["dead-letter", "ignore"]),
@@ -174,6 +177,7 @@ class World:
 
     async def run(self) -> None:
         """Faults, healing, draining, the last checks."""
+        append_some(self, self.rng.randint(20, 60) if "history" in self.mix.faults else self.rng.randint(0, 8))
         background = [asyncio.create_task(self._replace_the_dead()), asyncio.create_task(self._produce_events())]
         await self.rebalance(self.new_worker())
         try:
@@ -192,10 +196,7 @@ class World:
     async def _produce_events(self) -> None:
         silence = self.rng.uniform(FAULTY_SECONDS * 0.6, FAULTY_SECONDS)
         burst = self.rng.choice([0.05, 0.2])
-        most = 12
-        if "history" in self.mix.faults:
-            append_some(self, self.rng.randint(20, 60))
-            most = 20
+        most = 20 if "history" in self.mix.faults else 12
         while self.now() < silence:
             append_some(self, 1 if self.rng.random() > burst else self.rng.randint(3, most))
             await asyncio.sleep(self.rng.expovariate(5.0))
@@ -229,6 +230,8 @@ class World:
                 self.tell("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
             self.ledger.check_end()
+            if not self.mix.dying:
+                self.ledger.check_limits(is_calm=self.mix.is_calm and batch.HELD_RUNS == HELD[-1])
 
     def _waits_for(self) -> str:
         """Why the system is not quiet yet; empty when it is."""

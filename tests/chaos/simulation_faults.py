@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 FUTURE_MS = 60_000
 HISTORY_MS = 12_000
 HISTORY_AGE_MS = 1_000_000
-HISTORY_STEPS_MS = (0, 50, 200, 700)
+HISTORY_STEPS_MS = (0, 100, 200, 700)
+"""Whose sums are often X or M to the millisecond."""
 
 
 def append_some(world: World, count: int) -> None:
@@ -26,9 +27,9 @@ def append_some(world: World, count: int) -> None:
         log.open_from = log.end
     for _ in range(count):
         if rng.random() < 0.1:
-            log.entries.append(None)
+            log.append(None)
         else:
-            log.entries.append(_event(world, log.end))
+            log.append(_event(world, log.end))
     if log.open_from is not None and rng.random() < 0.4:
         log.abort() if rng.random() < 0.5 else log.commit()
 
@@ -44,9 +45,9 @@ def _event(world: World, offset: int) -> Record:
     elif luck < 0.08:
         del event[rng.choice("ab")]
         value = json.dumps(event).encode()
-    late_ms = rng.choice([0, 0, 0, 0, 200, 1_500])
+    late_ms = world.behind_ms or rng.choice([0, 0, 0, 0, 200, 1_500])
     born_ms = LoopClock().now_ms()
-    stamp = born_ms - late_ms + (FUTURE_MS if rng.random() < 0.02 else 0)
+    stamp = born_ms - late_ms + (FUTURE_MS if rng.random() < world.future_share else 0)
     if "history" in world.mix.faults:
         # Old events until then: of what is read at once, groups that are open go on, end, and open again.
         world.history_ms += rng.choice(HISTORY_STEPS_MS)

@@ -20,6 +20,7 @@ from streams_app.folding.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.producer import Outgoing
+from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
@@ -58,12 +59,14 @@ class Log:
         entries: By offset; None for what is never delivered (compacted, aborted, a marker).
         start: What is below was removed by retention.
         stable: Last stable offset: an open transaction begins here.
+        readable_ms: By offset, since when it can be read.
     """
 
     tp: TP
     entries: list[Record | None] = field(default_factory=list)
     start: int = 0
     open_from: int | None = None
+    readable_ms: list[int] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -74,6 +77,14 @@ class Log:
     def stable(self) -> int:
         """End of what may be read."""
         return self.end if self.open_from is None else self.open_from
+
+    def append(self, entry: Record | None) -> None:
+        """One more offset."""
+        self.entries.append(entry)
+        self._note_readable()
+
+    def _note_readable(self) -> None:
+        self.readable_ms += [LoopClock().now_ms()] * (self.stable - len(self.readable_ms))
 
     def abort(self) -> None:
         """The open transaction is aborted: nothing of it is an event."""
@@ -87,6 +98,7 @@ class Log:
         if self.open_from is not None:
             self.entries.append(None)
         self.open_from = None
+        self._note_readable()
 
 
 @dataclass(slots=True)
@@ -108,7 +120,7 @@ class Group:
         """
         if worker.generation != self.generation or worker is not self.owner:
             raise NotOwnerError(f"generation {worker.generation} is not {self.generation}")
-        worker.world.ledger.on_commit(self.committed, mark)
+        worker.world.ledger.on_commit(self.committed, mark, worker.end_at_claim)
         self.committed = mark
 
 
@@ -125,6 +137,12 @@ class Reader:
         self.was_reset = False
         self._view = ReaderView(None, None)
         self.fetched: deque[Batch] = deque()
+
+    def begin(self, committed: Committed | None) -> None:
+        """A new assignment, which knows nothing of what was fetched under a former one."""
+        self.is_paused = True
+        self.position = committed.offset if committed else None
+        self._view = ReaderView(None, None)
 
     def assignment(self) -> set[TP]:
         """As this member believes."""
@@ -153,6 +171,7 @@ class Reader:
     async def committed(self, tp: TP) -> Committed | None:
         """Of the coordinator; a claim begins with this question."""
         self._worker.claim_began_at = self._worker.world.now()
+        self._worker.end_at_claim = self._group.log.stable
         self._worker.highest_at_claim = dict(self._worker.world.ledger.highest)
         async with self._connection:
             return await self._worker.call(lambda: self._group.committed, KafkaError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from streams_app.folding.definition import Fold
@@ -13,6 +13,9 @@ from streams_app.folding.record import Sealed
 from streams_app.kafka.commits import Committed
 from streams_app.kafka.producer import Outgoing
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
+from tests.chaos.simulation_limits import Arrival, Emitted
+from tests.chaos.simulation_limits import faults as limit_faults
+from tests.virtual_loop import LoopClock
 
 SLACK_MS = 1_000
 
@@ -25,16 +28,18 @@ class Ledger:
         highest: Fold → highest mark ever committed.
     """
 
-    def __init__(self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None], was_lost: Callable[[], bool]) -> None:
+    def __init__(self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None]) -> None:
         self._log = log
         self._folds = folds
         self._outputs = {fold.output: fold for fold in folds.values()}
         self._tell = tell
-        self._was_lost = was_lost
         self.done: dict[str, set[int]] = {name: set() for name in folds}
         self.highest: dict[str, int] = {}
         self.records = self.dead_letters = self.commits = self.known_losses = 0
         self._obliged_from: dict[str, int] = {}
+        self._lost_below: dict[str, int] = dict.fromkeys(folds, 0)
+        self._known_lost: dict[str, set[int]] = {name: set() for name in folds}
+        self._emitted: dict[str, dict[str, tuple[list[int], str, int]]] = {name: {} for name in folds}
         self._low: dict[str, int] = {}
         self._ids: dict[str, dict[int, str]] = {name: {} for name in folds}
         self._contents: dict[str, dict[str, Any]] = {}
@@ -87,15 +92,16 @@ class Ledger:
         found = {"changed": value["m"], **meta}
         if found != {**expected, "id": fold_id, "name": fold.name} or record.key != value[str(fold.group_key)].encode():
             self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
-        # After a loss of data the same group may be closed again for another reason; what it holds stays the same.
-        content = {**found, "reason": None if self._was_lost() else reason}
+        # What Redis has lost may be folded and closed again, for another reason; what a record of that name holds stays the same.
+        content = {**found, "reason": None if first < self._lost_below[fold.name] else reason}
+        self._emitted[fold.name].setdefault(fold_id, (covered, reason, LoopClock().now_ms()))
         known = self._contents.setdefault(fold_id, content)
         if known != content and not (known["reason"] is None or content["reason"] is None):
             kind = "reason" if {**known, "reason": None} == {**content, "reason": None} else "content"
             self._tell(kind, f"{fold_id} was {known}, is {content}")
         ids = self._ids[fold.name]
         for offset in covered:
-            if not self._was_lost() and ids.setdefault(offset, fold_id) != fold_id:
+            if offset >= self._lost_below[fold.name] and ids.setdefault(offset, fold_id) != fold_id:
                 self._tell("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
         self.done[fold.name].update(covered)
 
@@ -130,9 +136,18 @@ class Ledger:
             if entry.reason == "quiet" and entry.member[1:].decode() in late:
                 self._tell("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
 
+    def on_loss(self, fold: str) -> None:
+        """Redis has lost data of a fold: what is in the log may be folded once more, what comes after it may not."""
+        self._lost_below[fold] = self._log.end
+
     def on_folding(self, fold: str, offset: int) -> None:
-        """Something was folded from an offset on: from there on everything is owed."""
-        self._obliged_from.setdefault(fold, offset)
+        """Something was folded from an offset on."""
+        self._begin(fold, offset)
+
+    def _begin(self, fold: str, at: int) -> None:
+        """What a fold owes begins where its settings say, wherever the product begins; what retention took before is not owed."""
+        start = self._log.start if self._folds[fold].start == "earliest" else at
+        self._obliged_from.setdefault(fold, min(at, start))
 
     def on_known_loss(self, fold: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
         """A worker has said that retention took these offsets."""
@@ -142,18 +157,27 @@ class Ledger:
         if last >= self._log.start:
             self._tell("false-loss", f"{fold} {first}-{last} reported lost, the log begins at {self._log.start}")
         self.done[fold].update(range(first, last + 1))
+        self._known_lost[fold].update(range(first, last + 1))
 
     # ---- commits
 
-    def on_commit(self, before: Committed | None, mark: Committed) -> None:
-        """The coordinator has taken a commit."""
+    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+        """The coordinator has taken a commit.
+
+        Args:
+            before: What it held.
+            mark: What it holds now.
+            claimed_at: End of the log when the worker began to claim the partition.
+        """
         self.commits += 1
         marks: dict[str, int] = json.loads(mark.metadata)
         former: dict[str, int] = json.loads(before.metadata) if before else {}
         if mark.offset != min(marks.values()):
             self._tell("commit", f"offset {mark.offset} is not the lowest of {marks}")
         for fold, at in marks.items():
-            self._obliged_from.setdefault(fold, at)
+            if fold not in self._obliged_from and self._folds[fold].start == "latest" and not claimed_at <= at <= self._log.stable:
+                self._tell("start", f"{fold} begins at {at}, the log ended between {claimed_at} and {self._log.stable}")
+            self._begin(fold, at)
             if at > (low := self.low(fold)):
                 self._tell("commit", f"{fold} committed up to {at}, offset {low} is not delivered")
             if at < former.get(fold, 0):
@@ -175,9 +199,36 @@ class Ledger:
         """Whether nothing is owed for an offset."""
         return offset < begin or offset in self.done[fold] or self.ignored(self._folds[fold], self._log.entries[offset])
 
+    def check_limits(self, *, is_calm: bool) -> None:
+        """Whether groups ended when they had to, see :mod:`tests.chaos.simulation_limits`; not where Redis has lost data."""
+        for name, fold in self._folds.items():
+            if self._lost_below[name]:
+                continue
+            arrivals = {arrival.offset: arrival for arrival in self._arrivals(fold)}
+            records = [
+                Emitted([arrivals[offset] for offset in covered], reason, taken_ms)
+                for covered, reason, taken_ms in self._emitted[name].values()
+            ]
+            for fault in limit_faults(fold, records, list(arrivals.values()), is_calm=is_calm):
+                self._tell("limit", fault)
+
+    def _arrivals(self, fold: Fold) -> Iterator[Arrival]:
+        score, is_exact = 0, True
+        for offset in range(self._obliged_from.get(fold.name, 0), self._log.end):
+            entry = self._log.entries[offset]
+            group = self.group(fold, entry)
+            if entry is None or group is None or offset in self._known_lost[fold.name]:
+                continue
+            score, is_exact = max(score, entry.timestamp), is_exact and entry.timestamp <= entry.born_ms
+            names = frozenset((self.event(entry) or {})["m"])
+            yield Arrival(offset, group, score, is_exact, self._log.readable_ms[offset], names)
+
     def check_end(self) -> None:
         """After healing and draining everything has come out."""
         missing: dict[str, list[int]] = defaultdict(list)
+        for fold in self._folds:
+            if fold not in self._obliged_from:
+                self._tell("start", f"{fold} never began")
         for fold, begin in self._obliged_from.items():
             for offset in range(self._log.end):
                 if not self.is_settled(fold, offset, begin):

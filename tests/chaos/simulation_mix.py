@@ -11,8 +11,8 @@ class Mix:
 
     Attributes:
         faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
-            ``rewind``, ``history`` (old events at first), ``late`` (one more roll-back, of an idle partition); with how much more
-            often than usual they happen.
+            ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are), ``late`` (one more roll-back, of an
+            idle partition); with how much more often than usual they happen.
         dying: Scripts that may die half-way.
         fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
     """
@@ -28,6 +28,11 @@ class Mix:
         dying = tuple(value for name, _, value in pairs if name == "dying")
         fragile = tuple(value for name, _, value in pairs if name == "fragile")
         return cls({name: float(value or 1) for name, _, value in pairs if name not in ("dying", "fragile")}, dying, fragile)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing goes wrong but the clocks of producers."""
+        return self.faults.keys() <= {"behind"} and not self.dying and not self.fragile
 
     @property
     def has_any(self) -> bool:

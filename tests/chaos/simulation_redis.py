@@ -50,7 +50,6 @@ class Server:
         members: Every group there may be, as it is called in Redis.
         world: Takes violations.
         restarts: A restart cuts every connection: what was on its way never arrives.
-        was_lost: It has ever lost data.
     """
 
     client: redis.Redis
@@ -58,7 +57,6 @@ class Server:
     members: Sequence[bytes]
     world: World
     restarts: int = 0
-    was_lost: bool = False
     snapshots: list[dict[str, dict[bytes, bytes]]] = field(default_factory=list)
     owners: dict[str, bytes] = field(default_factory=dict)
     loaded: dict[str, str] = field(default_factory=dict)
@@ -119,7 +117,7 @@ class Server:
 
     def wipe(self, folds: Sequence[str], *, only_meta: bool = False) -> None:
         """The data of some folds is gone; connections stay."""
-        self.was_lost = True
+        self._lose(folds)
         names = [self.shards[fold].meta.encode() for fold in folds] if only_meta else self.keys(folds)
         self.client.delete(*names)
 
@@ -127,7 +125,7 @@ class Server:
         """Some folds are as they were ``steps`` snapshots ago."""
         if not self.snapshots:
             return
-        self.was_lost = True
+        self._lose(folds)
         self.restarts += 1
         copy = self.snapshots[max(0, len(self.snapshots) - 1 - steps)]
         self.client.delete(*self.keys(folds))
@@ -137,6 +135,10 @@ class Server:
             meta = self.shards[fold].meta
             token: Any = self.client.hget(meta, "token")
             self.owners[meta] = token or b""
+
+    def _lose(self, folds: Sequence[str]) -> None:
+        for fold in folds:
+            self.world.ledger.on_loss(fold)
 
     def close(self) -> None:
         """Removes every key."""

@@ -52,6 +52,7 @@ class Worker:
         self.is_assigned = False
         self.is_alive = True
         self.claim_began_at = 0.0
+        self.end_at_claim = 0
         self.highest_at_claim: dict[str, int] = {}
         self._parked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._thawed = asyncio.Event()
@@ -176,9 +177,7 @@ class Worker:
         """The group has assigned the partition to this member."""
         self.generation = generation
         self.is_assigned = True
-        self.reader.is_paused = True
-        committed = self.world.group.committed
-        self.reader.position = committed.offset if committed else None
+        self.reader.begin(self.world.group.committed)
         self._context.run(self.ownership.assigned, generation)
 
     async def leave(self) -> None:

@@ -14,6 +14,7 @@ from streams_app.read_store.merge import Cell, Change, Stored
 from tests.chaos import mutants
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_delivery import AHEAD, CLAIMS, DELIVERY, SCRIPTS
+from tests.chaos.mutants_limits import LIMITS, STARTS
 from tests.chaos.mutants_protocol import COMMITS, MARKS
 from tests.chaos.mutants_read_store import READ_STORE
 from tests.chaos.simulation import Outcome, run_schedule
@@ -22,7 +23,7 @@ from tests.conftest import RedisServer
 SCHEDULES = 80
 """Tried for each mix of a mutant before it counts as a survivor."""
 
-PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *AHEAD, *DELIVERY, *CLAIMS)
+PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *AHEAD, *DELIVERY, *CLAIMS, *STARTS, *LIMITS)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ SCHEDULES = 10
 
 MIXES = [
     "",
+    "behind",
+    "history",
     "lossy",
     "lossy crash",
     "lossy crash zombie rebalance",

@@ -1,0 +1,91 @@
+"""The broken variants of where folds begin and of when groups end, each with the schedules that show it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+from tests.chaos.mutants_protocol import FOLD
+
+MARKS = "folding.claiming:Claimer._marks"
+BY_START = 'low = edges[0] if shard.fold.start == "earliest" else edges[1]'
+
+STARTS: Final = (
+    Mutant(
+        "earliest begins at the end",
+        "What was in the log before the first worker is never folded.",
+        ("", "lossy"),
+        (Change(MARKS, BY_START, "low = edges[1]"),),
+    ),
+    Mutant(
+        "latest begins at the start",
+        "What was in the log before the first worker is folded all the same.",
+        ("latest", "lossy latest crash"),
+        (Change(MARKS, BY_START, "low = edges[0]"),),
+    ),
+)
+
+HISTORY = ("history", "history fragile:stage fragile:fold crash")
+OWNERS = ("lossy crash:3 rebalance:3", "history lossy crash zombie rebalance")
+JOINING = "joining.lua"
+LATE = "folding.partition_clock:late_after_ms"
+
+LIMITS: Final = (
+    Mutant(
+        "a session ends at exactly X where the next one is in another chunk",
+        "An event exactly X after the last one still belongs to the group.",
+        HISTORY,
+        (Change(JOINING, "return at_ms > score + quiet_ms or", "return at_ms >= score + quiet_ms or"),),
+    ),
+    Mutant(
+        "a session ends at exactly X where bounds are looked at",
+        "As everywhere else.",
+        HISTORY,
+        (Change(FOLD, "quiet_ms and first_score > o.score + quiet_ms", "quiet_ms and first_score >= o.score + quiet_ms"),),
+    ),
+    Mutant(
+        "a run ends at exactly X",
+        "As between chunks.",
+        HISTORY,
+        (Change("folding.batch:chunks_of", "clock - runs[-1].last_score > gap", "clock - runs[-1].last_score >= gap"),),
+    ),
+    Mutant(
+        "a session goes on at exactly M",
+        "A group that has been open for M is due.",
+        HISTORY,
+        (
+            Change(JOINING, "or at_ms >= i[4] + hold_ms end", "or at_ms > i[4] + hold_ms end"),
+            Change(FOLD, "first_score >= o.opened + hold_ms or", "first_score > o.opened + hold_ms or"),
+        ),
+    ),
+    Mutant(
+        "record clock not kept for the next owner",
+        "A late event begins the time of sessions anew: two owners in turn do not agree.",
+        OWNERS,
+        (Change(FOLD, "'record_clock', record_clock, ", ""),),
+    ),
+    Mutant(
+        "record clock is zero after a claim",
+        "As if it was not kept.",
+        OWNERS,
+        (Change("folding.shard:Shard.claim", "self.record_clock_ms = claimed.record_clock_ms", "self.record_clock_ms = 0"),),
+    ),
+    Mutant(
+        "lateness of producers dropped",
+        "Every group of a producer whose clock is behind by M is closed at once.",
+        ("behind",),
+        (Change(LATE, "return max(0, arrived_ms - record_clock_ms)", "return 0"),),
+    ),
+    Mutant(
+        "silence counted from record time",
+        "Every group of a producer whose clock is behind by X is closed at once.",
+        ("behind",),
+        (Change(FOLD, "math.max(arrived or 0, tonumber(state[3] or '0')) or 0", "0"),),
+    ),
+    Mutant(
+        "lateness of a backlog stays what it was",
+        "Where producers have caught up since, silence is counted by who reads when: groups close whose next events wait.",
+        ("history lossy crash zombie rebalance",),
+        (Change(LATE, "return min(late_ms, max(0, now_ms - record_clock_ms))", "return late_ms"),),
+    ),
+)

@@ -1,0 +1,137 @@
+"""When groups may end, told from outside: from the events, from when each could be read, and from the records.
+
+The clock of an event is the newest record time so far. Two events of a record of ``sessions`` are at most X apart, all of them
+less than M; and whatever ended a record, by its reason, must be true of its last event and of the next one of its group. The wall
+clock may have ended it only if it could: while the next event could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from streams_app.folding.definition import Fold
+from tests.virtual_loop import EPOCH_MS
+
+EARLY_MS = 1_000
+"""A transaction makes events late by as long as it was open."""
+
+LATE_MS = 10_000
+"""Slow calls, and scripts that do little at once."""
+
+AT_END_MS = EPOCH_MS + 6_000
+"""The reader has been at the end by then, and has seen live events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One event of a fold.
+
+    Attributes:
+        offset: In the source.
+        group: Its own.
+        score: Newest record time so far, ms.
+        is_exact: False once an event was from the future: from then on the score depends on who read it when.
+        readable_ms: Since when it could be read.
+        names: What it changes.
+    """
+
+    offset: int
+    group: str
+    score: int
+    is_exact: bool
+    readable_ms: int
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One record: its events, why it was closed, and when the broker took it for the first time."""
+
+    events: Sequence[Arrival]
+    reason: str
+    taken_ms: int
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What its events change."""
+        return frozenset().union(*(event.names for event in self.events))
+
+
+def faults(fold: Fold, records: Sequence[Emitted], arrivals: Sequence[Arrival], *, is_calm: bool) -> Iterator[str]:
+    """Everything that is wrong about the limits of records.
+
+    Args:
+        fold: Its settings.
+        records: Each once, with all its events.
+        arrivals: All events of the fold, in offset order.
+        is_calm: Nothing has gone wrong, and scripts looked at as much at once as they usually do.
+    """
+    following_of: dict[int, Arrival] = {}
+    newest_of: dict[str, Arrival] = {}
+    for event in arrivals:
+        if event.group in newest_of:
+            following_of[newest_of[event.group].offset] = event
+        newest_of[event.group] = event
+    for record in records:
+        last = record.events[-1]
+        following = following_of.get(last.offset)
+        found = [*_bounds(fold, record, following)]
+        if (until := following or arrivals[-1]).is_exact:
+            found += [*_within(fold, record), *_end(fold, record, following, until.score, is_calm=is_calm)]
+        for fault in found:
+            yield f"{fold.name} {record.events[0].offset}-{last.offset} {record.reason}: {fault}"
+
+
+def _within(fold: Fold, record: Emitted) -> Iterator[str]:
+    if fold.backlog != "sessions":
+        return
+    for event, following in pairwise(record.events):
+        if following.score - event.score > fold.quiet_period_ms:
+            yield f"{following.score - event.score} ms between {event.offset} and {following.offset}"
+    if (held_ms := record.events[-1].score - record.events[0].score) >= fold.max_hold_ms:
+        yield f"open for {held_ms} ms"
+
+
+def _bounds(fold: Fold, record: Emitted, following: Arrival | None) -> Iterator[str]:
+    count, most = len(record.events), fold.max_events
+    if most and (count > most or (count == most) != (record.reason == "max_events")):
+        yield f"{count} events"
+    if count > 1 and len(record.names) > fold.max_changed:
+        yield f"{len(record.names)} names"
+    if record.reason == "max_changed" and (following is None or len(record.names | following.names) <= fold.max_changed):
+        yield f"{len(record.names)} names, and no more than {fold.max_changed} with the next event"
+
+
+def _end(fold: Fold, record: Emitted, following: Arrival | None, score: int, *, is_calm: bool) -> Iterator[str]:
+    if record.reason not in ("quiet", "max_hold"):
+        return
+    first, last = record.events[0], record.events[-1]
+    is_quiet, is_exact = record.reason == "quiet", fold.backlog == "sessions"
+    quiet_ms, hold_ms = last.score + fold.quiet_period_ms, first.score + fold.max_hold_ms
+    # Events that were late by M when they came: an owner before has perhaps left the wall clock to one that reads them as a
+    # backlog. What had come before there was any owner ends by record time alone.
+    is_late = not is_calm and not is_quiet and EPOCH_MS < last.readable_ms >= hold_ms
+    seen_ms = following.readable_ms if following and is_exact and not is_late else record.taken_ms
+    by_record_time = score > quiet_ms if is_quiet else score >= hold_ms
+    by_wall_clock = seen_ms > quiet_ms if is_quiet else seen_ms >= hold_ms
+    if is_exact and not seen_ms > last.readable_ms:
+        by_wall_clock &= not is_quiet and last.readable_ms + EARLY_MS >= first.readable_ms + fold.max_hold_ms
+    if not by_record_time and not by_wall_clock:
+        yield f"{score - last.score} ms after its last event, {score - first.score} ms after its first one: nobody saw a limit"
+    if is_exact and not by_wall_clock and is_quiet != (quiet_ms < hold_ms):
+        yield f"the other limit came first, {abs(quiet_ms - hold_ms)} ms before"
+    if is_calm and first.readable_ms > AT_END_MS:
+        yield from _counted_from_arrival(fold, record, by_record_time=by_record_time)
+
+
+def _counted_from_arrival(fold: Fold, record: Emitted, *, by_record_time: bool) -> Iterator[str]:
+    """Silence and hold by the wall clock begin when events come, whatever their own clock says."""
+    quiet_ms = record.events[-1].readable_ms + fold.quiet_period_ms
+    hold_ms = record.events[0].readable_ms + fold.max_hold_ms
+    early_ms = (quiet_ms if record.reason == "quiet" else hold_ms) - record.taken_ms
+    if early_ms > EARLY_MS and not by_record_time:
+        yield f"{early_ms} ms too early"
+    if record.taken_ms - min(quiet_ms, hold_ms) > LATE_MS:
+        yield f"{record.taken_ms - min(quiet_ms, hold_ms)} ms too late"
