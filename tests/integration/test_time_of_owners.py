@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,6 @@ from streams_app.folding.partition import Partition
 from streams_app.folding.partition_clock import ReaderView
 from streams_app.folding.parts import Hooks, Parts
 from streams_app.folding.python_reader import reader_of
-from streams_app.folding.record import Sealed
 from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.shard import Shard
 from streams_app.folding.store import ShardStore
@@ -33,6 +32,8 @@ NOW = 1_700_000_000_000
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 Owner = Callable[[], Awaitable[Shard]]
+Event = int | tuple[int, bytes]
+"""Its record timestamp, and its group if it is not the usual one."""
 
 
 @pytest.fixture
@@ -51,23 +52,22 @@ async def owner(redis_client: Redis, names: Names) -> AsyncIterator[Owner]:
     yield claimed
 
 
-async def arrive(shard: Shard, now_ms: int, *stamps: int, group: bytes = b"sa") -> list[Sealed]:
+async def arrive(shard: Shard, now_ms: int, *events: Event) -> None:
     """Events that were fetched as they came, in one range."""
     shard.look(ReaderView(shard.fence + 1, now_ms), now_ms)
-    return await _fold(shard, ReaderView(shard.fence + 1 + len(stamps), now_ms), now_ms, *stamps, group=group)
+    await _fold(shard, ReaderView(shard.fence + 1 + len(events), now_ms), now_ms, events)
 
 
-async def had_waited(shard: Shard, now_ms: int, *stamps: int, group: bytes = b"sa") -> list[Sealed]:
+async def had_waited(shard: Shard, now_ms: int, *events: Event) -> None:
     """Events of a backlog, in one range."""
-    return await _fold(shard, ReaderView(10**9, now_ms), now_ms, *stamps, group=group)
+    await _fold(shard, ReaderView(10**9, now_ms), now_ms, events)
 
 
-async def _fold(shard: Shard, view: ReaderView, now_ms: int, *stamps: int, group: bytes) -> list[Sealed]:
-    events = [FoldEvent(shard.fence + 1 + place, stamp, group, {"x": 1}) for place, stamp in enumerate(stamps)]
-    before = list(shard.pending)
+async def _fold(shard: Shard, view: ReaderView, now_ms: int, given: Iterable[Event]) -> None:
+    pairs = [(event, b"sa") if isinstance(event, int) else event for event in given]
+    events = [FoldEvent(shard.fence + 1 + place, stamp, group, {"x": 1}) for place, (stamp, group) in enumerate(pairs)]
     for chunk in shard.chunks(events, events[-1].offset, view, now_ms):
         await shard.fold_chunk(chunk, lambda: events)
-    return list(shard.pending)[len(before) :]
 
 
 async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
@@ -114,6 +114,50 @@ async def test_a_late_producer_is_still_late_after_a_backlog(owner: Owner, away_
     assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == held
     assert [] == await silent_until(second, back + MINUTE)
     assert [(away_ms // MINUTE % 30 + 1, "quiet")] == await silent_until(second, back + MINUTE + 1)
+
+
+# Record time
+
+
+A, B = b"sa", b"sb"
+AT_THE_GAP = (
+    (0, A), (MINUTE, B), (MINUTE, A),  # exactly a quiet period, with another event at that moment before
+    (2 * MINUTE, A), (3 * MINUTE, A), (4 * MINUTE + 1, A),  # a millisecond more
+    (4 * MINUTE, B), (5 * MINUTE, B), (5 * MINUTE + 1, B),  # older than one before it: counts as if it were not
+    (7 * MINUTE, A), (6 * MINUTE + 1, B), (8 * MINUTE, B), (2 * MINUTE, A), (9 * MINUTE, A),
+)  # fmt: skip
+
+
+def sessions_by_record_time(events: Iterable[tuple[int, bytes]]) -> list[tuple[bytes, int, int]]:
+    """Group, first and last offset; time is the newest timestamp so far."""
+    clock, found = 0, []
+    held: dict[bytes, tuple[int, int, int]] = {}
+    for offset, (stamp, group) in enumerate(events):
+        clock = max(clock, stamp)
+        score, first, last = held.get(group, (clock, offset, offset))
+        if clock - score > MINUTE:
+            found.append((group, first, last))
+            first = offset
+        held[group] = clock, first, offset
+    return sorted(found + [(group, first, last) for group, (_, first, last) in held.items()])
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+@pytest.mark.parametrize("in_turn", [False, True], ids=["one owner", "an owner a range"])
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, len(AT_THE_GAP)])
+async def test_sessions_are_the_same_however_ranges_are_cut_and_whoever_folds_them(
+    owner: Owner, length: int, in_turn: bool, is_live: bool
+) -> None:
+    events = [(NOW - HOUR + at_ms, group) for at_ms, group in AT_THE_GAP]
+    shard = await owner()
+    for begin in range(0, len(events), length):
+        await (arrive if is_live else had_waited)(shard, NOW, *events[begin : begin + length])
+        shard = await owner() if in_turn else shard
+    await shard.seal(NOW, known_ms=None, everything=True)
+
+    assert sessions_by_record_time(events) == sorted(
+        (entry.member, entry.first_offset, entry.last_offset) for entry in shard.pending
+    )
 
 
 # Clocks of hosts

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgpack
 import pytest
 from redis.asyncio import Redis
 
@@ -13,7 +14,7 @@ from streams_app.folding import portions
 from streams_app.folding.arguments import Bounds
 from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
 from streams_app.folding.definition import Fold
-from streams_app.folding.keys import shard_keys
+from streams_app.folding.keys import INFO_FIELD, shard_keys
 from streams_app.folding.replies import SealedGroups
 from streams_app.folding.scripts import ScriptSet
 from streams_app.folding.store import ShardStore
@@ -222,6 +223,16 @@ async def test_a_group_that_is_opened_ahead_gets_the_timer_it_would_have_got(
     await fold_at(store, -1, [b"sa", b"sb"], 100)
 
     assert {b"sa": 100, b"sb": 100} == await timers(store)
+
+
+async def test_a_leftover_of_an_older_state_does_not_stop_the_look_at_holds(store: ShardStore) -> None:
+    fence = await fold_at(store, -1, [b"sa", b"sb", b"sc"], 100)
+    await store.redis.delete(store.keys.group_prefix + "sa")
+    await store.redis.hset(store.keys.group_prefix + "sb", INFO_FIELD, msgpack.packb([b"ffff", *[0] * 9], use_bin_type=False))
+    done = await seal(store, fence, 100 + BOUNDS.hold_ms, quiet=False)
+
+    assert [(b"sc", "max_hold")] == [(entry.member, entry.reason) for entry in done.sealed]
+    assert {} == await timers(store)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
