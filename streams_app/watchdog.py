@@ -30,7 +30,7 @@ from streams_app.folding.known import LastKnown
 from streams_app.folding.lag import ShardKey, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
-from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
+from streams_app.outages import REDIS_LIMIT_MS, SUSPENDED_MS, Answers, kafka_limit_ms
 from streams_app.progress import STUCK_MS, Progress
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -81,6 +81,8 @@ class Watchdog:
             KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
             REDIS: Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS),
         }
+        self._stuck_ms = stuck_ms
+        self._looked_ms: int | None = None
         self._folding: Progress[TP] = Progress(stuck_ms)
         self._emission: Progress[ShardKey] = Progress(stuck_ms)
         self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
@@ -148,14 +150,21 @@ class Watchdog:
         now_ms = self._clock.monotonic_ms()
         for component, answers in self._answers.items():
             self._tell(component, answers, now_ms)
+        # Until the first assignment there is no reader, and asking for it would make one in this thread.
+        has_begun = not self._status.is_waiting_for("start")
+        ends = {tp: max(end, (watched.read_end(tp) or 0) if has_begun else 0) for tp, end in self._ends.items()}
         fences = {**self._stored.fences, **watched.fences()}
-        ends = {tp: max(end, watched.read_end(tp) or 0) for tp, end in self._ends.items()}
         found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
         self._judge_sources(now_ms)
-        self._judge_folding(watched, ends, now_ms)
-        self._judge_emission(watched, now_ms)
+        if self._looked_ms is not None and now_ms - self._looked_ms > SUSPENDED_MS:
+            # This process stood still, and everything with it.
+            self._folding, self._emission = Progress(self._stuck_ms), Progress(self._stuck_ms)
+        self._looked_ms = now_ms
+        if has_begun:
+            self._judge_folding(watched, ends, now_ms)
+            self._judge_emission(watched, now_ms)
 
     def _tell(self, component: str, answers: Answers, now_ms: int) -> None:
         change = answers.look(now_ms, self._clock.now_ms())
@@ -218,8 +227,9 @@ class Watchdog:
         return self._status.is_waiting_for(*FOLDING_PAUSES, *topics)
 
     def is_emission_explained(self, name: str) -> bool:
-        """Whether a known pause explains that nothing of a fold is emitted."""
-        topics = (f"producer:{fold.output}" for fold in self._settings.folds if fold.name == name)
+        """Whether a known pause explains that nothing of a fold is emitted; what the output refuses goes to the dead letters."""
+        folds = [fold for fold in self._settings.folds if fold.name == name]
+        topics = (f"producer:{topic}" for fold in folds for topic in (fold.output, fold.dead_letters))
         return self._status.is_waiting_for(*EMISSION_PAUSES, *topics)
 
     def _end(self, what: str) -> None:

@@ -101,14 +101,14 @@ async def frozen(stage: Stage, _: random.Random) -> None:
     pid = stage.redis.pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        client = stage.client(socket_timeout=0.5)
-        try:
-            await asyncio.to_thread(client.ping)
-        except redis.exceptions.TimeoutError:
-            with stage.away("redis"):
+        with stage.away("redis"):
+            client = stage.client(socket_timeout=0.5)
+            try:
+                await asyncio.to_thread(client.ping)
+            except redis.exceptions.TimeoutError:
                 await asyncio.sleep(OUTAGE_SECONDS)
-        else:
-            raise NoTraceError("no answer")
+            else:
+                raise NoTraceError("no answer")
     finally:
         os.kill(pid, signal.SIGCONT)
         stage.mark_healed()

@@ -76,13 +76,20 @@ def _faults_in(outage: Outage, samples: Sequence[Sample]) -> list[str]:
 
 
 def told_seconds(outages: Sequence[Outage], samples: Sequence[Sample]) -> list[float]:
-    """From the beginning of each outage until the last of the workers had said so; of outages that all of them told."""
+    """From the beginning of each outage until the last of the workers had said so for good; of outages that all of them told."""
     found = []
     for outage in outages:
-        firsts = [next((each.at for each in inside if not each.is_ready), None) for _, inside in _inside(outage, samples)]
-        if firsts and all(first is not None for first in firsts):
-            found.append(round(max(first - outage.begin for first in firsts if first is not None), 1))
+        lasts = [_told_at(inside) for _, inside in _inside(outage, samples)]
+        if lasts and None not in lasts:
+            found.append(round(max(last - outage.begin for last in lasts if last is not None), 1))
     return found
+
+
+def _told_at(samples: Sequence[Sample]) -> float | None:
+    """When a worker was no longer ready; it may have had another reason before."""
+    ready = [number for number, each in enumerate(samples) if each.is_ready]
+    first = ready[-1] + 1 if ready else 0
+    return samples[first].at if first < len(samples) else None
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.health import Sample, faults_of, told_seconds
@@ -51,3 +53,9 @@ def test_a_lag_that_rises_with_what_comes_in_is_right() -> None:
 def test_it_is_reported_when_the_last_worker_said_so() -> None:
     assert [7.0] == told_seconds([KAFKA], [*said(ready_until=2), *said(ready_until=7, pid=2)])
     assert [] == told_seconds([KAFKA], said(ready_until=30))
+
+
+def test_another_reason_at_the_beginning_is_not_taken_for_it() -> None:
+    samples = [replace(each, is_ready=False) if each.at < 102 else each for each in said(ready_until=7)]
+
+    assert [7.0] == told_seconds([KAFKA], samples)

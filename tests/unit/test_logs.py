@@ -14,7 +14,7 @@ from faust.types import TP
 from streams_app import Fold
 from streams_app.clock import ManualClock
 from streams_app.folding.refusals import tell_of_refused
-from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine
+from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 
@@ -77,6 +77,15 @@ def test_nothing_of_ours_or_the_users_is_held_back(name: str, level: int) -> Non
     held = HeldBack(ManualClock())
 
     assert [True, True] == [held.filter(record("again", name=name, level=level)) for _ in range(2)]
+
+
+def test_every_handler_of_the_process_holds_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = logging.NullHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    hold_back_libraries()
+    hold_back_libraries()
+
+    assert [HeldBack] == [type(each) for each in handler.filters]
 
 
 # Lines

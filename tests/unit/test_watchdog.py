@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from faust.types import TP
 
 from streams_app import Fold
 from streams_app.clock import ManualClock
+from streams_app.errors import TryAgainError
+from streams_app.folding.known import LastKnown
+from streams_app.folding.lag import ShardKey
 from streams_app.metrics import Metrics
 from streams_app.progress import UNCLAIMED, Progress
+from streams_app.read_store.agent import Patience
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
@@ -113,9 +119,115 @@ ALL_SOURCES, ALL_FOLDS = {"s", "t"}, {"one", "two", "far"}
         ("clock-skew", (set(), ALL_FOLDS)),
         ("producer", (ALL_SOURCES, ALL_FOLDS)),
         ("producer:one-out", ({"s"}, {"one"})),
-        ("producer:dead", ({"s"}, set())),
+        ("producer:dead", ({"s"}, {"one", "two"})),
         ("producer:far-out", ({"t"}, {"far"})),
     ],
 )
 def test_a_known_pause_explains_only_what_it_stops(about: str, expected: tuple[set[str], set[str]]) -> None:
     assert expected == explained(about)
+
+
+# Judging
+
+
+class Unclaimed:
+    """A worker with a partition that nobody claims."""
+
+    known = LastKnown()
+
+    def positions(self) -> dict[TP, int]:
+        return {TP("s", 0): UNCLAIMED}
+
+    def fences(self) -> dict[ShardKey, int]:
+        return {}
+
+    def read_end(self, _: TP) -> int | None:
+        return None
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def status() -> Status:
+    made = Status()
+    made.clear("start")
+    return made
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why a process would have been ended."""
+    found: list[str] = []
+    monkeypatch.setattr(Watchdog, "_end", lambda _, what: found.append(what))
+    return found
+
+
+@pytest.fixture
+def look(clock: ManualClock, status: Status) -> Callable[[int, int], Awaitable[None]]:
+    """Looks at it for a while, so often."""
+    settings = Settings(app_id="a", folds=FOLDS)
+    watchdog, worker = Watchdog(settings, clock, Metrics(settings), status), Unclaimed()
+
+    async def looks(seconds: int, every_ms: int) -> None:
+        for _ in range(0, seconds * 1000, every_ms):
+            await watchdog._look(worker)
+            clock.advance_ms(every_ms)
+
+    return looks
+
+
+Look = Callable[[int, int], Awaitable[None]]
+
+
+async def test_a_worker_that_stands_still_is_not_ready_after_half_a_minute_and_ends_after_one(
+    look: Look, status: Status, ended: list[str]
+) -> None:
+    await look(30, 500)
+    assert [] == status.ready_reasons()
+    await look(30, 500)
+    assert ["s-0 has more to read and is not folded"] == status.ready_reasons()
+    assert [] == ended
+    await look(1, 500)
+
+    assert ["no progress source=s-0 position=-1 end=0"] * 2 == ended
+
+
+async def test_a_known_pause_begins_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:
+    await look(59, 500)
+    status.set_not_ready("kafka-away", "why")
+    await look(300, 500)
+    assert ["why"] == status.ready_reasons()
+    status.clear("kafka-away")
+    await look(60, 500)
+
+    assert [] == ended
+
+
+async def test_a_process_that_was_suspended_is_not_ended_for_it(look: Look, ended: list[str]) -> None:
+    await look(59, 500)
+    await look(120, 120_000)
+    await look(59, 500)
+
+    assert [] == ended
+
+
+async def test_before_the_first_assignment_nothing_is_asked_of_the_reader(look: Look, status: Status, ended: list[str]) -> None:
+    status.set_not_ready("start", "the worker is starting")
+    await look(200, 500)
+
+    assert [] == ended
+
+
+# Read store
+
+
+def test_whether_the_read_store_works_is_told() -> None:
+    told: list[bool] = []
+    patience = Patience("read store sync", told.append)
+    patience.failed(TryAgainError("locked"))
+    patience.succeeded()
+
+    assert [False, True] == told
