@@ -12,6 +12,7 @@ from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.kafka import kafka_findings
+from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
 from streams_app.clock import Clock
@@ -22,7 +23,7 @@ __all__ = ["Finding", "Level", "findings"]
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
     """Looks at everything, one finding after the other."""
-    for looks in (kafka_findings(settings), redis_findings(settings, clock), read_store_findings(settings)):
+    for looks in (kafka_findings(settings), redis_findings(settings, clock), log_findings(settings), read_store_findings(settings)):
         async with aclosing(looks) as found:
             async for finding in found:
                 yield finding

@@ -19,6 +19,7 @@ from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
 from tests.helpers import WorkerProcess, create_topics
 from tests.integration.commands import CANARY, Place, Ran, run
+from tests.integration.site import Site
 
 
 def counted(ran: Ran) -> tuple[int, int]:
@@ -169,6 +170,24 @@ async def test_a_worker_says_at_its_start_what_check_calls_an_error(place: Place
         await worker.wait_ready()
 
     assert "ERROR" in next(line for line in worker.log().splitlines() if "maxmemory-policy is allkeys-lru" in line)
+
+
+@pytest.mark.apache
+async def test_check_finds_a_topic_that_was_made_again(site: Site) -> None:
+    await site.topics("events", "f", "events.dead")
+    config = site.config(site.fold("f", "events", quiet_period="1h"))
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+    same = await asyncio.to_thread(run, "check", "--config", str(config))
+    await site.make_again("events")
+    again = await asyncio.to_thread(run, "check", "--config", str(config))
+
+    assert [0, 1] == [same.code, again.code], same.text
+    assert "fold f has folded the logs that are there" in same.out
+    source = re.escape(site.names.topic("events"))
+    assert re.search(
+        rf"^error +{source}-\d was deleted and made again.*\n +-> streams-app reset --fold f ", again.out, re.MULTILINE
+    )
 
 
 async def test_check_without_redis_still_looks_at_kafka(place: Place) -> None:
