@@ -14,6 +14,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from aiokafka.errors import OutOfOrderSequenceNumber
+
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.folding.addressing import REPLAY_HEADER, address_of
 from streams_app.folding.definition import Fold
@@ -25,6 +27,7 @@ from streams_app.operating.replayed import Replayed
 from streams_app.settings import Limits, Settings
 
 RECEIPT_HEADER: Final = "streams-app-put-back"
+ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100
 """In one receipt: 2.5 kB, which any topic takes."""
 
@@ -176,23 +179,36 @@ class Replay:
 
     async def _put_back(self, letters: list[Letter]) -> None:
         """Sends events and then their receipt; an error of either ends the replay."""
-        headers = [(REPLAY_HEADER, self._address)]
-        outcomes = await self._producer.send(
-            [
-                Outgoing(self._fold.source, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
-                for letter in letters
-            ]
-        )
-        gone = [letter for letter, outcome in zip(letters, outcomes, strict=True) if outcome is None]
-        failed = [outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, TOO_LARGE)]
-        too_large = len(letters) - len(gone) - len(failed)
-        if too_large:
-            self.done.left[f"{self._fold.source} does not take records of its size any more"] += too_large
+        gone, failed = await self._send(letters)
         self.done.put_back += len(gone)
         self.done.unknown += len(failed)
         await self._remember(gone)
         if failed:
             raise TryAgainError(f"{self._fold.source} does not acknowledge events: {failed[0]!r}") from failed[0]
+
+    async def _send(self, letters: list[Letter]) -> tuple[list[Letter], list[BaseException]]:
+        """Events that were acknowledged, and an error for each whose fate is not known."""
+        gone: list[Letter] = []
+        failed: list[BaseException] = []
+        for _ in range(ATTEMPTS):
+            waiting, letters = letters, []
+            outcomes = await self._producer.send([self._event(letter) for letter in waiting])
+            for letter, outcome in zip(waiting, outcomes, strict=True):
+                if outcome is None:
+                    gone.append(letter)
+                elif isinstance(outcome, TOO_LARGE):
+                    self.done.left[f"{self._fold.source} does not take records of its size any more"] += 1
+                elif isinstance(outcome, OutOfOrderSequenceNumber):
+                    letters.append(letter)  # not appended: a record before it was too large and took its number along
+                else:
+                    failed.append(outcome)
+            if not letters or failed:
+                break
+        return gone, failed + [TryAgainError(f"refused {ATTEMPTS} times")] * len(letters)
+
+    def _event(self, letter: Letter) -> Outgoing:
+        headers = [(REPLAY_HEADER, self._address)]
+        return Outgoing(self._fold.source, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
 
     async def _remember(self, letters: list[Letter]) -> None:
         by_partition: dict[int, list[str]] = defaultdict(list)

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from streams_app.embedded.ports import free_port
+from streams_app.errors import TryAgainError
 from streams_app.folding.definition import Fold
 from streams_app.operating.letters import Letter, Selection
-from streams_app.operating.replay import Choice
+from streams_app.operating.replay import Choice, Replay
 from streams_app.operating.replayed import Replayed, summary
-from streams_app.settings import Limits
+from streams_app.settings import Limits, Settings
+from streams_app.settings.sections import KafkaSettings
 
 GOOD = b'{"id": "a", "m": ["x"]}'
 PARTITIONS = 4
@@ -168,3 +171,13 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
         "3 put back, 3 refused again (not-json 2, no-group 1)",
     ] == summary(done, dry_run=False, failed=True)
     assert ["dry run: 3 would pass now, 0 would be refused again"] == summary(Replayed(put_back=3), dry_run=True, failed=False)
+
+
+async def test_what_was_not_acknowledged_is_not_put_back() -> None:
+    settings = Settings(app_id="social", kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), folds=(fold(),))
+    replay = Replay(settings, fold(), Selection("social", "f"))
+
+    with pytest.raises(TryAgainError, match="s does not acknowledge events"):
+        await replay._put_back([letter(1), letter(2)])
+
+    assert (0, 2, 0) == (replay.done.put_back, replay.done.unknown, replay.done.forgotten)
