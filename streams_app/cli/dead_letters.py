@@ -97,7 +97,8 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
         key = "none" if row["key"] is None else shown(row["key"])
         told = f"{letter.reason:<16} {where}  key={key}  {row.get('detail', '')}"
         click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")
-        click.echo(f"    {escaped(row['value'])}")
+        if row["value"]:
+            click.echo(f"    {escaped(row['value'])}")
     if not letters and not as_json:
         click.echo("no dead letters")
 

@@ -114,6 +114,21 @@ async def test_events_go_back_once_into_the_partition_they_came_from_with_the_na
     assert 7 == len(listed.out.splitlines())
 
 
+async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_terminal_survives(desk: Desk) -> None:
+    await desk.write(
+        (b"a\nb\x1b[2J", b"[red]x\n\x1b]0;title\x07\xff\xe2\x80\xae", desk.letter(1, detail="why\r\nnot")),
+        (None, b"", desk.letter(2)),
+    )
+    listed = await asyncio.to_thread(run, "dead-letters", "list", "--fold", "one", "--config", str(desk.config))
+    lines = sorted(line.partition("Z  ")[2] or line for line in listed.out.splitlines())
+
+    assert [
+        r"    [red]x\n\u001b]0;title\u0007\xff\u202e",
+        rf'no-changed       {desk.source}-0@1  key="a\nb\u001b[2J"  why\r\nnot',
+        f"no-changed       {desk.source}-0@2  key=none  ",
+    ] == lines
+
+
 async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(desk: Desk) -> None:
     reasons = ["no-changed", "no-group"] * 3
     await desk.write(*((*event("a", f"n{at}"), desk.letter(at, reason=reason)) for at, reason in enumerate(reasons)))
