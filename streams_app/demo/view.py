@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -76,12 +76,14 @@ class View:
         if not self.console.is_terminal:
             yield
             return
-        with Live(console=self.console, refresh_per_second=4, transient=True) as live:
-            self._live = live
-            try:
-                yield
-            finally:
-                self._live = None
+        self._live = live = Live(console=self.console, refresh_per_second=4, transient=True)
+        live.start()
+        try:
+            yield
+        finally:
+            self._live = None
+            with suppress(OSError):  # the terminal was closed: that is why it ends
+                live.stop()
 
     def step(self, text: str) -> None:
         """One thing done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from io import StringIO
 from typing import Any
 
@@ -70,3 +71,23 @@ def test_a_step_is_shown_as_it_is() -> None:
     shown.step("[red]x[/red] [/y] :smile: " + "long " * 30)
 
     assert "[red]x[/red] [/y] :smile: " + "long " * 30 == out.getvalue().rstrip("\n")
+
+
+class ClosedTerminal(StringIO):
+    """Takes what is written until it is closed, as the kernel's side of a terminal does."""
+
+    is_gone = False
+
+    def write(self, text: str) -> int:
+        if self.is_gone:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+def test_a_terminal_that_was_closed_does_not_hide_why_it_ends() -> None:
+    terminal = ClosedTerminal()
+    view = View(Console(file=terminal, width=80, force_terminal=True), group_field="account_id", changed="metrics")
+    with pytest.raises(KeyboardInterrupt), view.running():
+        view.show(Snapshot(latest=[record()]))
+        terminal.is_gone = True
+        raise KeyboardInterrupt
