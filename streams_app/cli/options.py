@@ -62,6 +62,7 @@ def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
 
     Raises:
         ConfigurationError: With every fault there is.
+        click.UsageError: Both were given.
     """
     if app is None:
         return Settings.load(config, os.environ)

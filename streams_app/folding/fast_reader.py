@@ -7,6 +7,7 @@ for the same reasons, or an event could be refused while a name in it is new and
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -27,9 +28,14 @@ SHALLOW_BYTES: Final = 2_000
 """An event of so many bytes cannot be nested deeper than :data:`SHALLOW`."""
 
 SHALLOW: Final = 1_000
-"""Brackets an event may open without a closer look. How deep msgspec goes depends on Python's stack, and orjson ends at 1 024."""
+"""Brackets an event may open without a closer look: orjson refuses what is nested deeper than 1 024."""
 
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
+
+
+def is_depth_guarded() -> bool:
+    """Whether Python stops msgspec before it goes deeper than orjson does; from 3.12 on C code has a higher limit of its own."""
+    return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
 
 
 def is_usual(fold: Fold) -> bool:
@@ -61,7 +67,7 @@ class FastReader(EventReader):
         decode, members = self._decode, self._members
         member_of_known, mask_of_known = members.get, self._masks.get
         most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
-        shallow_bytes = min(SHALLOW_BYTES, most_bytes)
+        shallow_bytes = most_bytes if is_depth_guarded() else min(SHALLOW_BYTES, most_bytes)
         for record in records:
             value = record.value
             if (not value or len(value) > shallow_bytes) and (

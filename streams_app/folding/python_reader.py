@@ -26,6 +26,8 @@ T = TypeVar("T")
 DETAIL_CHARACTERS: Final = 500
 """Of what is kept of the text of an error."""
 
+_TEXT: Final = frozenset({str})
+
 
 def reader_of(fold: Fold, limits: Limits) -> EventReader:
     """The reader a fold needs: the fast one wherever no function of the user's is involved."""
@@ -114,18 +116,23 @@ class PythonReader(EventReader):
 
     def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
         """What JSON makes of the values: they cannot fail later, nor be changed by the function that gave them."""
-        kept: dict[str, Any] = {}
-        size = 0
-        for name, value in names.items():
-            try:
-                raw = orjson.dumps(value)
-            except orjson.JSONEncodeError as error:
-                raise BadEventError("user-error", f"the value of {name!r} cannot be kept: {error}") from error
-            size += len(raw)
-            kept[name] = orjson.loads(raw)
-        if size > self._limits.value_bytes:
-            raise BadEventError("too-large", f"the values have {size} bytes, the limit is {self._limits.value_bytes}")
+        try:
+            raw = orjson.dumps(names)
+        except orjson.JSONEncodeError as error:
+            fault = next(filter(None, (_fault_of(name, value) for name, value in names.items())), str(error))
+            raise BadEventError("user-error", fault) from error
+        if len(raw) > self._limits.value_bytes:
+            raise BadEventError("too-large", f"names and values have {len(raw)} bytes, the limit is {self._limits.value_bytes}")
+        kept: dict[str, Any] = orjson.loads(raw)
         return kept
+
+
+def _fault_of(name: str, value: Any) -> str | None:
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        return f"the value of {name!r} cannot be kept: {error}"
+    return None
 
 
 def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
@@ -143,6 +150,8 @@ def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 def _listed(changed: Any) -> Any:
     """A mapping as a dict and other collections as a list; what is read from them may raise, too."""
+    if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
+        return changed.copy()  # the function may use it again
     if isinstance(changed, Mapping):
         return {_plain(name): value for name, value in changed.items()}
     if isinstance(changed, str) or not isinstance(changed, Iterable):
