@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from faust.types import TP
 from redis.asyncio import Redis
 
 from streams_app.folding.batch import FoldEvent
+from streams_app.folding.claiming import Claimer
 from streams_app.folding.definition import Fold
 from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import Partition
@@ -184,3 +186,34 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_
 
     assert [] == await silent_until(heir, NOW + MINUTE)
     assert [(1, "quiet")] == await silent_until(heir, NOW + MINUTE + 1)
+
+
+async def test_a_claim_by_a_clock_that_is_ahead_knows_when_it_was_at_the_end(redis_client: Redis, names: Names) -> None:
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
+    settings, nobody, tp = Settings(app_id=names.app_id, folds=(fold,)), cast("Any", None), TP("t", 0)
+    host = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
+    clock = TrustedClock(host)
+    clock.compare(clock.read(), NOW)
+    parts = Parts(settings, ScriptSet(redis_client), nobody, host, Metrics(settings), Status())
+    reader = SimpleNamespace(
+        topic_id=_saying(""), committed=_saying(None), log_range=_saying((0, 0)), commit_offsets=_saying(None), seek_to=_saying(0),
+        partition_count=lambda _: 1,
+    )  # fmt: skip
+    claimer = Claimer(parts, lambda: cast("Any", reader), lambda: 1, Hooks(nobody, nobody, nobody, clock), asyncio.Lock())
+    partition = await claimer.claim_once(tp, 1, was_reset=False)
+    host.now_ms = lambda: NOW + SECOND  # set right
+    clock.compare(clock.read(), NOW + SECOND)
+    # It arrived live, so it is of now, whatever its producer says.
+    record = SimpleNamespace(offset=0, timestamp=NOW - HOUR, key=b"x", value=b'{"a":"x","m":"y"}', headers=())
+    await partition.fold_once(Batch(tp, [record], 0, 1, stable_offset=1, fetched_at_ms=NOW + SECOND, seek_number=0))
+    (shard,) = partition.shards
+
+    assert [] == await silent_until(shard, NOW + SECOND + MINUTE)
+    assert [(1, "quiet")] == await silent_until(shard, NOW + SECOND + MINUTE + 1)
+
+
+def _saying(answer: Any) -> Any:
+    async def said(*_: Any) -> Any:
+        return answer
+
+    return said
