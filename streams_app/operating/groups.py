@@ -50,6 +50,8 @@ class Place:
     partition: int
     clock_ms: int
     fence: int
+    late_ms: int = 0
+    """By how much the record time of ``sessions`` is behind the clock: holds are counted from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
         """How long until a group is due that has been silent since; 0 or less = due."""
@@ -128,7 +130,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
                 "first_event_ms": opened + low,
                 "last_event_ms": opened + low + spread,
                 "quiet_in_ms": place.quiet_in_ms(silent_from),
-                "hold_in_ms": opened + fold.max_hold_ms - place.clock_ms,
+                "hold_in_ms": opened + fold.max_hold_ms + place.late_ms - place.clock_ms,
             }
         )
     return rows
@@ -144,7 +146,7 @@ async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold
     if fold is not None and fold not in declared:
         raise UnknownFoldError(fold, declared)
     places = [
-        Place(app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence)
+        Place(app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence, shard.late_ms)
         for partition in list(ownership.partitions.values())
         for shard in partition.shards
         if fold is None or shard.fold.name == fold
@@ -192,11 +194,11 @@ async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
         numbers = range(begin, begin + PARTITIONS_ASKED)
         async with redis.pipeline(transaction=False) as pipe:
             for number in numbers:
-                pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence"])
+                pipe.hmget(shard_keys(app_id, fold.name, fold.source, number).meta, ["clock", "fence", "late"])
             marks = await pipe.execute()
         found = [
-            Place(app_id, fold, number, int(clock), int(fence))
-            for number, (clock, fence) in zip(numbers, marks, strict=True)
+            Place(app_id, fold, number, int(clock), int(fence), int(late or 0))
+            for number, (clock, fence, late) in zip(numbers, marks, strict=True)
             if clock is not None and fence is not None
         ]
         places += found

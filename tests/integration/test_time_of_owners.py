@@ -26,6 +26,7 @@ from streams_app.folding.store import ShardStore
 from streams_app.folding.trusted_clock import TrustedClock
 from streams_app.kafka.batches import Batch
 from streams_app.metrics import Metrics
+from streams_app.operating.groups import collect, places_of
 from streams_app.settings import Settings
 from streams_app.status import Status
 from tests.conftest import Names
@@ -102,6 +103,16 @@ async def test_a_group_of_a_late_producer_is_held_for_as_long_whoever_owns_it(ow
 
     assert [] == await silent_until(shard, NOW + 30 * MINUTE - 1)
     assert [(30, "max_hold")] == await silent_until(shard, NOW + 30 * MINUTE)
+
+
+async def test_the_hold_of_a_late_producer_is_told_as_it_will_be(owner: Owner, redis_client: Redis, names: Names) -> None:
+    shard = await owner()
+    await arrive(shard, NOW, NOW - HOUR)
+    await silent_until(shard, NOW + SECOND)
+    settings = Settings(app_id=names.app_id, folds=(shard.fold,))
+    (row,) = await collect(redis_client, await places_of(redis_client, settings, "f"), 10, "oldest")
+
+    assert (MINUTE - SECOND, 30 * MINUTE - SECOND) == (row["quiet_in_ms"], row["hold_in_ms"])
 
 
 @pytest.mark.parametrize("away_ms", [10 * MINUTE, 2 * HOUR])
