@@ -8,6 +8,7 @@ from typing import Final
 from streams_app.checking.finding import Finding, Level
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
+from streams_app.kafka.packed_marks import faults_of
 from streams_app.settings import Settings
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -19,6 +20,8 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     hosts = [server.strip().rsplit(":", 1)[0].strip("[]") for server in kafka.bootstrap_servers.split(",")]
     if kafka.security_protocol == "PLAINTEXT" and any(host not in LOOPBACK for host in hosts):
         yield Finding(Level.WARNING, "Kafka is spoken to in plain text over the network", "set kafka.security_protocol = SASL_SSL")
+    for fault in faults_of(settings.folds):
+        yield Finding(Level.ERROR, fault, "a worker refuses to start with so many")
     topics = topics_of(settings)
     try:
         async with admin_client(kafka) as client:

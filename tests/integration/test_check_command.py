@@ -172,6 +172,18 @@ async def test_a_worker_says_at_its_start_what_check_calls_an_error(place: Place
     assert "ERROR" in next(line for line in worker.log().splitlines() if "maxmemory-policy is allkeys-lru" in line)
 
 
+def test_check_finds_folds_whose_marks_no_broker_would_take(place: Place, away: Place) -> None:
+    source, _, _ = place.topics
+    more = "".join(
+        f'[folds.{number:03}-{"n" * 59}]\nsource = "{source}"\ngroup_key = "a"\nchanged = "m"\nquiet_period = "1s"\n'
+        for number in range(64, 320)
+    )
+    ran = run("check", "--config", place.config(bootstrap=away.bootstrap, extra=more))
+
+    assert 1 == ran.code
+    assert re.search(r"^error +\d+ folds of \S+ are too many for one application: .* a broker takes 4096 ", ran.out, re.MULTILINE)
+
+
 @pytest.mark.apache
 async def test_check_finds_a_topic_that_was_made_again(site: Site) -> None:
     await site.topics("events", "f", "events.dead")
