@@ -43,6 +43,8 @@ class HeldBack(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is written; one that is says how many were not."""
+        if record.exc_info and record.exc_info[1] is None:
+            record.exc_info = None  # the library says "exception" where it handles none: that would be "NoneType: None"
         if record.levelno < logging.WARNING or record.name.partition(".")[0] not in LIBRARIES:
             return True
         now_ms = self._clock.monotonic_ms()

@@ -60,6 +60,14 @@ class FoldingThread(AIOKafkaConsumerThread):
         finally:
             self.thread_loop.close()  # mode closes only those it has made
 
+    def _stopped_set(self) -> None:
+        """After a crash the thread may have ended, and its loop with it, before Faust stops it: nobody waits in it any more."""
+        try:
+            super()._stopped_set()
+        except RuntimeError:
+            if not self.thread_loop.is_closed():
+                raise
+
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
         settings = self.consumer.settings
         conf = self.app.conf

@@ -110,3 +110,9 @@ async def send_at(site: Site, source: str, events: Iterable[tuple[str, int, int]
 def metrics_of(worker: WorkerProcess) -> str:
     """Its page of metrics."""
     return _get(f"{worker.url}/metrics")[1]
+
+
+def riddles(log: str) -> list[str]:
+    """Lines of a log that tell an operator nothing."""
+    wrong = ("NoneType: None", "Event loop is closed", "never retrieved", "Task was destroyed", "Traceback", "Unclosed")
+    return [line for line in log.splitlines() if any(text in line for text in wrong)]

@@ -17,6 +17,7 @@ import redis
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
 from tests.helpers import WorkerProcess, create_topics, wait_until
+from tests.integration.site import riddles
 from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
@@ -271,6 +272,7 @@ async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, 
     assert [] == outcome.faults(stage.sent)
     assert 800 == outcome.events
     assert 0 == code
+    assert [] == riddles(worker.log())
 
 
 async def flush_all(config: Path) -> None:

@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 
 from tests.checker import event, outcome_of
 from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
+from tests.integration.site import riddles
 from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric, stage
 
 __all__ = ["stage"]
@@ -68,6 +69,7 @@ async def test_a_worker_under_which_a_topic_is_made_again_ends_and_names_the_com
 
     said = worker.log().rsplit("error: ", 1)[1]
     assert 1 == code
+    assert [] == riddles(worker.log())
     assert f"{stage.source}-" in said
     assert "deleted and made again. Run `streams-app reset --fold account-metrics`" in said
 

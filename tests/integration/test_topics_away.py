@@ -21,7 +21,7 @@ from tests.checker import event
 from tests.conftest import Names, RedisServer, _unavailable
 from tests.helpers import WorkerProcess, wait_until
 from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.site import LIMIT_SECONDS, Site, riddles
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT, ServerUnavailableError
 
@@ -154,12 +154,6 @@ async def test_a_source_that_is_deleted_is_not_made_again_and_ends_its_worker_wi
     assert (75, 1) == (code, log.count(f"{gone}, ending with exit code 75"))
     assert ["events", "events.dead", "folded", "other-folded", "other.dead"] == await topics_of(site)
     assert [] == riddles(log)
-
-
-def riddles(log: str) -> list[str]:
-    """Lines of a log that tell an operator nothing."""
-    wrong = ("NoneType: None", "Event loop is closed", "never retrieved", "Task was destroyed", "Traceback", "Unclosed")
-    return [line for line in log.splitlines() if any(text in line for text in wrong)]
 
 
 MISSING = [

@@ -56,6 +56,14 @@ def test_a_library_says_a_thing_once_a_minute_and_then_how_often_it_was_held_bac
     ] == said
 
 
+def test_a_library_that_has_no_exception_shows_none() -> None:
+    crashed = record("Crashed reason=%r", "a topic was made again", name="streams_app.app")
+    crashed.exc_info = (None, None, None)
+    HeldBack(ManualClock()).filter(crashed)
+
+    assert [] == [line for line in OneLine().format(crashed).splitlines() if "NoneType" in line]
+
+
 def test_another_cause_is_said_at_once() -> None:
     held = HeldBack(ManualClock())
     causes = ["Connection refused", "No route to host", "Connection refused"]

@@ -1,0 +1,58 @@
+"""When a worker commits what it has delivered, besides every few seconds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from tests.checker import event
+from tests.helpers import WorkerProcess, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
+
+PARTITIONS = 4
+EVENTS = 100
+
+pytestmark = pytest.mark.timeout(200)
+
+
+async def left(site: Site) -> int:
+    """Events of the source that are not below the committed offsets; there is nothing but events."""
+    tps = [TopicPartition(site.names.topic("events"), number) for number in range(PARTITIONS)]
+    consumer = AIOKafkaConsumer(bootstrap_servers=site.bootstrap, group_id=site.names.app_id, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        return EVENTS - sum([await consumer.committed(tp) or 0 for tp in tps])
+    finally:
+        await consumer.stop()
+
+
+def emitted(worker: WorkerProcess) -> float:
+    return sum(float(value) for value in re.findall(r"^streams_app_records_emitted_total\{.*\} (.*)$", metrics_of(worker), re.M))
+
+
+@pytest.mark.parametrize("end", ["it ends", "another one takes partitions over"])
+async def test_a_worker_commits_what_it_has_delivered_when(site: Site, end: str) -> None:
+    await site.topics("events", "events.dead", "folded", partitions=PARTITIONS)
+    config = site.config(site.fold("folded", "events"))
+    config.write_text(config.read_text().replace('commit_every = "500ms"', 'commit_every = "1m"'))
+    with site.worker(config) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event(f"account_{number % 9}", f"n{number}") for number in range(EVENTS)])
+        records = len(await site.records("folded", EVENTS))
+        await wait_until(lambda: emitted(worker) == records, LIMIT_SECONDS, "the worker knows that they are acknowledged")
+        before = await left(site)
+        if end == "it ends":
+            assert 0 == await worker.terminate()
+            after = await left(site)
+        else:
+            with site.worker(config) as other:
+                await other.wait_ready()
+                after = await wait_until(lambda: _nothing_left(site), LIMIT_SECONDS, "everything is committed") and 0
+
+    assert (EVENTS, 0) == (before, after)
+
+
+async def _nothing_left(site: Site) -> bool:
+    return await left(site) == 0
