@@ -27,7 +27,7 @@ from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.connection import REDIS_ERRORS
 from streams_app.folding.fences import StoredFences
 from streams_app.folding.known import LastKnown
-from streams_app.folding.lag import ShardKey, lags
+from streams_app.folding.lag import Ends, ShardKey, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
 from streams_app.outages import REDIS_LIMIT_MS, SUSPENDED_MS, Answers, kafka_limit_ms
@@ -77,6 +77,7 @@ class Watchdog:
         self._sources = SourceEnds(settings.kafka, settings.app_id, settings.sources)
         self._stored = StoredFences(settings)
         self._ends: dict[TP, int] = {}
+        self._known_ends = Ends()
         self._answers = {
             KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
             REDIS: Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS),
@@ -152,7 +153,8 @@ class Watchdog:
             self._tell(component, answers, now_ms)
         # Until the first assignment there is no reader, and asking for it would make one in this thread.
         has_begun = not self._status.is_waiting_for("start")
-        ends = {tp: max(end, (watched.read_end(tp) or 0) if has_begun else 0) for tp, end in self._ends.items()}
+        read = {tp: watched.read_end(tp) for tp in self._ends} if has_begun else {}
+        ends = self._known_ends.combined(self._ends, read, now_ms, is_answering=not self._answers[KAFKA].is_away)
         fences = {**self._stored.fences, **watched.fences()}
         found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():

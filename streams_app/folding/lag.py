@@ -7,7 +7,8 @@ exactly when somebody looks. So the lag of each fold is that of the whole group,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from faust.types import TP
 
@@ -17,6 +18,33 @@ from streams_app.kafka.marks import marks_of
 
 ShardKey: TypeAlias = tuple[str, TP]
 """Name of a fold, and a partition of its source."""
+
+
+READ_MS: Final = 10_000
+"""For so long the end a fetch has named counts although the partition was let go; by then somebody else has asked."""
+
+
+@dataclass(slots=True)
+class Ends:
+    """The end of each partition, as asked on a connection of its own, or as the reader has seen it since."""
+
+    _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
+
+    def combined(
+        self, asked: Mapping[TP, int], read: Mapping[TP, int | None], now_ms: int, *, is_answering: bool
+    ) -> dict[TP, int]:  # fmt: skip
+        """What is known now.
+
+        Args:
+            asked: As the broker said last.
+            read: As the last fetch of each partition said; None of those this worker does not read.
+            now_ms: Monotonic clock.
+            is_answering: The broker is not away: what was asked is young.
+        """
+        self._read |= {tp: (end, now_ms) for tp, end in read.items() if end is not None}
+        if is_answering:
+            self._read = {tp: (end, at_ms) for tp, (end, at_ms) in self._read.items() if now_ms - at_ms < READ_MS}
+        return {tp: max(end, self._read.get(tp, (0, 0))[0]) for tp, end in asked.items()}
 
 
 def lags(

@@ -215,7 +215,7 @@ class Ownership:
     def look_once(self) -> None:
         """Notes what is known of every shard, for the gauges and for the watchdog."""
         held = [(emitter.shard, emitter.acknowledged) for partition in self.partitions.values() for emitter in partition.emitters]
-        self.known.look(held, self.assignment, self._parts.clock.now_ms(), self._parts.clock.monotonic_ms())
+        self.known.look(held, self.assignment, self._clock.now_ms(), self._parts.clock.monotonic_ms())
 
     async def check_skew_once(self) -> None:
         """Compares the wall clock with Redis ``TIME``; too far apart, no partition clock follows it.

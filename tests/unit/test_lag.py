@@ -9,7 +9,7 @@ import pytest
 from faust.types import TP
 
 from streams_app.folding.definition import Fold
-from streams_app.folding.lag import lags
+from streams_app.folding.lag import READ_MS, Ends, lags
 from streams_app.kafka.commits import Committed
 
 A, B, OTHER = TP("t", 0), TP("t", 1), TP("u", 0)
@@ -51,3 +51,16 @@ def test_a_fold_nobody_has_begun_lags_from_where_it_will_start(start: str, lag: 
 
 def test_what_retention_has_removed_is_no_lag() -> None:
     assert {"f": 2} == lags([fold()], {A: 10}, {A: 8}, {}, {("f", A): 3})
+
+
+def test_what_the_reader_saw_last_counts_after_its_partition_was_let_go() -> None:
+    """The own connection is asked once a second, and waits for Redis: what the reader saw is ahead of it."""
+    ends = Ends()
+    found = [
+        ends.combined({A: 50}, {A: read}, now_ms, is_answering=is_answering)[A]
+        for now_ms, read, is_answering in [
+            (0, 40, True), (1, 100, True), (READ_MS, None, True), (READ_MS + 1, None, False), (READ_MS + 1, None, True),
+        ]
+    ]  # fmt: skip
+
+    assert [50, 100, 100, 100, 50] == found
