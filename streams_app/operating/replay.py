@@ -179,9 +179,10 @@ class Replay:
 
     async def _put_back(self, letters: list[Letter]) -> None:
         """Sends events and then their receipt; an error of either ends the replay."""
+        self.done.unknown += len(letters)  # until it is known, or should this be cancelled
         gone, failed = await self._send(letters)
+        self.done.unknown -= len(letters) - len(failed)
         self.done.put_back += len(gone)
-        self.done.unknown += len(failed)
         await self._remember(gone)
         if failed:
             raise TryAgainError(f"{self._fold.source} does not acknowledge events: {failed[0]!r}") from failed[0]
