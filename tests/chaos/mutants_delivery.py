@@ -302,7 +302,7 @@ CLAIMS: Final = (
         "After a suspension the wall clock closes groups whose next events are in the log.",
         ("freeze", "lossy freeze zombie"),
         (
-            Change("folding.partition_clock:is_caught_up", "and now_ms - view.fetched_at_ms <= FRESH_MS", ""),
+            Change("folding.partition_clock:is_caught_up", "and _is_close(view.fetched_at_ms, now_ms)", ""),
             Change("folding.emitter:Emitter._known_ms", "min(known_ms, now_ms)", "now_ms"),
         ),
     ),

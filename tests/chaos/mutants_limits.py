@@ -8,20 +8,19 @@ from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
 MARKS = "folding.claiming:Claimer._marks"
-BY_START = 'low = edges[0] if shard.fold.start == "earliest" else edges[1]'
 
 STARTS: Final = (
     Mutant(
         "earliest begins at the end",
         "What was in the log before the first worker is never folded.",
         ("", "lossy"),
-        (Change(MARKS, BY_START, "low = edges[1]"),),
+        (Change(MARKS, "low = edges[0]", "low = edges[1]"),),
     ),
     Mutant(
         "latest begins at the start",
         "What was in the log before the first worker is folded all the same.",
         ("latest", "lossy latest crash"),
-        (Change(MARKS, BY_START, "low = edges[0]"),),
+        (Change(MARKS, "low = edges[1] if tp.partition < count else edges[0]", "low = edges[0]"),),
     ),
 )
 

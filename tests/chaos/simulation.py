@@ -25,7 +25,7 @@ from streams_app.folding.keys import shard_keys
 from streams_app.folding.partition import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_kafka import Group, Log
-from tests.chaos.simulation_ledger import Ledger
+from tests.chaos.simulation_ledger import Ledger, marks_in
 from tests.chaos.simulation_mix import Mix
 from tests.chaos.simulation_redis import Server
 from tests.chaos.simulation_worker import CURRENT, Worker
@@ -208,6 +208,8 @@ class World:
             worker.thaw()
         owner = self.group.owner
         if "late" in self.mix.faults and owner is not None and owner.is_alive:
+            if "foldset" in self.mix.faults:
+                await self.rebalance(self.new_worker())  # one that knows every fold must notice
             await asyncio.sleep(IDLE_SECONDS)
             self.server.roll_back(list(self.folds), self.rng.randint(20, 200))
             return
@@ -236,7 +238,7 @@ class World:
     def _waits_for(self) -> str:
         """Why the system is not quiet yet; empty when it is."""
         committed, end = self.group.committed, self.log.end
-        if committed is None or committed.offset < end:
+        if committed is None or committed.offset < end or marks_in(committed).keys() < self.folds.keys():
             state = {name: self._state(name) for name in self.folds}
             return f"committed {committed}, the log ends at {end}, fence, open groups and outbox are {state}"
         return ""

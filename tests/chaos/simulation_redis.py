@@ -119,11 +119,12 @@ class Server:
         """The data of some folds is gone; connections stay."""
         self._lose(folds)
         names = [self.shards[fold].meta.encode() for fold in folds] if only_meta else self.keys(folds)
-        self.client.delete(*names)
+        if names:
+            self.client.delete(*names)
 
     def roll_back(self, folds: Sequence[str], steps: int) -> None:
         """Some folds are as they were ``steps`` snapshots ago."""
-        if not self.snapshots:
+        if not self.snapshots or not folds:
             return
         self._lose(folds)
         self.restarts += 1

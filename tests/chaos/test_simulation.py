@@ -43,6 +43,8 @@ MIXES = [
     "lossy crash zombie rebalance foldset wipe rollback",
     "lossy crash zombie rebalance wipe rollback drops dying:fold",
     "lossy crash zombie rebalance wipe rollback drops retention latest",
+    "lossy crash rebalance foldset forget wipe rollback latest",
+    "late rollback foldset crash rebalance",
     "lossy freeze zombie",
     "late rollback crash",
     "fragile:seal crash",
