@@ -20,14 +20,15 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
     """Remove a fold's state: after its source was deleted and made again, or to uninstall the fold.
 
     Without --yes it only says what would be removed. Groups that are still open would never be emitted: flush them first. The
-    workers of the application must be stopped. The fold then begins by its `start`, as a new one.
+    workers of the application must be stopped. The fold then begins by its `start`, as a new one. What the read store holds of it
+    stays, and is replaced as groups are folded again.
     """
     from streams_app.operating.audit import audit
     from streams_app.operating.explain import counted
     from streams_app.operating.reset import carry_out, members, plan
 
     planned = asyncio.run(plan(settings, fold))
-    if not planned.keys and not planned.offsets:
+    if planned.is_empty:
         declared = ", ".join(known.name for known in settings.folds)
         raise ConfigurationError([f"there is nothing of a fold {fold!r}, neither in Redis nor in Kafka; declared are: {declared}"])
     running = asyncio.run(members(settings))
@@ -44,11 +45,13 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
             f"  {counted(planned.open_groups, 'open group')} would never be emitted: "
             f"`streams-app groups flush --all --fold {fold}` emits them first"
         )
+    for line in planned.read_store.lines():
+        click.echo(f"  {line}")
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return
     if running:
         raise ConfigurationError([f"{counted(running, 'worker')} of {settings.app_id!r} running: stop them first"])
-    asyncio.run(carry_out(settings, planned))
+    asyncio.run(carry_out(settings, fold, planned))
     click.echo("removed")
     audit(SystemClock(), "reset", fold=fold, keys=len(planned.keys), open_groups=planned.open_groups, outbox=planned.outbox)

@@ -1,26 +1,32 @@
 """Removes a fold's state: after its source was deleted and made again, or to uninstall it.
 
-Removed are the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one. It
-needs the workers of the application to be stopped: Kafka refuses to move the offsets of a group that has members.
+Removed are the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one, and
+its records with versions that may be lower than before: the read store lets them through, see
+:mod:`streams_app.operating.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
+a group that has members.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.folding.definition import FOLD_NAME
 from streams_app.folding.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client
 from streams_app.kafka.client import client_options
+from streams_app.kafka.commits import Committed
+from streams_app.kafka.marks import began_of, commit_of, marks_of
 from streams_app.operating.groups import redis_of
+from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
 
 SCAN_COUNT: Final = 1_000
@@ -37,6 +43,7 @@ class Plan:
         outbox: Records that may not have been sent.
         offsets: Partition → the offset to be committed instead, with its metadata.
         missing: Sources that do not exist: what was committed for them is gone with them.
+        read_store: What is to be done there.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -44,6 +51,12 @@ class Plan:
     outbox: int = 0
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    read_store: Behind = field(default_factory=Behind)
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing of this fold anywhere."""
+        return not (self.keys or self.offsets or self.read_store.values)
 
 
 async def plan(settings: Settings, fold: str) -> Plan:
@@ -54,32 +67,40 @@ async def plan(settings: Settings, fold: str) -> Plan:
         fold: Name.
 
     Raises:
-        TryAgainError: Redis or Kafka does not answer.
+        ConfigurationError: No fold can have this name.
+        TryAgainError: Redis, Kafka or the read store does not answer.
     """
+    if not FOLD_NAME.fullmatch(fold):
+        # It would be a pattern for Redis: "*" is every fold there is.
+        declared = ", ".join(known.name for known in settings.folds)
+        raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
     found = Plan()
     # All of them: a fold that is not declared any more, and has lost its state, still has its marks in the commits.
     sources: set[str] = {declared.source for declared in settings.folds}
     async with redis_of(settings) as redis:
         pattern = APP_PATTERN.format(app_id=settings.app_id).replace("/*", f"/{fold}/*")
         async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT):
+            match = SHARD.match(key)
+            if match is None or match[1].decode() != fold:
+                continue
             found.keys.append(key)
-            if match := SHARD.match(key):
-                sources.add(match[2].decode())
+            sources.add(match[2].decode())
             await _count(redis, key, found)
     async with _consumer(settings) as consumer:
         there = await consumer.topics()
         found.missing = sorted(sources - there)
         for source in sorted(sources & there):
             await _plan_offsets(settings, consumer, fold, source, found)
+        found.read_store = await behind(settings, fold, consumer)
     return found
 
 
-async def carry_out(settings: Settings, planned: Plan) -> None:
-    """Removes what was planned: the offsets first, as Kafka knows whether a worker still runs.
+async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
+    """Removes what was planned: the offsets first, as Kafka knows whether a worker still runs, and the keys last.
 
     Raises:
         ConfigurationError: A worker of the application is running.
-        TryAgainError: Redis or Kafka does not answer; may be repeated.
+        TryAgainError: Redis, Kafka or the read store does not answer; may be repeated.
     """
     async with _consumer(settings) as consumer:
         if planned.offsets:
@@ -90,6 +111,7 @@ async def carry_out(settings: Settings, planned: Plan) -> None:
                 raise ConfigurationError(
                     [f"Kafka refuses to move the offsets of group {settings.app_id!r}: stop its workers first ({error!r})"]
                 ) from error
+        await follow(settings, fold, consumer)
     async with redis_of(settings) as redis:
         for begin in range(0, len(planned.keys), SCAN_COUNT):
             async with redis.pipeline(transaction=False) as pipe:
@@ -120,61 +142,43 @@ async def _count(redis: Redis, key: bytes, found: Plan) -> None:
 
 
 async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: str, source: str, found: Plan) -> None:
-    partitions = consumer.partitions_for_topic(source) or await _partitions(consumer, source)
-    tps = [TopicPartition(source, number) for number in sorted(partitions)]
+    tps = [TopicPartition(source, number) for number in sorted(await known_partitions(consumer, source))]
     if not tps:
         return
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
     committed = await consumer._coordinator.fetch_committed_offsets(tps)
+    declared = [known.name for known in settings.folds if known.source == source]
+    starts = ends if any(known.name == fold and known.start == "latest" for known in settings.folds) else begins
     for tp in tps:
         held = committed.get(tp)
         if held is None or held.offset < 0:
             continue
-        if not _concerns(
-            held.metadata, fold, any(fold == declared.name and source == declared.source for declared in settings.folds)
-        ):
-            continue
-        start = next((declared.start for declared in settings.folds if declared.name == fold), "earliest")
-        offset = begins[tp] if start == "earliest" else ends[tp]
-        found.offsets[tp] = without_mark(held.offset, held.metadata, fold, offset)
+        mark = without_mark(Committed(held.offset, held.metadata or ""), declared, fold, starts[tp])
+        if mark is not None:
+            found.offsets[tp] = OffsetAndMetadata(mark.offset, mark.metadata)
 
 
-def _concerns(metadata: str, fold: str, is_declared: bool) -> bool:
-    """Whether a commit says something of a fold: by its mark; without marks it is every declared fold's."""
-    marks = _marks(metadata)
-    return fold in marks if marks else is_declared
-
-
-def _marks(metadata: str) -> dict[str, int]:
-    try:
-        marks: Any = orjson.loads(metadata) if metadata else {}
-    except orjson.JSONDecodeError:
-        return {}
-    return marks if isinstance(marks, dict) else {}
-
-
-def without_mark(committed: int, metadata: str, fold: str, start: int) -> OffsetAndMetadata:
-    """The commit of a partition without one fold's mark (pure).
+def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
+    """The commit of a partition without one fold's mark; the others' stay where they are (pure).
 
     Args:
-        committed: Offset now.
-        metadata: Of that commit.
+        held: The commit now. Without metadata its offset is the mark of every declared fold.
+        declared: Folds of this source.
         fold: To be removed.
         start: Where it would begin as a new fold.
 
     Returns:
-        The marks of the other folds; where there is none, the offset at which the fold begins, as its mark.
+        Where there is no other fold, the offset at which this one begins, as its mark. None: it says nothing of the fold.
     """
-    others = {name: mark for name, mark in _marks(metadata).items() if name != fold}
+    marks = marks_of(held, declared)
+    if fold not in marks:
+        return None
+    others = {name: mark for name, mark in marks.items() if name != fold}
     if not others:
-        return OffsetAndMetadata(start, orjson.dumps({fold: start}).decode())
-    return OffsetAndMetadata(min(others.values()), orjson.dumps(dict(sorted(others.items()))).decode())
-
-
-async def _partitions(consumer: AIOKafkaConsumer, source: str) -> set[int]:
-    await consumer._client.add_topic(source)
-    await consumer._client.force_metadata_update()
-    return set(consumer.partitions_for_topic(source) or ())
+        return commit_of({fold: start})
+    commit = commit_of(others, began_of(held))
+    # A broker that keeps no metadata knows the offset only: not above what the others need, nor above where this one begins.
+    return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
 
 
 class _consumer:  # used as a context manager only

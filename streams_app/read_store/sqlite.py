@@ -42,6 +42,8 @@ ON CONFLICT (fold, group_key, name)
 DO UPDATE SET value = excluded.value, version = excluded.version, updated_ms = excluded.updated_ms
 """
 CONFIRM: Final = "UPDATE {table} SET version = ? WHERE fold = ? AND group_key = ? AND name = ?"
+GUARDED: Final = "SELECT COUNT(*) FROM {table} WHERE fold = ? AND version >= 0"
+LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = ?"
 SELECT_PROGRESS: Final = "SELECT topic, partition, next_offset FROM {table}"
 UPSERT_PROGRESS: Final = """
 INSERT INTO {table} (topic, partition, next_offset, updated_ms) VALUES (?, ?, ?, ?)
@@ -100,6 +102,14 @@ class SqliteStore:
         """Merges changes and notes the progress in one transaction."""
         return await self._thread.call(lambda connection: self._apply(connection, changes, progress, now_ms))
 
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: file or tables are not there."""
+        return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        await self._thread.call(lambda connection: connection.execute(self._sql(LOWER, self._table), (fold,)))
+
     async def close(self) -> None:
         """Interrupts what is under way and closes the file."""
         await self._thread.close()
@@ -128,6 +138,12 @@ class SqliteStore:
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
         return [f"table {table}" for table, _, columns in self._tables() if _columns(connection, table) != columns]
+
+    def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
+        if self._missing(connection):
+            return None
+        (found,) = connection.execute(self._sql(GUARDED, self._table), (fold,)).fetchone()
+        return int(found)
 
     def _probe(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -59,6 +59,12 @@ class ReadStore(Protocol):
             now_ms: For the column ``updated_ms``.
         """
 
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: the store has never been initialised."""
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version; the values stay. For a source that was made again."""
+
     async def close(self) -> None:
         """Interrupts what is under way and lets go of the store."""
 

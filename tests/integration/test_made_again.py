@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from tests.checker import event
+from tests.helpers import wait_until
 from tests.integration.commands import run
 from tests.integration.site import Site
 
 pytestmark = pytest.mark.timeout(200)
 
 
-async def test_a_topic_filled_beyond_the_old_fence_is_refused_and_after_a_reset_nothing_of_it_is_missing(site: Site) -> None:
-    """Offsets alone cannot tell: the new log goes beyond what was folded of the old one."""
+def read_store(site: Site) -> str:
+    return f'[read_store]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
+
+
+def values(site: Site) -> dict[tuple[str, str], int]:
+    with closing(sqlite3.connect(site.folder / "read.db")) as connection:
+        rows = connection.execute("SELECT group_key, name, value FROM folded_values")
+        return {(group, name): value for group, name, value in rows}
+
+
+async def test_a_topic_filled_beyond_the_old_fence_is_refused_and_after_a_reset_everything_follows(site: Site) -> None:
+    """Offsets alone cannot tell: the new log goes beyond what was folded of the old one, and its versions are lower."""
     await site.topics("events", "folded", "events.dead", partitions=1)
-    config = site.config(site.fold("folded", "events"))
-    with site.worker(config) as worker:
+    fold = site.fold("folded", "events", keep="last")
+    old = {("a", f"n{number}"): 1 for number in range(100)}
+    new = {("a" if number < 50 else "b", f"n{number}"): 2 for number in range(200)}
+    with site.worker(site.config(fold)) as worker:
         await worker.wait_ready()
-        await site.send("events", [event("a", f"old{number}") for number in range(100)])
-        before = await site.outcome("folded", 100)
+        await site.send("events", [event(group, name) for group, name in old])
+        await site.outcome("folded", 100)
         assert 0 == await worker.terminate()
     await site.make_again("events", partitions=1)
-    await site.send("events", [event("a" if number < 50 else "b", f"new{number}") for number in range(200)])
-    with site.worker(config) as worker:
+    await site.send("events", [event(group, name, metrics={name: 2}) for group, name in new])
+    # The read store has not seen anything yet: what is left of the old topic comes first.
+    config = site.config(fold + read_store(site))
+    assert 0 == run("read-store", "init", "--config", str(config)).code
+    with site.worker(site.config(fold, "other.toml")) as worker:
         refused, said = await worker.wait_exit(60), worker.log()
-    done = await asyncio.to_thread(run, "reset", "--fold", "folded", "--yes", "--config", str(config))
+    command = ("reset", "--fold", "folded", "--config", str(config))
+    dry, nothing = await asyncio.to_thread(run, *command), values(site)
+    done, between = await asyncio.to_thread(run, *command, "--yes"), values(site)
     with site.worker(config) as worker:
         await worker.wait_ready()
-        after = await site.outcome("folded", 300)
+        outcome = await site.outcome("folded", 300)
+        after = await wait_until(lambda: values(site) == old | new, 60, "the read store has everything of the new topic")
         assert 0 == await worker.terminate()
 
-    assert (1, 0) == (refused, done.code), said + done.text
+    assert (1, 0, 0) == (refused, dry.code, done.code), said + dry.text + done.text
     assert "deleted and made again. Run `streams-app reset --fold folded`" in said
-    assert {f"old{number}" for number in range(100)} == set(before.ids_of)
-    assert {f"new{number}" for number in range(200)} == set(after.ids_of) - set(before.ids_of)
+    assert "of its output topic would be brought to the read store first" in dry.out
+    assert ({}, old, True) == (nothing, between, after)
+    assert {name for _, name in new} == set(outcome.ids_of)

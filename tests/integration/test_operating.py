@@ -211,6 +211,29 @@ async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(
 
 
 @pytest.mark.apache
+async def test_a_name_with_wildcards_resets_nothing_and_one_fold_leaves_the_other(site: Site) -> None:
+    with site.worker() as worker:
+        await worker.wait_ready()
+        await produce(site.bootstrap, site.source, [both("a", "m")])
+
+        async def both_open() -> bool:
+            return len(await open_groups(site)) == 2
+
+        await wait_until(both_open, LIMIT_SECONDS, "the group is open in both folds")
+        await worker.terminate()
+    refused = [await site.run("reset", "--fold", name, "--yes") for name in ("*", "[ao]*")]
+    unknown = await site.run("reset", "--fold", "other-one", "--yes")
+    before = len(await open_groups(site))
+    done = await site.run("reset", "--fold", "other", "--yes")
+
+    assert [1, 1] == [code for code, _, _ in refused]
+    assert [] == [err for _, _, err in refused if "is not the name of a fold" not in err or "account-metrics, other" not in err]
+    assert (1, True) == (unknown[0], "there is nothing of a fold 'other-one'" in unknown[2])
+    assert (2, 0) == (before, done[0]), done[2]
+    assert ["account-metrics"] == [row["fold"] for row in await open_groups(site)]
+
+
+@pytest.mark.apache
 async def test_after_a_topic_was_made_again_a_reset_begins_anew(site: Site) -> None:
     with site.worker() as worker:
         await worker.wait_ready()

@@ -1,0 +1,131 @@
+"""What a reset does to the read store: its values stay, and whatever is folded from then on is newer.
+
+Versions are made of source offsets, and those begin low again in a topic that was made again: everything folded of it would be
+refused as stale, for ever. So the version guard of the fold's values is lowered, and nothing disappears from the read side. Before
+that, the records on the output topic that the store has not taken yet are synced: applied later, under their old and high
+versions, they would raise the guard again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams_app.clock import SystemClock
+from streams_app.metrics import Metrics
+from streams_app.operating.explain import counted
+from streams_app.read_store.store import Partition, ReadStore, open_store
+from streams_app.read_store.sync import Sync, steps
+from streams_app.settings import Settings
+
+POLL_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What is to be done in the read store.
+
+    Attributes:
+        values: Of the fold, guarded by a version.
+        records: On its output topic, not yet in the store.
+    """
+
+    values: int = 0
+    records: int = 0
+
+    def lines(self) -> list[str]:
+        """For the operator."""
+        found = []
+        if self.records:
+            found.append(f"{counted(self.records, 'record')} of its output topic would be brought to the read store first")
+        if self.values:
+            found.append(f"{counted(self.values, 'value')} in the read store would stay, and be replaced once folded again")
+        return found
+
+
+async def behind(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
+    """Finds out what :func:`follow` would do; changes nothing.
+
+    Args:
+        settings: Of the application.
+        fold: Name, declared or not.
+        consumer: That has joined no group.
+
+    Raises:
+        TryAgainError: The read store is locked.
+    """
+    if settings.read_store is None:
+        return Behind()
+    store = open_store(settings.read_store)
+    try:
+        values = await store.guarded(fold)
+        unread = {} if values is None else await _unread(settings, fold, consumer, store)
+        return Behind(values or 0, sum(end - begin for begin, end in unread.values()))
+    finally:
+        await store.close()
+
+
+async def follow(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> None:
+    """Syncs what the store has not taken yet, then lowers the guard of the fold's values.
+
+    Args:
+        settings: Of the application.
+        fold: Name, declared or not.
+        consumer: That has joined no group; its assignment is replaced.
+
+    Raises:
+        TryAgainError: Store or source is away; may be repeated.
+    """
+    if settings.read_store is None:
+        return
+    store = open_store(settings.read_store)
+    try:
+        if await store.guarded(fold) is not None:
+            await _sync(settings, consumer, await _unread(settings, fold, consumer, store))
+            await store.lower(fold)
+    finally:
+        await store.close()
+
+
+async def _unread(
+    settings: Settings, fold: str, consumer: AIOKafkaConsumer, store: ReadStore
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Partition of the output topic → first offset that the store has not taken, and the end now."""
+    if settings.read_store is None or fold not in settings.read_store.folds:
+        return {}
+    topic = settings.fold(fold).output
+    if topic not in await consumer.topics():
+        return {}
+    progress = await store.progress()
+    tps = [TopicPartition(topic, number) for number in sorted(await known_partitions(consumer, topic))]
+    begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+    places = {tp: (max(begins[tp], progress.get(Partition(tp.topic, tp.partition), 0)), ends[tp]) for tp in tps}
+    return {tp: (begin, end) for tp, (begin, end) in places.items() if begin < end}
+
+
+async def _sync(settings: Settings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, tuple[int, int]]) -> None:
+    if not unread:
+        return
+    sync = Sync(settings, Metrics(settings), SystemClock())
+    consumer.assign(list(unread))
+    for tp, (begin, _) in unread.items():
+        consumer.seek(tp, begin)
+    try:
+        # By position and not by record: the last offsets may be markers of transactions.
+        while left := [tp for tp, (_, end) in unread.items() if await consumer.position(tp) < end]:
+            for fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).values():
+                for step in steps(fetched):
+                    await sync.sync_once(step)
+    finally:
+        await sync.close()
+
+
+async def known_partitions(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
+    """Partitions of a topic; empty where there is none, and none is made."""
+    if not consumer.partitions_for_topic(topic):
+        await consumer._client.add_topic(topic)
+        await consumer._client.force_metadata_update()
+    return set(consumer.partitions_for_topic(topic) or ())

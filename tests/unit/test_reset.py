@@ -1,0 +1,40 @@
+"""What a reset leaves of the commits."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.kafka.commits import Committed
+from streams_app.kafka.marks import began_of, commit_of, marks_of
+from streams_app.operating.reset import without_mark
+
+FOLDS = ("likes", "shares")
+
+
+@pytest.mark.parametrize("start", [0, 99])
+def test_a_reset_of_one_fold_leaves_the_marks_of_the_others_where_they_are(start: int) -> None:
+    held = commit_of({"likes": 5, "shares": 9, "of a newer worker": 7}, {"shares": 4, "likes": 3})
+    left = without_mark(held, FOLDS, "likes", start)
+
+    assert left is not None
+    assert ({"shares": 9, "of a newer worker": 7}, {"shares": 4}) == (marks_of(left, FOLDS), began_of(left))
+    assert 7 == left.offset
+
+
+@pytest.mark.parametrize("start", [0, 99])
+def test_the_only_fold_begins_where_a_new_one_would(start: int) -> None:
+    assert commit_of({"likes": start}) == without_mark(commit_of({"likes": 5}), ["likes"], "likes", start)
+
+
+def test_a_commit_that_says_nothing_of_the_fold_is_left_alone() -> None:
+    assert None is without_mark(commit_of({"shares": 5}), FOLDS, "likes", 0)
+    assert None is without_mark(Committed(5, ""), ["shares"], "likes", 0)
+
+
+@pytest.mark.parametrize(("start", "offset"), [pytest.param(0, 0, id="earliest"), pytest.param(99, 5, id="latest")])
+def test_without_metadata_no_other_fold_is_moved_forward(start: int, offset: int) -> None:
+    """The committed offset is the mark of every fold, and stays one where the broker drops the metadata again."""
+    left = without_mark(Committed(5, ""), FOLDS, "likes", start)
+
+    assert left is not None
+    assert (offset, {"shares": 5}) == (left.offset, marks_of(left, FOLDS))
