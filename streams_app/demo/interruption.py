@@ -36,6 +36,11 @@ class Interruption:
         """From now on signals are told to somebody, between any two steps of the main thread."""
         self._listener = listener
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the end has begun."""
+        return self._is_leaving
+
     def leave(self) -> None:
         """The end has begun: signals are ignored from now on."""
         self._is_leaving = True

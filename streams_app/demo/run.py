@@ -180,6 +180,8 @@ class _Demo:
         assert main is not None  # a coroutine runs in one
 
         def interrupted(number: int) -> None:
+            if self._interruption.is_leaving:  # it came just before the end began, which nothing may cut short
+                return
             if number == signal.SIGINT and self._is_loading and not self._is_asked_to_end:
                 self._is_asked_to_end = True
                 self._enough.set()
