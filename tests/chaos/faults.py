@@ -91,13 +91,15 @@ FAULTS: dict[str, Fault] = {
     "broker-cut-off": around.broker_cut_off,
     "broker-frozen": around.broker_frozen,
     "broker-restart": around.broker_restart,
+    "output-topic-away": around.output_topic_away,
     "read-store-locked": around.read_store_locked,
 }
 LOSING: frozenset[str] = frozenset({"flushall", "redis-restart", "redis-tail-cut", "redis-roll-back"})
 """Faults after which an event may be in two overlapping records."""
 
-ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off"})
-"""The embedded broker keeps nothing across a restart, and names its own address to clients behind a proxy."""
+ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off", "output-topic-away"})
+"""The embedded broker keeps nothing across a restart, names its own address to clients behind a proxy, and lets nobody look
+whether a topic is made by those who ask for it."""
 
 
 def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: int) -> list[tuple[float, str]]:

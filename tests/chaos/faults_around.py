@@ -9,10 +9,12 @@ import signal
 import sqlite3
 from pathlib import Path
 
+from aiokafka.admin import AIOKafkaAdminClient
+
 from tests.chaos.proxy import Proxy
-from tests.chaos.stage import OUTAGE_SECONDS, SESSION_SECONDS, Stage
+from tests.chaos.stage import EXCUSED, OUTAGE_SECONDS, PARTITIONS, SESSION_SECONDS, Stage
 from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claimed_again, claims, must
-from tests.helpers import wait_until
+from tests.helpers import create_topics, read_topic, wait_until
 
 LONG_SHARE = 0.3
 """Of the restarts of the broker: it is away until every worker must have said so."""
@@ -38,6 +40,28 @@ async def broker_restart(stage: Stage, chance: random.Random) -> None:
     await asyncio.to_thread(stage.start_broker)
     stage.mark_healed()
     must(stage.broker.pid != before, "another process")
+
+
+async def output_topic_away(stage: Stage, chance: random.Random) -> None:
+    """The output of the fold that is excused is deleted and, after a while, made again; the other fold must not notice."""
+    # A worker that starts meanwhile would refuse to, and end with 1.
+    await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
+    client = AIOKafkaAdminClient(bootstrap_servers=stage.bootstrap)
+    await client.start()
+    try:
+        await client.delete_topics([EXCUSED])
+
+        async def is_told() -> bool:
+            return any([EXCUSED in (await worker.get("/health/ready"))[1] for worker in stage.workers])
+
+        await wait_until(is_told, TRACE_SECONDS, "a worker says that the topic is away")
+        await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)
+        must(EXCUSED not in await client.list_topics(), "a topic that nobody makes")
+    finally:
+        await create_topics(stage.bootstrap, [EXCUSED], PARTITIONS)
+        await client.close()
+        stage.mark_healed()
+    await read_topic(stage.bootstrap, EXCUSED, until=bool, timeout_seconds=TRACE_SECONDS)
 
 
 async def redis_cut_off(stage: Stage, chance: random.Random) -> str:

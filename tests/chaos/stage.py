@@ -32,6 +32,8 @@ OUTAGE_SECONDS = 15
 PARTITIONS = 4
 APP_ID = "chaos"
 FOLD = "account-metrics"
+EXCUSED = "excused"
+"""A fold beside it, and its output. That topic is deleted on purpose, with its records: of it is only judged that it goes on."""
 
 CONFIG = """\
 app_id = "{app_id}"
@@ -53,6 +55,14 @@ group_key = "account_id"
 changed = "metrics"
 keep = "last"
 quiet_period = "1s"
+max_hold = "5s"
+[folds.{excused}]
+source = "events"
+output = "{excused}"
+dead_letters = "{excused}.dead"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "2s"
 max_hold = "5s"
 [read_store]
 url = "sqlite:///{folder}/read.db"
@@ -113,7 +123,7 @@ class Stage:
         await self.redis_proxy.start()
         self.start_broker()
         self.start_redis()
-        await create_topics(self.bootstrap, ["events", "folded", "dead"], PARTITIONS)
+        await create_topics(self.bootstrap, ["events", "folded", "dead", EXCUSED, f"{EXCUSED}.dead"], PARTITIONS)
         self.config = self._config("streams.toml", self.broker_port, self.redis_port)
         # The embedded broker names its own address to clients: behind a proxy they would not stay.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
@@ -232,7 +242,7 @@ class Stage:
         path = self.folder / name
         text = CONFIG.format(
             app_id=APP_ID, bootstrap=f"127.0.0.1:{broker_port}", session=SESSION_SECONDS, redis=f"redis://127.0.0.1:{redis_port}/0",
-            fold=FOLD, folder=self.folder,
+            fold=FOLD, excused=EXCUSED, folder=self.folder,
         )  # fmt: skip
         path.write_text(text, "utf-8")
         return path

@@ -12,7 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.checker import event, outcome_of
 from tests.conftest import Names, RedisServer, _unavailable
-from tests.helpers import WorkerProcess, read_topic, wait_until, write_config
+from tests.helpers import WorkerProcess, create_topics, read_topic, wait_until, write_config
+from tests.integration.site import Site
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.cluster import KafkaCluster
 
@@ -133,3 +134,35 @@ async def coordinator_of(bootstrap: str, group: str) -> int:
         return await admin.find_coordinator(group)
     finally:
         await admin.close()
+
+
+async def test_partitions_without_a_leader_hold_up_one_fold_and_no_other(
+    cluster: KafkaCluster, redis_server: RedisServer, names: Names, tmp_path: Path
+) -> None:
+    """One output is on one node each: what the killed node had is leaderless until it is back."""
+    site = Site(names, cluster.bootstrap_servers, redis_server.url, tmp_path)
+    await create(site.bootstrap, [names.topic(each) for each in ("events", "events.dead", "safe")])
+    await create_topics(site.bootstrap, [names.topic("fragile")], PARTITIONS)
+    with site.worker(site.config(site.fold("safe", "events") + site.fold("fragile", "events"))) as worker:
+        await worker.wait_ready()
+        await site.send("events", [event(f"account_{number % GROUPS}", f"n{number}") for number in range(400)])
+        await site.records("safe", 400)
+        coordinator = await coordinator_of(site.bootstrap, names.app_id)
+        victim = next(each for each in cluster.nodes if each != coordinator)
+        assert victim in await leader_of(site.bootstrap, names.topic("fragile"))
+        cluster.kill_node(victim)
+        await site.send("events", [event(f"account_{number % GROUPS}", f"n{number}") for number in range(400, 800)])
+        await site.records("safe", 800)
+
+        async def is_told() -> bool:
+            return f"topic {names.topic('fragile')!r} does not acknowledge" in (await worker.get("/health/ready"))[1]
+
+        await wait_until(is_told, LIMIT_SECONDS, "the worker says which topic does not acknowledge")
+        cluster.start_node(victim)
+        cluster.wait_complete()
+        outcome = await site.outcome("fragile", 800)
+        await worker.wait_ready(LIMIT_SECONDS)
+        code = await worker.terminate()
+
+    assert {f"n{number}" for number in range(800)} == outcome.ids_of.keys()
+    assert 0 == code
