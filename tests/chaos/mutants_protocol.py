@@ -93,7 +93,7 @@ MARKS: Final = (
     Mutant(
         "batches fetched before a seek are taken",
         "They look as if the client had been thrown back.",
-        (*LOSSY, *DROPS),
+        ("lossy rebalance:6", "history lossy rebalance:6"),
         (
             Change(
                 "folding.partition:Partition.deliver",
