@@ -5,11 +5,14 @@ The topic may hold what this project did not produce. Such a record is described
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from streams_app.codec import TEXT_MARK, canonical_bytes, member_of
+from streams_app.errors import BadEventError
 from streams_app.read_store.merge import Cell, Change, Value
 
 MAX_VERSION: Final = 2**63 - 1
@@ -24,11 +27,13 @@ class Expected:
     Attributes:
         fold: Name of the fold.
         changed: Its changed field.
+        group_fields: Its group fields, as they stand in its records.
         carries_values: The changed field must be an object name → value; otherwise an array of names will do, too.
     """
 
     fold: str
     changed: str
+    group_fields: tuple[str, ...]
     carries_values: bool
 
 
@@ -47,7 +52,7 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ch
     """The changes one record announces.
 
     Args:
-        key: Canonical bytes of the group key. Bytes that are not UTF-8 are escaped: the column is text.
+        key: Canonical bytes of the group key: the groups ``1`` and ``"1"`` have the same, so the value says which it is.
         value: JSON as SPEC 2 "Folded record".
         expected: What the topic should hold.
 
@@ -62,13 +67,19 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ch
     version = _version(record.get("fold"), expected.fold)
     if isinstance(version, Rejected):
         return version
+    return _changes(record, version, expected)
+
+
+def _changes(record: Mapping[str, Any], version: int, expected: Expected) -> list[Change] | Rejected:
+    group_key = _group_key(record, expected)
+    if isinstance(group_key, Rejected):
+        return group_key
     try:
         names = _names(record.get(expected.changed), expected)
     except orjson.JSONEncodeError:
         return Rejected("a value is nested too deeply")
     if isinstance(names, Rejected):
         return names
-    group_key = group_text(key)
     return [Change(Cell(expected.fold, group_key, name), version, carried) for name, carried in names.items()]
 
 
@@ -80,8 +91,44 @@ def _object(value: bytes) -> dict[str, Any] | Rejected:
     return record if type(record) is dict else Rejected("not an object")
 
 
+def _group_key(record: Mapping[str, Any], expected: Expected) -> str | Rejected:
+    try:
+        return group_column(member_of(tuple(record.get(field) for field in expected.group_fields)))
+    except BadEventError:
+        return Rejected(f"no usable group field ({', '.join(expected.group_fields)})")
+
+
+def group_column(member: bytes) -> str:
+    """The ``group_key`` column of a group: no two groups have the same.
+
+    Text stays as it is, unless it would read as JSON: then it has the quotes of a JSON string. Everything else is canonical JSON.
+
+    Args:
+        member: As of :func:`streams_app.codec.member_of`.
+    """
+    text = group_text(canonical_bytes(member))
+    return orjson.dumps(text).decode() if member[:1] == TEXT_MARK and _is_json(text) else text
+
+
+def group_of_column(column: str) -> Any:
+    """What a group is for somebody who asks a database for it: a text or a number; anything else is the text of its JSON."""
+    try:
+        value = orjson.loads(column)
+    except orjson.JSONDecodeError:
+        return column
+    return value if type(value) in (str, int, float) else column
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
 def group_text(key: bytes) -> str:
-    """The ``group_key`` column of a canonical group key."""
+    """Canonical bytes of a group key as text; bytes that are not UTF-8 are escaped."""
     return key.decode("utf-8", errors="backslashreplace")
 
 

@@ -2,26 +2,27 @@
 
 The SQL of ``read_store.sql`` gets two parameters and returns three columns:
 
-* ``:groups``: JSON array of group keys as text, for ``json_each(:groups)``;
+* ``:groups``: JSON array of group keys as text, for ``json_each(:groups)``; of a number the number, too;
 * ``:names``: JSON array of changed names, for ``json_each(:names)``;
 * rows ``(group, name, value)``, at most one for each pair.
 
-It may return more pairs than asked for. A pair without a row is gone from the source: its value becomes NULL.
+It may return more pairs than asked for. A pair without a row is gone from the source: its value becomes NULL. A row belongs to the
+group of its type, text or number; where there is none, to the one that reads the same: ids are often text here and numbers there.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import orjson
 
-from streams_app.codec import MAX_SAFE_INTEGER
+from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.merge import Change, Value
-from streams_app.read_store.record import column_value, group_text
+from streams_app.read_store.merge import Cell, Change, Value
+from streams_app.read_store.record import column_value, group_column, group_of_column, group_text
 from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.settings import ReadStoreSettings
 
@@ -86,12 +87,17 @@ class SqliteSource:
         by_fold: dict[str, list[Change]] = {}
         for change in changes:
             by_fold.setdefault(change.cell.fold, []).append(change)
-        values: dict[tuple[str, str, str], Value] = {}
-        for fold, mentioned in by_fold.items():
-            groups = list(dict.fromkeys(change.cell.group_key for change in mentioned))
+        values: dict[Cell, Value] = {}
+        for mentioned in by_fold.values():
+            columns = list(dict.fromkeys(change.cell.group_key for change in mentioned))
             names = list(dict.fromkeys(change.cell.name for change in mentioned))
-            for (group, name), value in self._pairs(await self._query(groups, names)).items():
-                values[fold, group, name] = value
+            pairs = self._pairs(await self._query([group for column in columns for group in _asked(column)], names))
+            same_text = _by_text(pairs)
+            for change in mentioned:
+                _, column, name = change.cell
+                row = (column, name) if (column, name) in pairs else same_text.get((_plain(column), name))
+                if row is not None:
+                    values[change.cell] = pairs[row]
         return [replace(change, value=values.get(change.cell)) for change in changes]
 
     async def check(self) -> None:
@@ -106,7 +112,7 @@ class SqliteSource:
         """Interrupts a running query and closes the file."""
         await self._thread.close()
 
-    async def _query(self, groups: list[str], names: list[str]) -> list[tuple[Any, Any, Any]]:
+    async def _query(self, groups: list[Any], names: list[str]) -> list[tuple[Any, Any, Any]]:
         parameters = {"groups": orjson.dumps(groups).decode(), "names": orjson.dumps(names).decode()}
 
         def run(connection: sqlite3.Connection) -> list[tuple[Any, Any, Any]]:
@@ -122,7 +128,7 @@ class SqliteSource:
     def _pairs(rows: Sequence[tuple[Any, Any, Any]]) -> dict[tuple[str, str], Value]:
         pairs: dict[tuple[str, str], Value] = {}
         for group, name, value in rows:
-            pair = (_text(group), _text(name))
+            pair = (_column(group), _text(name))
             if pair in pairs:
                 # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
                 raise TryAgainError("read_store.sql returns several rows for one group and name; aggregate them (GROUP BY)")
@@ -151,8 +157,33 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.text_factory = group_text  # text that is not UTF-8 must not fail the batch for ever
 
 
+def _column(value: Any) -> str:
+    """What a group that a query names is called in the read store."""
+    return group_column(TEXT_MARK + value.encode()) if isinstance(value, str) else _text(value)
+
+
+def _asked(column: str) -> list[Any]:
+    """A group as a query is asked for it: SQLite takes no number of a list for the text it reads as."""
+    group = group_of_column(column)
+    return [group] if isinstance(group, str) else [group, column]
+
+
+def _plain(column: str) -> str:
+    """A group as it reads, whatever its type."""
+    group = group_of_column(column)
+    return group if isinstance(group, str) else column
+
+
+def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Pairs by how they read; without those that read as another one does, as nobody can tell which is meant."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for column, name in pairs:
+        found.setdefault((_plain(column), name), []).append((column, name))
+    return {text: same[0] for text, same in found.items() if len(same) == 1}
+
+
 def _text(value: Any) -> str:
-    """A group or name column as text: a number as JSON writes it, which is how the group key writes it."""
+    """A name, or a group that is no text, as text: a number as JSON writes it, which is how the group key writes it."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:

@@ -75,7 +75,7 @@ class Sync:
         self._metrics = metrics
         self._clock = clock
         self._expected = {
-            fold.output: Expected(fold.name, fold.changed_field, self._source.carries_values)
+            fold.output: Expected(fold.name, fold.changed_field, fold.group_fields, self._source.carries_values)
             for fold in (settings.fold(name) for name in settings.read_store.folds)
         }
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.folding.record import RecordShape, Sealed, render
 from streams_app.read_store.merge import Cell, Change, Value
-from streams_app.read_store.record import Expected, Rejected, column_value, group_text, parse
+from streams_app.read_store.record import Expected, Rejected, column_value, group_column, group_text, parse
 
-NAMES = Expected("f", "metrics", carries_values=False)
-VALUES = Expected("f", "metrics", carries_values=True)
+NAMES = Expected("f", "metrics", ("account_id",), carries_values=False)
+VALUES = Expected("f", "metrics", ("account_id",), carries_values=True)
 
 
-def record(metrics: Any = ("likes",), fold: Any = None) -> bytes:
+def record(metrics: Any = ("likes",), fold: Any = None, group: Any = "a") -> bytes:
     return json.dumps(
-        {"account_id": "a", "metrics": metrics, "fold": {"name": "f", "version": 7} if fold is None else fold}
+        {"account_id": group, "metrics": metrics, "fold": {"name": "f", "version": 7} if fold is None else fold}
     ).encode()
 
 
@@ -60,6 +60,8 @@ def test_record_without_names_changes_nothing() -> None:
         pytest.param(b"a", record(fold={"name": "f", "version": True}), "no usable fold.version", id="a boolean"),
         pytest.param(b"a", record(fold={"name": "f", "version": -1}), "no usable fold.version", id="a negative version"),
         pytest.param(b"a", record(fold={"name": "f", "version": 2**63}), "no usable fold.version", id="beyond 63 bits"),
+        pytest.param(b"a", record(group=None), "no usable group field (account_id)", id="no group"),
+        pytest.param(b"a", record(group=["a"]), "no usable group field (account_id)", id="a group that is no scalar"),
         pytest.param(b"a", record(metrics=None), "no usable field 'metrics'", id="names null"),
         pytest.param(b"a", record(metrics="likes"), "no usable field 'metrics'", id="names a string"),
         pytest.param(b"a", record(metrics=["likes", 1]), "no usable field 'metrics'", id="a number among the names"),
@@ -100,9 +102,34 @@ def test_group_key_is_text_whatever_its_bytes(key: bytes, expected: str) -> None
     assert expected == group_text(key)
 
 
+@pytest.mark.parametrize(
+    ("group", "column"),
+    [
+        ("account_1", "account_1"), (1, "1"), ("1", '"1"'), (1.5, "1.5"), (True, "true"), ("true", '"true"'), ("null", '"null"'),
+        ('"1"', '"\\"1\\""'), ('"open', '"open'), ("", ""), ("[1]", '"[1]"'), (" 1", '" 1"'),
+    ],
+)  # fmt: skip
+def test_group_that_reads_as_another_one_has_a_key_of_its_own(group: Any, column: str) -> None:
+    (change,) = parse(b"1", record(group=group), NAMES)  # type: ignore[misc]  # nothing of it is rejected
+
+    assert column == change.cell.group_key
+
+
+scalars = st.text(max_size=5) | st.integers(-20, 20) | st.booleans() | st.floats(-1e6, 1e6)
+looks_like_json = st.builds(json.dumps, scalars | st.lists(scalars, max_size=2))
+
+
+@given(scalars | looks_like_json, scalars | looks_like_json)
+@settings(max_examples=300)
+def test_no_two_groups_share_a_key_of_the_read_store(left: Any, right: Any) -> None:
+    members = member_of((left,)), member_of((right,))
+
+    assert (members[0] == members[1]) == (group_column(members[0]) == group_column(members[1]))
+
+
 @given(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=40), st.booleans())
 def test_no_bytes_stop_the_reader(key: bytes | None, value: bytes | None, carries: bool) -> None:
-    assert isinstance(parse(key, value, Expected("f", "metrics", carries)), list | Rejected)
+    assert isinstance(parse(key, value, Expected("f", "metrics", ("account_id",), carries)), list | Rejected)
 
 
 json_values = st.recursive(
@@ -115,9 +142,9 @@ json_values = st.recursive(
 @settings(max_examples=150)
 def test_no_json_stops_the_reader(metrics: Any, fold: Any, carries: bool) -> None:
     for part in (fold, {"name": "f", "version": fold}, {"name": "f", "version": 1}):
-        value = json.dumps({"metrics": metrics, "fold": part}).encode()
+        value = json.dumps({"account_id": metrics, "metrics": metrics, "fold": part}).encode()
 
-        assert isinstance(parse(b"a", value, Expected("f", "metrics", carries)), list | Rejected)
+        assert isinstance(parse(b"a", value, Expected("f", "metrics", ("account_id",), carries)), list | Rejected)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.integers(-5, 5), max_size=6), st.sampled_from(["names", "last"]))
@@ -125,7 +152,7 @@ def test_every_name_of_a_record_we_render_is_a_change(names: dict[str, int], kee
     member = member_of(("Zoë", 1))
     sealed = Sealed(member, 3, 9, 5, 1, 2, "quiet", 3, 4, {name: b"%d" % value for name, value in names.items()})
     (rendered,) = render(sealed, RecordShape("f", ("a", "b"), "metrics", keep), "t", 0)
-    changes = parse(rendered.key, rendered.value, VALUES if keep == "last" else NAMES)
+    changes = parse(rendered.key, rendered.value, Expected("f", "metrics", ("a", "b"), keep == "last"))
     group = canonical_bytes(member).decode()
 
     assert [

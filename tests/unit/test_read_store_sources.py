@@ -64,6 +64,22 @@ async def test_number_as_a_group_is_found_under_its_canonical_text(write_db: Pat
     assert [1.5] == await current(write_db, sql, Cell("f", "7", "shares"))
 
 
+async def test_a_number_and_the_text_that_reads_the_same_have_rows_of_their_own(write_db: Path) -> None:
+    run(write_db, "INSERT INTO post_metrics VALUES ('7', 'shares', 2)")
+
+    assert [1.5, 2] == await current(write_db, SUM, Cell("f", "7", "shares"), Cell("f", '"7"', "shares"))
+
+
+@pytest.mark.parametrize("group", ["7", '"7"'])
+@pytest.mark.parametrize("kind", ["TEXT", "INTEGER"])
+async def test_a_row_of_another_type_is_taken_where_no_other_reads_the_same(tmp_path: Path, kind: str, group: str) -> None:
+    file = tmp_path / "write.db"
+    run(file, f"CREATE TABLE post_metrics (account_id {kind}, metric TEXT, value)")
+    run(file, "INSERT INTO post_metrics VALUES (7, 'shares', 3)")
+
+    assert [3] == await current(file, SUM, Cell("f", group, "shares"))
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
