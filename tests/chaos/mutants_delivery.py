@@ -78,7 +78,7 @@ SCRIPTS: Final = (
     Mutant(
         "staged is sealed",
         "What lies beyond the fence is sent, and folded again into a record with another last offset.",
-        STAGING,
+        ("history fragile:stage rebalance:6",),
         (
             Change(OUTBOX, "'(' .. above, fence,", "'(' .. above, '+inf',"),
             Change(OUTBOX, "if not drop_beyond(fence)", "if false"),
