@@ -23,7 +23,14 @@ __all__ = ["Finding", "Level", "findings"]
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
     """Looks at everything, one finding after the other."""
-    for looks in (kafka_findings(settings), redis_findings(settings, clock), log_findings(settings), read_store_findings(settings)):
+    away = False
+    for looks in (kafka_findings(settings), redis_findings(settings, clock)):
+        async with aclosing(looks) as found:
+            async for finding in found:
+                away |= finding.is_away
+                yield finding
+    others = (read_store_findings(settings),) if away else (log_findings(settings), read_store_findings(settings))
+    for looks in others:
         async with aclosing(looks) as found:
             async for finding in found:
                 yield finding

@@ -22,8 +22,10 @@ class Finding:
         level: ``error``: a worker cannot run, or would lose events.
         text: What was found.
         advice: What to do; empty when all is well.
+        is_away: A server could not be asked at all: what else it would say is not known.
     """
 
     level: Level
     text: str
     advice: str = ""
+    is_away: bool = False

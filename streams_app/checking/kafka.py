@@ -34,7 +34,7 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
                 yield finding
     except StreamsAppError as error:
         advice = "correct the settings" if isinstance(error, ConfigurationError) else "start it, or correct kafka.bootstrap_servers"
-        yield Finding(Level.ERROR, str(error), advice)
+        yield Finding(Level.ERROR, str(error), advice, is_away=True)
 
 
 def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding:

@@ -31,7 +31,7 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
     try:
         redis = connect_briefly(settings.redis)
     except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), "correct the path, or the rights of the file")
+        yield Finding(Level.ERROR, str(error), "correct the path, or the rights of the file", is_away=True)
         return
     try:
         parts = urlsplit(settings.redis.url)
@@ -45,7 +45,7 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
     except REDIS_ERRORS as error:
         why = await why_unreachable(settings.redis, error)
         advice = "correct the settings" if isinstance(why, ConfigurationError) else "start it, or correct redis.url"
-        yield Finding(Level.ERROR, str(why), advice)
+        yield Finding(Level.ERROR, str(why), advice, is_away=True)
     finally:
         await redis.aclose()
 

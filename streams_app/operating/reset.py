@@ -8,6 +8,7 @@ a group that has members.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,12 +19,13 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
-from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.errors import ConfigurationError
 from streams_app.folding.definition import FOLD_NAME
 from streams_app.folding.keys import APP_PATTERN
-from streams_app.kafka.admin import admin_client
+from streams_app.kafka.admin import ANSWER_SECONDS, admin_client
 from streams_app.kafka.client import client_options
 from streams_app.kafka.commits import Committed
+from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.kafka.marks import began_of, commit_of, marks_of
 from streams_app.operating.groups import redis_of
 from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
@@ -192,11 +194,11 @@ class _consumer:  # used as a context manager only
 
     async def __aenter__(self) -> AIOKafkaConsumer:
         try:
-            await self._consumer.start()
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._consumer.start()
         except (KafkaError, OSError, TimeoutError) as error:
             await self._consumer.stop()
-            servers = self._settings.kafka.bootstrap_servers
-            raise TryAgainError(f"cannot reach Kafka at {servers}: {str(error) or type(error).__name__}") from error
+            raise await why_unreachable(self._settings.kafka, error) from error
         return self._consumer
 
     async def __aexit__(self, *_: object) -> None:

@@ -15,10 +15,10 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
-from streams_app.embedded import Valkey
+from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from tests.helpers import WorkerProcess, create_topics
-from tests.integration.commands import CANARY, Place, Ran, run
+from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 from tests.integration.site import Site
 
 
@@ -102,6 +102,15 @@ def valkey(tmp_path: Path) -> Iterator[Valkey]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def silent() -> Iterator[Broker]:
+    """A broker that takes connections and answers nothing."""
+    with Broker.start() as running:
+        os.kill(running.pid, signal.SIGSTOP)
+        yield running
+        os.kill(running.pid, signal.SIGCONT)
+
+
 async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Valkey) -> None:
     await create_topics(place.bootstrap, place.topics, 4)
     config = place.config(redis_url=valkey.url)
@@ -132,6 +141,16 @@ async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey:
 
     assert 1 == ran.code
     assert f"cannot reach Redis at {valkey.url}" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["check"], 1), (["topics", "create"], 75), (["dead-letters", "list"], 75), (["reset", "--fold", FOLD], 75)]
+)
+def test_a_command_gives_up_on_a_kafka_that_says_nothing(place: Place, silent: Broker, words: list[str], code: int) -> None:
+    ran = run(*words, "--config", place.config(bootstrap=silent.bootstrap_servers))
+
+    assert code == ran.code
+    assert f"cannot reach Kafka at {silent.bootstrap_servers}: no answer. Is it running?" in ran.text
 
 
 async def test_check_warns_of_topics_that_somebody_else_has_made(place: Place) -> None:
