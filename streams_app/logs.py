@@ -137,9 +137,9 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     hold_back_libraries()
+    for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
+        logging.getLogger(chatty).setLevel(logging.WARNING if level > logging.DEBUG else logging.NOTSET)
     if level > logging.DEBUG:
-        for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
         # Ours wait for Redis in an outage, which is told otherwise.
         logging.getLogger("mode.timers").setLevel(logging.ERROR)
         # What it says at ERROR is that a broker knows no idempotent producers; the rest reaches our own log as an outcome.

@@ -60,6 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a key must not end a command because the terminal has no letter for it
+    # What it warns of reaches the user as an error of the command; a worker sets up logging of its own.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     sys.exit(run(arguments))
 
 

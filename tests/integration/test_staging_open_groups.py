@@ -306,7 +306,7 @@ async def test_much_is_undone_in_several_scripts(store: ShardStore, redis_client
     once = ScriptSet(redis_client).by_name["claim"].script
     meta, due, first, outbox, prefix, _ = astuple(store.keys)
     while not calls or calls[-1] == AGAIN:
-        calls.append(await once(keys=[meta, due, first, outbox, prefix], args=["other", "", "eeee", "", "", ""]))
+        calls.append(await once(keys=[meta, due, first, outbox, prefix], args=["other", "", "eeee", "", "", "", ""]))
 
     assert (many, NEVER_OPEN, len(again)) == (len(staged.joint), len(staged.sessions), staged.opened)
     assert len(calls) > 3
