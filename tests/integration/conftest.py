@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
-from tests.conftest import KafkaServer, Names, RedisServer
+from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer, _unavailable
 from tests.integration.commands import Place
 from tests.integration.site import Site
+from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.cache import ServerUnavailableError
 
 
 @pytest.fixture
@@ -26,3 +30,21 @@ def place(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path:
 def away(names: Names, tmp_path: Path) -> Place:
     """No server answers."""
     return Place(names, f"127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}/0", tmp_path)
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[Valkey]:
+    """A Valkey of this test alone, which keeps what it holds."""
+    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
+        yield running
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker | ApacheKafka]:
+    """A broker of this test alone."""
+    try:
+        running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    with running:
+        yield running

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +17,7 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from tests.helpers import WorkerProcess, create_topics
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
-from tests.integration.site import Site
+from tests.integration.site import Site, frozen
 
 
 def counted(ran: Ran) -> tuple[int, int]:
@@ -95,20 +93,11 @@ async def test_check_tells_a_persistent_redis_from_one_that_forgets(place: Place
     assert 1 == counted(ran[0])[1] - counted(ran[1])[1]
 
 
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Valkey]:
-    """A Valkey of this test alone."""
-    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
 def silent() -> Iterator[Broker]:
     """A broker that takes connections and answers nothing."""
-    with Broker.start() as running:
-        os.kill(running.pid, signal.SIGSTOP)
+    with Broker.start() as running, frozen(running.pid):
         yield running
-        os.kill(running.pid, signal.SIGCONT)
 
 
 async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Valkey) -> None:
@@ -133,11 +122,8 @@ async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Va
 
 
 async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey: Valkey) -> None:
-    os.kill(valkey.pid, signal.SIGSTOP)
-    try:
+    with frozen(valkey.pid):
         ran = await asyncio.to_thread(run, "check", "--config", place.config(redis_url=valkey.url))
-    finally:
-        os.kill(valkey.pid, signal.SIGCONT)
 
     assert 1 == ran.code
     assert f"cannot reach Redis at {valkey.url}" in ran.out

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ import redis
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
 from tests.helpers import WorkerProcess, create_topics, wait_until
-from tests.integration.site import riddles
+from tests.integration.site import frozen, riddles
 from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
@@ -30,40 +27,12 @@ EXACTLY_ONCE = {"enable_idempotence": KAFKA_CHOICE != "embedded"}
 pytestmark = pytest.mark.timeout(240)
 
 
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """SIGSTOP for the block: connections stay open and nothing answers."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Valkey]:
-    """A Valkey of this test alone, which keeps what it holds."""
-    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
-        yield running
-
-
 @pytest.fixture
 async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
     made = Stage(names, kafka.bootstrap_servers, valkey.url, tmp_path)
     await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
     made.config()
     yield made
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker | ApacheKafka]:
-    """A broker of this test alone."""
-    try:
-        running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
-    except ServerUnavailableError as error:
-        _unavailable(error)
-    with running:
-        yield running
 
 
 @pytest.fixture

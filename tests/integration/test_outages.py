@@ -8,8 +8,7 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,46 +17,17 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Broker, Valkey
-from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
+from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
 from tests.helpers import WorkerProcess, create_topics, wait_until
-from tests.integration.site import metrics_of
+from tests.integration.site import frozen, metrics_of
 from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
 from tests.servers.apache_kafka import ApacheKafka
-from tests.servers.cache import ServerUnavailableError
 
 TOLD_SECONDS = 12
-"""What the issue grants until an outage is told; a wait, as this machine is shared."""
+"""How long an outage may go untold; a wait, as the machine may be shared."""
 
 GAUGES = ("streams_app_lag_events", "streams_app_open_groups", "streams_app_oldest_overdue_seconds")
 pytestmark = pytest.mark.timeout(240)
-
-
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """SIGSTOP for the block: connections stay open and nothing answers."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Valkey]:
-    """A Valkey of this test alone, which keeps what it holds."""
-    with Valkey.start(directory=tmp_path / "valkey", appendonly=True) as running:
-        yield running
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker | ApacheKafka]:
-    """A broker of this test alone."""
-    try:
-        running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
-    except ServerUnavailableError as error:
-        _unavailable(error)
-    with running:
-        yield running
 
 
 @pytest.fixture
