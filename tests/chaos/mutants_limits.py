@@ -87,4 +87,25 @@ LIMITS: Final = (
         ("history lossy crash zombie rebalance",),
         (Change(LATE, "return min(late_ms, max(0, now_ms - record_clock_ms))", "return late_ms"),),
     ),
+    Mutant(
+        "a wrong clock of a worker is trusted",
+        "Groups are closed by it whose next events wait, and the next owner inherits a time that never comes.",
+        ("clocks rebalance crash",),
+        (
+            Change(
+                "folding.trusted_clock:TrustedClock._agrees",
+                "return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS",
+                "return True",
+            ),
+        ),
+    ),
+    Mutant(
+        "groups of a former definition are not emitted first",
+        "What is open is told by a definition it was not folded by.",
+        ("settings rebalance crash",),
+        (
+            Change("folding.emitter:Emitter._adopt_definition", "await self.drain()", "pass"),
+            Change("define.lua", "> 0 then return {'refused', 'not-drained'} end", "> 1e9 then return {} end"),
+        ),
+    ),
 )

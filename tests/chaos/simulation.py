@@ -78,7 +78,7 @@ class World:
         shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
         members = [UNDO, *(b"s" + group.encode() for group in GROUPS)]
         self.server = Server(client, shards, members, self)
-        self.ledger = Ledger(self.log, self.folds, self.tell)
+        self.ledger = Ledger(self.log, self.folds, self.tell, keeps_either="settings" in self.mix.faults)
         self.group = Group(self.log)
         self._slow = self.rng.choice([0.002, 0.01, 0.03])
         self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
@@ -149,9 +149,23 @@ class World:
         folds = tuple(self.folds.values())
         if "foldset" in self.mix.faults and self.is_faulty and self.rng.random() < 0.5:
             folds = (self.rng.choice(folds),)
+        if "settings" in self.mix.faults and self.is_faulty and self.rng.random() < 0.5:
+            self.count("settings")
+            folds = tuple(fold.model_copy(update=self._other_settings()) for fold in folds)
         worker = Worker(self, f"w{len(self.workers)}", folds)
         self.workers.append(worker)
         return worker
+
+    def _other_settings(self) -> dict[str, Any]:
+        """What a worker may have that was started before, or after, somebody changed the settings."""
+        return {
+            "keep": self.rng.choice(["names", "last"]),
+            "quiet_period": timedelta(seconds=self.rng.choice([0.5, 1.0, 1.4])),
+            "max_hold": timedelta(seconds=self.rng.choice([1.5, 3.0])),
+            "max_events": self.rng.choice([0, 2]),
+            "max_changed": self.rng.choice([10_000, 2]),
+            "backlog": self.rng.choice(["merge", "sessions"]),
+        }
 
     async def rebalance(self, to: Worker) -> None:
         """The group gives the partition to a member; whoever does not answer is not waited for."""
@@ -163,6 +177,8 @@ class World:
             group.generation += 1
             group.bumped_at = self.now()
             group.owner = to
+            if to.is_responsive and "clocks" in self.mix.faults:
+                await to.compare_clocks()
             if to.is_responsive:
                 to.join(group.generation)
 
@@ -214,7 +230,7 @@ class World:
             self.server.roll_back(list(self.folds), self.rng.randint(20, 200))
             return
         # What a script that died half-way sealed may be unknown to its owner; the next claim sends it.
-        if "foldset" in self.mix.faults or self.mix.dying or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
+        if self.mix.has_unlike_workers or self.mix.dying or self.rng.random() < 0.5 or owner is None or not owner.is_alive:
             await self.rebalance(self.new_worker())
 
     async def _drain(self) -> None:
@@ -232,7 +248,7 @@ class World:
                 self.tell("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
             self.ledger.check_end()
-            if not self.mix.dying:
+            if not self.mix.dying and "settings" not in self.mix.faults:
                 self.ledger.check_limits(is_calm=self.mix.is_calm and batch.HELD_RUNS == HELD[-1])
 
     def _waits_for(self) -> str:

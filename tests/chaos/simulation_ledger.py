@@ -34,8 +34,10 @@ class Ledger:
         highest: Fold → highest mark ever committed.
     """
 
-    def __init__(self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None]) -> None:
+    def __init__(self, log: Log, folds: dict[str, Fold], tell: Callable[[str, str], None], *, keeps_either: bool = False) -> None:
+        """``keeps_either``: workers differ in whether they keep values, and a record may be of any of them."""
         self._log = log
+        self._keeps_either = keeps_either
         self._folds = folds
         self._outputs = {fold.output: fold for fold in folds.values()}
         self._tell = tell
@@ -94,7 +96,8 @@ class Ledger:
         covered = [n for n in range(first, last + 1) if self.group(fold, self._log.entries[n]) == value[str(fold.group_key)]]
         meta = value.pop("fold")
         reason = meta.pop("reason")
-        expected = self._expected(fold, covered)
+        keeps_values = isinstance(value["m"], dict) if self._keeps_either else fold.keep == "last"
+        expected = self._expected(covered, keeps_values=keeps_values)
         found = {"changed": value["m"], **meta}
         if found != {**expected, "id": fold_id, "name": fold.name} or record.key != value[str(fold.group_key)].encode():
             self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
@@ -111,13 +114,13 @@ class Ledger:
                 self._tell("twice", f"{fold.name} offset {offset} in {ids[offset]} and {fold_id}")
         self.done[fold.name].update(covered)
 
-    def _expected(self, fold: Fold, covered: list[int]) -> dict[str, Any]:
+    def _expected(self, covered: list[int], *, keeps_values: bool) -> dict[str, Any]:
         events = [entry for entry in (self._log.entries[offset] for offset in covered) if entry]
         names: dict[str, Any] = {}
         for entry in events:
             names.update((self.event(entry) or {})["m"])
         return {
-            "changed": names if fold.keep == "last" else sorted(names),
+            "changed": names if keeps_values else sorted(names),
             "events": len(covered),
             "first_event_ms": min((entry.timestamp for entry in events), default=0),
             "last_event_ms": max((entry.timestamp for entry in events), default=0),

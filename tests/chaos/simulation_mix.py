@@ -11,8 +11,9 @@ class Mix:
 
     Attributes:
         faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
-            ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are), ``late`` (one more roll-back, of an
-            idle partition); with how much more often than usual they happen.
+            ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are), ``clocks`` (of workers are wrong,
+            and set meanwhile), ``settings`` (of workers differ), ``late`` (one more roll-back, of an idle partition); with how much
+            more often than usual they happen.
         dying: Scripts that may die half-way.
         fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
     """
@@ -33,6 +34,11 @@ class Mix:
     def is_calm(self) -> bool:
         """Whether nothing goes wrong but the clocks of producers."""
         return self.faults.keys() <= {"behind"} and not self.dying and not self.fragile
+
+    @property
+    def has_unlike_workers(self) -> bool:
+        """Whether the worker at the end must be one that has everything as it is declared."""
+        return not self.faults.keys().isdisjoint({"foldset", "clocks", "settings"})
 
     @property
     def has_any(self) -> bool:

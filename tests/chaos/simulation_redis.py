@@ -14,6 +14,7 @@ import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.folding.keys import ShardKeys
+from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -212,6 +213,11 @@ class Link:
     async def hget(self, name: str, key: str) -> Any:
         """As redis-py."""
         return await self.call(lambda: self.server.client.hget(name, key))
+
+    async def time(self) -> tuple[int, int]:
+        """As redis-py; the clock of the server is right."""
+        now_ms = await self.call(LoopClock().now_ms)
+        return now_ms // 1_000, now_ms % 1_000 * 1_000
 
     async def lowest(self, name: str) -> list[float]:
         """Lowest score of a sorted set; only a broken variant of the product asks so."""

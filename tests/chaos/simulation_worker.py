@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from redis.exceptions import ConnectionError as RedisConnectionError
+
 from streams_app.errors import TryAgainError
 from streams_app.folding.definition import Fold
 from streams_app.folding.ownership import Ownership
@@ -31,9 +33,24 @@ T = TypeVar("T")
 CURRENT: contextvars.ContextVar[Worker] = contextvars.ContextVar("CURRENT")
 """The worker whose task is running."""
 
+WRONG_MS = (0, 0, 600_000, -600_000)
+"""By how much the wall clock of a worker is wrong, where they differ."""
+
+SKEW_SECONDS = 5.0
 TICK_SECONDS = 0.2
 COMMIT_SECONDS = 0.4
 REVOKE_SECONDS = 6.0
+
+
+class WrongClock(LoopClock):
+    """The clocks of a machine of its own."""
+
+    def __init__(self, wrong_ms: int) -> None:
+        self.wrong_ms = wrong_ms
+
+    def now_ms(self) -> int:
+        """As somebody has set it."""
+        return super().now_ms() + self.wrong_ms
 
 
 class Worker:
@@ -65,7 +82,8 @@ class Worker:
         scripts = ScriptSet(cast("Any", Link(self, world.server)))
         for script_name, script in scripts.by_name.items():
             cast("Script", script.script).name = script_name
-        clock = LoopClock()
+        has_own_clock = "clocks" in world.mix.faults
+        clock = WrongClock(world.rng.choice(WRONG_MS) if has_own_clock and world.is_faulty else 0)
         self.clock = clock
         self.metrics = Metrics(settings)
         self.ownership = Ownership(
@@ -76,6 +94,8 @@ class Worker:
         )
         for loop in (self._fetch_forever, self._deliver_forever, self._tick_forever, self._commit_forever):
             self.spawn(loop())
+        if has_own_clock:
+            self.spawn(self._compare_forever())
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task of this process."""
@@ -173,6 +193,14 @@ class Worker:
 
     # ---- membership
 
+    async def compare_clocks(self) -> None:
+        """What the application does before it joins: without an answer of Redis it ends."""
+        try:
+            async with asyncio.timeout(REVOKE_SECONDS):
+                await self.spawn(self.ownership.check_skew_once())
+        except (RedisConnectionError, TimeoutError):
+            self.kill()
+
     def join(self, generation: int) -> None:
         """The group has assigned the partition to this member."""
         self.generation = generation
@@ -211,6 +239,19 @@ class Worker:
             await asyncio.sleep(TICK_SECONDS)
             await self.running()
             self.ownership.tick_once()
+
+    async def _compare_forever(self) -> None:
+        """Compares the clocks every few seconds; now and then somebody sets that of this machine in between."""
+        while True:
+            await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))
+            await self.running()
+            if self.world.has_fault(0.2):
+                self.world.count("clocks")
+                self.clock.wrong_ms = self.world.rng.choice(WRONG_MS)
+            await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))
+            await self.running()
+            with suppress(RedisConnectionError):
+                await self.ownership.check_skew_once()
 
     async def _commit_forever(self) -> None:
         while True:
