@@ -69,7 +69,7 @@ class SourceEnds:
             if self._asked % THOROUGH_EVERY == 0:
                 await self._ask_thoroughly(client)
             await self._offsets(client, LATEST, self.ends)
-        except BaseException:
+        except BaseException:  # cancelled at a deadline, too: a reply that comes later would be taken for the next one's
             self._asked = 0
             await self.close()
             raise

@@ -123,7 +123,7 @@ class SqliteThread:
         try:
             if self._prepare is not None:
                 self._prepare(connection)
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else knows of this connection
             connection.close()
             raise
         return connection

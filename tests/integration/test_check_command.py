@@ -25,7 +25,8 @@ def counted(ran: Ran) -> tuple[int, int]:
     match = re.search(r"^(\d+) errors?, (\d+) warnings?$", ran.out, re.MULTILINE)
     assert match
     counts = int(match[1]), int(match[2])
-    assert ("1 errors" in match[0], "1 warnings" in match[0]) == (False, False) or 11 in counts
+    nouns = zip(counts, ("error", "warning"), strict=True)
+    assert ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in nouns) == match[0]
     assert counts == tuple(len(re.findall(rf"^{level} ", ran.out, re.MULTILINE)) for level in ("error", "warning"))
     return counts
 
