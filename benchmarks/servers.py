@@ -12,8 +12,8 @@ from redis import Redis
 
 from benchmarks.standstill import Standstills, watched
 from streams_app.embedded import Broker, Valkey
-from streams_app.folding.keys import APP_PATTERN
-from streams_app.folding.scripts import SCRIPTS, script_text, with_included
+from streams_app.folding.store.keys import APP_PATTERN
+from streams_app.folding.store.scripts import SCRIPTS, script_text, with_included
 
 SLOW_MS: Final = 20
 

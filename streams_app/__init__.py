@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:

@@ -19,18 +19,17 @@ from faust.app.base import BootStrategy
 from faust.types import TP
 from redis.asyncio import Redis
 
+from streams_app import redis_client as connection
 from streams_app.checking.finding import Level
 from streams_app.checking.redis import server_findings
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import StreamsAppError, text_of
-from streams_app.folding import connection
-from streams_app.folding.connection import REDIS_ERRORS, connect
-from streams_app.folding.gauges import observe
-from streams_app.folding.ownership import Ownership
-from streams_app.folding.parts import Parts
-from streams_app.folding.patience import DEPENDENCY_ERRORS
-from streams_app.folding.refusals import tell_of_refused
-from streams_app.folding.scripts import ScriptSet
+from streams_app.folding.agents.gauges import observe
+from streams_app.folding.agents.ownership import Ownership
+from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.patience import DEPENDENCY_ERRORS
+from streams_app.folding.agents.refusals import tell_of_refused
+from streams_app.folding.store.scripts import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka.admin import require_topics
 from streams_app.kafka.batches import BatchScheduler
@@ -41,6 +40,7 @@ from streams_app.logs import hold_back_libraries
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
 from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.redis_client import REDIS_ERRORS, connect
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog

@@ -1,7 +1,7 @@
 """A test kit for your own folds: feed events, advance a virtual clock, expect records. No Kafka, no Redis, no waiting.
 
 It reads events, decides and renders records with the same code as the worker; the open groups are held in memory by
-:class:`streams_app.folding.memory.MemoryShard`, which the worker's scripts are compared with on a real Redis.
+:class:`streams_app.folding.core.model.MemoryShard`, which the worker's scripts are compared with on a real Redis.
 
 ::
 
@@ -24,13 +24,14 @@ from typing import Any
 import orjson
 
 from streams_app.codec import canonical_bytes
-from streams_app.folding.batch import Scoring, chunks_of
-from streams_app.folding.definition import Fold, milliseconds, parse_duration
-from streams_app.folding.memory import MemoryShard
-from streams_app.folding.partition_clock import late_after_ms, quiet_groups_close, silent_from_ms
-from streams_app.folding.python_reader import reader_of
-from streams_app.folding.reader import decode_all
-from streams_app.folding.record import RecordShape, Sealed, render
+from streams_app.durations import milliseconds, parse_duration
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import Scoring, chunks_of
+from streams_app.folding.core.model import MemoryShard
+from streams_app.folding.core.partition_clock import late_after_ms, quiet_groups_close, silent_from_ms
+from streams_app.folding.core.record import RecordShape, Sealed, render
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import decode_all
 from streams_app.settings import Limits
 
 START_MS = 1_700_000_000_000

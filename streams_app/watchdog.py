@@ -24,14 +24,14 @@ from faust.types import TP
 
 from streams_app.clock import Clock
 from streams_app.errors import TryAgainError, text_of
-from streams_app.folding.connection import REDIS_ERRORS
-from streams_app.folding.fences import StoredFences
-from streams_app.folding.known import LastKnown
-from streams_app.folding.lag import Ends, ShardKey, lags
+from streams_app.folding.agents.fences import StoredFences
+from streams_app.folding.agents.known import LastKnown
+from streams_app.folding.agents.lag import Ends, ShardKey, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
 from streams_app.outages import REDIS_LIMIT_MS, SUSPENDED_MS, Answers, kafka_limit_ms
 from streams_app.progress import STUCK_MS, Progress
+from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.vanished import Vanished, gone_ms

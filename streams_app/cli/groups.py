@@ -11,7 +11,7 @@ import click
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any, Final
 
 from streams_app.demo.write_side import Raw
-from streams_app.folding.definition import Fold
-from streams_app.folding.reader import EventReader, decode_all
+from streams_app.fold import Fold
+from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.operating.text import shown
 from streams_app.settings import Limits
 

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.kafka.client import client_options
 from streams_app.settings import Settings
 

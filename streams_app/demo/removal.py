@@ -11,9 +11,9 @@ from aiokafka.errors import GroupIdNotFound, IncompatibleBrokerVersion, KafkaErr
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from streams_app.errors import ConfigurationError, TryAgainError, text_of
-from streams_app.folding.connection import REDIS_ERRORS, connect_briefly
-from streams_app.folding.keys import APP_PATTERN
+from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client, topics_of
+from streams_app.redis_client import REDIS_ERRORS, connect_briefly
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)

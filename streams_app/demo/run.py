@@ -31,7 +31,7 @@ from streams_app.demo.stage import (
 from streams_app.demo.view import Snapshot, View
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.errors import ConfigurationError, InternalError, TryAgainError
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.operating.explain import counted, span
 from streams_app.operating.text import shown

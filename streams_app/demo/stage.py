@@ -23,7 +23,7 @@ from streams_app.demo.write_side import SUM
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
 from streams_app.errors import ConfigurationError, InternalError
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.kafka.admin import create_topics
 from streams_app.read_store.store import open_store
 from streams_app.settings import Settings

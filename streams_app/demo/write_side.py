@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from streams_app.codec import canonical_bytes
 from streams_app.demo.load import Update
-from streams_app.folding.definition import Fold
-from streams_app.folding.reader import EventReader, decode_all
+from streams_app.fold import Fold
+from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.operating.text import shown
 from streams_app.settings import Limits
 

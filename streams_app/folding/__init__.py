@@ -1,5 +1,5 @@
 """Folding: the events of a group become one record.
 
-``definition``, ``batch``, ``partition_clock``, ``record`` and ``reader`` decide (pure); ``shard`` and ``store`` with ``lua/`` are
-the state in Redis; ``claiming``, ``partition``, ``emitter`` and ``ownership`` act.
+The rooms import downward only: ``agents`` run, ``shard`` holds what a partition's owner knows, ``store`` is the state in Redis,
+``reading`` makes events of bytes, ``core`` decides. The declaration of a fold is :mod:`streams_app.fold`.
 """

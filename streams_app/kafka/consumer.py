@@ -17,7 +17,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.transport.drivers.aiokafka import Consumer
 from faust.types import TP
 
-from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.kafka.topic_ids import topic_ids

@@ -15,7 +15,7 @@ from aiokafka.structs import TopicPartition
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.types import TP
 
-from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch, is_behind
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetch_times import asked_ms, watch

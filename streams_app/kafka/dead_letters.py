@@ -6,8 +6,8 @@ before the fence passes its offset.
 
 from __future__ import annotations
 
-from streams_app.folding.definition import Fold
-from streams_app.folding.reader import Refused
+from streams_app.fold import Fold
+from streams_app.folding.reading.reader import Refused
 from streams_app.kafka.producer import Outgoing
 
 DETAIL_BYTES = 500

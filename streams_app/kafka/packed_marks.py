@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 
 MOST_METADATA_BYTES: Final = 4_096
 """``offset.metadata.max.bytes`` of a broker, by default."""

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.operating.letters import Letter, Selection

@@ -17,9 +17,9 @@ from redis.asyncio import Redis
 from streams_app.clock import Clock
 from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError, ConfigurationError
-from streams_app.folding.definition import Fold
-from streams_app.folding.keys import INFO_FIELD
-from streams_app.folding.record import Sealed
+from streams_app.fold import Fold
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.store.keys import INFO_FIELD
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of

@@ -15,11 +15,11 @@ from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes
 from streams_app.errors import UnknownFoldError
-from streams_app.folding.connection import REDIS_ERRORS, connect_briefly, why_unreachable
-from streams_app.folding.definition import Fold
-from streams_app.folding.keys import INFO_FIELD, ShardKeys, shard_keys
-from streams_app.folding.ownership import Ownership
+from streams_app.fold import Fold
+from streams_app.folding.agents.ownership import Ownership
+from streams_app.folding.store.keys import INFO_FIELD, ShardKeys, shard_keys
 from streams_app.operating.text import group_value
+from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
 
 MAX_ROWS: Final = 10_000

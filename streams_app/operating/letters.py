@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12

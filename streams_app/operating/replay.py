@@ -1,11 +1,11 @@
 """Dead letters put back into their source after a fix, for the fold that refused them and no other.
 
-An event goes back into the partition it came from, with the header of :mod:`streams_app.folding.addressing`. What was put back
-is remembered in the dead-letter topic itself: after each page a receipt, a record without ``reason`` whose header
-``streams-app-put-back`` names application and fold and whose value is a digest of each event, one a line. It lies behind the
-letters, in their own partition, so that retention removes it after them; it may say anything, where a committed offset can only say
-"up to here" and is forgotten by the broker after a week without a member. A replay that is killed between the acknowledgement of a
-page and that of its receipt puts this page back again the next time: worse to lose an event than to fold it twice.
+An event goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`. What was put
+back is remembered in the dead-letter topic itself: after each page a receipt, a record without ``reason`` whose header ``streams-
+app-put-back`` names application and fold and whose value is a digest of each event, one a line. It lies behind the letters, in
+their own partition, so that retention removes it after them; it may say anything, where a committed offset can only say "up to
+here" and is forgotten by the broker after a week without a member. A replay that is killed between the acknowledgement of a page
+and that of its receipt puts this page back again the next time: worse to lose an event than to fold it twice.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from aiokafka.errors import OutOfOrderSequenceNumber
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.folding.addressing import REPLAY_HEADER, address_of
-from streams_app.folding.definition import Fold
-from streams_app.folding.python_reader import reader_of
+from streams_app.fold import Fold
+from streams_app.folding.reading.addressing import REPLAY_HEADER, address_of
+from streams_app.folding.reading.by_functions import reader_of
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.operating.dead_letters import LetterTopic, letter_topic
 from streams_app.operating.letters import Letter, Selection, obstacle

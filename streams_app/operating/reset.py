@@ -20,8 +20,8 @@ from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
 from streams_app.errors import ConfigurationError
-from streams_app.folding.definition import FOLD_NAME
-from streams_app.folding.keys import APP_PATTERN
+from streams_app.fold import FOLD_NAME
+from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import ANSWER_SECONDS, admin_client
 from streams_app.kafka.client import client_options
 from streams_app.kafka.commits import Committed

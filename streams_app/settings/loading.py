@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from streams_app.errors import ConfigurationError
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
-from streams_app.folding.definition import Duration, Fold, milliseconds
+from streams_app.fold import Fold
 
 REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from streams_app.cli import main
-from streams_app.folding.ownership import Ownership
-from streams_app.folding.shard import Shard
+from streams_app.folding.agents.ownership import Ownership
+from streams_app.folding.shard.shard import Shard
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.producer import AckedProducer
 

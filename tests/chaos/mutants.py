@@ -18,8 +18,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from streams_app.folding import scripts as scripts_module
-from streams_app.folding.scripts import script_text
+from streams_app.folding.store import scripts as scripts_module
+from streams_app.folding.store.scripts import script_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import CLAIM, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
 
 BEYOND, OUTBOX = "beyond.lua", "outbox.lua"
-FOLD_ALL = "folding.partition:Partition._fold_all"
+FOLD_ALL = "folding.agents.partition:Partition._fold_all"
 STAGED = ("history lossy crash zombie:3 rebalance", "history fragile:stage fragile:fold crash")
 
-CLAIM_ONCE = "folding.claiming:Claimer.claim_once"
-SEND_PENDING = "folding.emitter:Emitter._send_pending"
-PRODUCE = "folding.emitter:Emitter._produce"
-SKIP_LOST = "folding.claiming:Claimer._skip_lost"
-MARKS = "folding.claiming:Claimer._marks"
-SHARD = "folding.shard:Shard"
+CLAIM_ONCE = "folding.agents.claiming:Claimer.claim_once"
+SEND_PENDING = "folding.agents.emission:Emitter._send_pending"
+PRODUCE = "folding.agents.emission:Emitter._produce"
+SKIP_LOST = "folding.agents.claiming:Claimer._skip_lost"
+MARKS = "folding.agents.claiming:Claimer._marks"
+SHARD = "folding.shard.shard:Shard"
 COMMIT_AT_CLAIM = "await consumer.commit_offsets({tp: commit_of(marks, began)})"
 
-NOT_COMPARED = Change("folding.shard:Shard._compare_outbox", "if records != len(self.pending):", "if False:")
+NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.pending):", "if False:")
 """The count of the outbox would mend these by itself."""
 
 DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
@@ -100,7 +100,7 @@ SCRIPTS: Final = (
             "history fragile:fold fragile:stage",
         ),
         (
-            Change("folding.pending:Pending.ranges", "if not self.is_exact:", "if False:"),
+            Change("folding.shard.outbox:Pending.ranges", "if not self.is_exact:", "if False:"),
             Change(FINISH, "if ends and redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then", "if true then"),
         ),
     ),
@@ -123,7 +123,7 @@ AHEAD: Final = (
         "what follows a session that was left is staged in the next portion",
         "As in the same one.",
         STAGED,
-        (Change("folding.staging:_without", "if not held:", "if True:"),),
+        (Change("folding.shard.staging:_without", "if not held:", "if True:"),),
     ),
     Mutant(
         "of a group that ended with a session no names are brought back",
@@ -165,7 +165,7 @@ DELIVERY: Final = (
         "dead letters count without acknowledgement",
         "The broker has refused them and nobody sends them again.",
         ("lossy:3",),
-        (Change("folding.refusals:send_until_acknowledged", "if outcome is None:", "if True:"),),
+        (Change("folding.agents.refusals:send_until_acknowledged", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "finish before ack",
@@ -205,13 +205,13 @@ DELIVERY: Final = (
         "a group may be sealed twice under one id",
         "The id must be derived from the source alone.",
         ("lossy crash:2",),
-        (Change("folding.record:render", "sealed.first_offset, sealed.last_offset)", "sealed.first_offset, sealed.due_ms)"),),
+        (Change("folding.core.record:render", "sealed.first_offset, sealed.last_offset)", "sealed.first_offset, sealed.due_ms)"),),
     ),
     Mutant(
         "version from the first offset",
         "Records of one group come in no order.",
         ("",),
-        (Change("folding.record:Renderer.records", "VERSION_SHIFT + last", "VERSION_SHIFT + first"),),
+        (Change("folding.core.record:Renderer.records", "VERSION_SHIFT + last", "VERSION_SHIFT + first"),),
     ),
 )
 
@@ -302,14 +302,14 @@ CLAIMS: Final = (
         "After a suspension the wall clock closes groups whose next events are in the log.",
         ("freeze", "lossy freeze zombie"),
         (
-            Change("folding.partition_clock:is_caught_up", "and _is_close(view.fetched_at_ms, now_ms)", ""),
-            Change("folding.emitter:Emitter._known_ms", "min(known_ms, now_ms)", "now_ms"),
+            Change("folding.core.partition_clock:is_caught_up", "and _is_close(view.fetched_at_ms, now_ms)", ""),
+            Change("folding.agents.emission:Emitter._known_ms", "min(known_ms, now_ms)", "now_ms"),
         ),
     ),
     Mutant(
         "always caught up",
         "A worker that lags closes groups whose next events are in the log.",
         ("freeze", "zombie:4"),
-        (Change("folding.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
+        (Change("folding.core.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
-MARKS = "folding.claiming:Claimer._marks"
+MARKS = "folding.agents.claiming:Claimer._marks"
 
 STARTS: Final = (
     Mutant(
@@ -27,7 +27,7 @@ STARTS: Final = (
 HISTORY = ("history", "history fragile:stage fragile:fold crash")
 OWNERS = ("lossy crash:3 rebalance:3", "history lossy crash zombie rebalance")
 JOINING = "joining.lua"
-LATE = "folding.partition_clock:late_after_ms"
+LATE = "folding.core.partition_clock:late_after_ms"
 
 LIMITS: Final = (
     Mutant(
@@ -46,7 +46,7 @@ LIMITS: Final = (
         "a run ends at exactly X",
         "As between chunks.",
         HISTORY,
-        (Change("folding.batch:chunks_of", "clock - runs[-1].last_score > gap", "clock - runs[-1].last_score >= gap"),),
+        (Change("folding.core.chunks:chunks_of", "clock - runs[-1].last_score > gap", "clock - runs[-1].last_score >= gap"),),
     ),
     Mutant(
         "a session goes on at exactly M",
@@ -67,7 +67,7 @@ LIMITS: Final = (
         "record clock is zero after a claim",
         "As if it was not kept.",
         OWNERS,
-        (Change("folding.shard:Shard.claim", "self.record_clock_ms = claimed.record_clock_ms", "self.record_clock_ms = 0"),),
+        (Change("folding.shard.shard:Shard.claim", "self.record_clock_ms = claimed.record_clock_ms", "self.record_clock_ms = 0"),),
     ),
     Mutant(
         "lateness of producers dropped",
@@ -93,7 +93,7 @@ LIMITS: Final = (
         ("clocks rebalance crash",),
         (
             Change(
-                "folding.trusted_clock:TrustedClock._agrees",
+                "folding.agents.trusted_clock:TrustedClock._agrees",
                 "return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS",
                 "return True",
             ),
@@ -104,7 +104,7 @@ LIMITS: Final = (
         "What is open is told by a definition it was not folded by.",
         ("settings rebalance crash",),
         (
-            Change("folding.emitter:Emitter._adopt_definition", "await self.drain()", "pass"),
+            Change("folding.agents.emission:Emitter._adopt_definition", "await self.drain()", "pass"),
             Change("define.lua", "> 0 then return {'refused', 'not-drained'} end", "> 1e9 then return {} end"),
         ),
     ),

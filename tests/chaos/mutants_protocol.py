@@ -8,8 +8,8 @@ from tests.chaos.mutants import Change, Mutant
 
 FOLD, STAGE, SEAL, FINISH = "fold.lua", "stage.lua", "seal.lua", "finish.lua"
 WATERMARK, CLAIM = "watermark.lua", "claim.lua"
-FOLD_ONCE = "folding.partition:Partition.fold_once"
-LOW_MARKS = "folding.partition:Partition.low_marks"
+FOLD_ONCE = "folding.agents.partition:Partition.fold_once"
+LOW_MARKS = "folding.agents.partition:Partition.low_marks"
 RAISED = "kafka.marks:raised"
 
 ROLLBACK = ("rollback:3", "lossy rollback:2")
@@ -96,7 +96,7 @@ MARKS: Final = (
         ("lossy rebalance:6", "history lossy rebalance:6"),
         (
             Change(
-                "folding.partition:Partition.deliver",
+                "folding.agents.partition:Partition.deliver",
                 "if not self.is_claimed or batch.seek_number != self.seek_number:",
                 "if not self.is_claimed:",
             ),
@@ -108,7 +108,7 @@ MARKS: Final = (
         ("drops:3", "lossy drops:3"),
         (
             Change(
-                "folding.ownership:Ownership.tick_once",
+                "folding.agents.ownership:Ownership.tick_once",
                 "elif ahead and not partition.waiting and now - partition.progress_ms > IDLE_MS:",
                 "elif False:",
             ),
@@ -147,7 +147,7 @@ COMMITS: Final = (
         ("wipe:15", *WIPE),
         (
             Change(
-                "folding.store:ShardStore.watermark",
+                "folding.store.shard_store:ShardStore.watermark",
                 'reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])',
                 'reply = fence = await self.redis.hget(keys.meta, "fence")\n'
                 "if fence is not None:\n"
@@ -161,7 +161,7 @@ COMMITS: Final = (
         ("lossy", ""),
         (
             Change(
-                "folding.store:ShardStore.watermark",
+                "folding.store.shard_store:ShardStore.watermark",
                 'reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])',
                 'sent = await self.redis.lowest(keys.outbox)\nreply = fence = await self.redis.hget(keys.meta, "fence")\n'
                 "if fence is not None:\n    reply = min([int(fence) + 1, *sent, *await self.redis.lowest(keys.first)])",

@@ -19,10 +19,12 @@ from unittest.mock import patch
 import redis
 from faust.types import TP
 
-from streams_app.folding import batch, cutting, portions, scripts, shard
-from streams_app.folding.definition import Fold
-from streams_app.folding.keys import shard_keys
-from streams_app.folding.partition import RESET
+from streams_app.fold import Fold
+from streams_app.folding.agents.partition import RESET
+from streams_app.folding.core import chunks as batch
+from streams_app.folding.shard import cutting, shard
+from streams_app.folding.store import portions, scripts
+from streams_app.folding.store.keys import shard_keys
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_kafka import Group, Log
 from tests.chaos.simulation_ledger import Ledger, marks_in
@@ -39,7 +41,7 @@ BEHIND_MS = (5_000, 3_600_000)
 GROUPS = "pqrs"
 SOURCE = "t"
 UNDO = b"\xff"
-"""In the place of a group: what groups were that go on ahead of the fence, see :mod:`streams_app.folding.keys`."""
+"""In the place of a group: what groups were that go on ahead of the fence, see :mod:`streams_app.folding.store.keys`."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from streams_app.folding.partition_clock import ReaderView
+from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.producer import Outgoing

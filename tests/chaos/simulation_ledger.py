@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streams_app.folding.definition import Fold
-from streams_app.folding.partition_clock import FRESH_MS
-from streams_app.folding.record import Sealed
+from streams_app.fold import Fold
+from streams_app.folding.core.partition_clock import FRESH_MS
+from streams_app.folding.core.record import Sealed
 from streams_app.kafka.commits import Committed
 from streams_app.kafka.producer import Outgoing
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record

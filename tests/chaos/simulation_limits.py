@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from tests.virtual_loop import EPOCH_MS
 
 EARLY_MS = 1_000

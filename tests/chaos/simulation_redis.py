@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from streams_app.folding.keys import ShardKeys
+from streams_app.folding.store.keys import ShardKeys
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:

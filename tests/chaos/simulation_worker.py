@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.errors import TryAgainError
-from streams_app.folding.definition import Fold
-from streams_app.folding.ownership import Ownership
-from streams_app.folding.parts import Parts
-from streams_app.folding.scripts import ScriptSet
+from streams_app.fold import Fold
+from streams_app.folding.agents.ownership import Ownership
+from streams_app.folding.agents.parts import Parts
+from streams_app.folding.store.scripts import ScriptSet
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status

@@ -11,13 +11,13 @@ import pytest
 import redis
 import redis.asyncio
 
-from streams_app.folding.batch import FoldEvent
-from streams_app.folding.definition import Fold
-from streams_app.folding.keys import shard_keys
-from streams_app.folding.partition_clock import ReaderView
-from streams_app.folding.scripts import ScriptSet
-from streams_app.folding.shard import Shard
-from streams_app.folding.store import ShardStore
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import FoldEvent
+from streams_app.folding.core.partition_clock import ReaderView
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_faults import FAULTS
 from tests.conftest import Names, RedisServer

@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.folding import portions
-from streams_app.folding.arguments import Arguments, Bounds, arguments_of
-from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
-from streams_app.folding.definition import Fold
-from streams_app.folding.keys import shard_keys
-from streams_app.folding.scripts import ScriptSet
-from streams_app.folding.staging import Staged, stage
-from streams_app.folding.store import ShardStore
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import Chunk, FoldEvent, Scoring, chunks_of
+from streams_app.folding.shard.staging import Staged, stage
+from streams_app.folding.store import portions
+from streams_app.folding.store.arguments import Arguments, Bounds, arguments_of
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.test_scripts import BOUNDS, WALL, fold
 

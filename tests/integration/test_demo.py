@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from streams_app.demo.load import Update
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.embedded.ports import free_port
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.read_store.sqlite import SqliteStore
 from streams_app.settings import Limits
 from tests.conftest import KafkaServer, RedisServer

@@ -11,11 +11,11 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.embedded import Valkey
-from streams_app.folding.arguments import Bounds, arguments_of
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.keys import shard_keys
-from streams_app.folding.scripts import ScriptSet
-from streams_app.folding.store import ShardStore
+from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.store.arguments import Bounds, arguments_of
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 
 BOUNDS = Bounds(1_000, 3_600_000, 0, 10_000, 1_000)

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.folding import batch, portions
-from streams_app.folding import shard as sharding
-from streams_app.folding.arguments import arguments_of
-from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of
-from streams_app.folding.cutting import MOST_HELD, ChunkTooLongError
-from streams_app.folding.partition_clock import ReaderView
-from streams_app.folding.portions import Portioned
-from streams_app.folding.replies import RefusedError
-from streams_app.folding.shard import Shard
-from streams_app.folding.staging import stage
-from streams_app.folding.store import ShardStore
+from streams_app.folding.core import chunks as batch
+from streams_app.folding.core.chunks import Chunk, FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.partition_clock import ReaderView
+from streams_app.folding.shard import shard as sharding
+from streams_app.folding.shard.cutting import MOST_HELD, ChunkTooLongError
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.shard.staging import stage
+from streams_app.folding.store import portions
+from streams_app.folding.store.arguments import arguments_of
+from streams_app.folding.store.portions import Portioned
+from streams_app.folding.store.replies import RefusedError
+from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.test_scripts import BOUNDS, WALL
 from tests.integration.test_scripts_edges import MANY, claimed_shard, fold_some

@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from streams_app.folding import portions as portions_module
-from streams_app.folding.arguments import Arguments, Bounds, arguments_of
-from streams_app.folding.batch import Chunk, FoldEvent, Scoring, chunks_of, single_events
-from streams_app.folding.keys import shard_keys
-from streams_app.folding.memory import MemoryShard
-from streams_app.folding.record import Sealed
-from streams_app.folding.replies import DetailNeededError, OutboxFullError, RefusedError
-from streams_app.folding.scripts import ScriptSet
-from streams_app.folding.staging import stage
-from streams_app.folding.store import ShardStore
+from streams_app.folding.core.chunks import Chunk, FoldEvent, Scoring, chunks_of, single_events
+from streams_app.folding.core.model import MemoryShard
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard.staging import stage
+from streams_app.folding.store import portions as portions_module
+from streams_app.folding.store.arguments import Arguments, Bounds, arguments_of
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.replies import DetailNeededError, OutboxFullError, RefusedError
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 
 WALL = 10**12
 BOUNDS = Bounds(quiet_ms=10, hold_ms=40, max_events=0, max_changed=10_000, outbox_limit=1_000)

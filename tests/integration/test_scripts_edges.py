@@ -11,20 +11,20 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
-from streams_app.folding import portions
-from streams_app.folding import shard as sharding
-from streams_app.folding import store as storing
-from streams_app.folding.arguments import Bounds
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.definition import Fold
-from streams_app.folding.emitter import Emitter
-from streams_app.folding.keys import EVERYTHING, shard_keys
-from streams_app.folding.partition_clock import ReaderView
-from streams_app.folding.record import Sealed
-from streams_app.folding.replies import OutboxFullError, RefusedError, SealedGroups
-from streams_app.folding.scripts import ScriptSet
-from streams_app.folding.shard import Shard
-from streams_app.folding.store import ShardStore
+from streams_app.fold import Fold
+from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.partition_clock import ReaderView
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard import shard as sharding
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store import portions
+from streams_app.folding.store import shard_store as storing
+from streams_app.folding.store.arguments import Bounds
+from streams_app.folding.store.keys import EVERYTHING, shard_keys
+from streams_app.folding.store.replies import OutboxFullError, RefusedError, SealedGroups
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.folding.arguments import Arguments, arguments_of
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.portions import Ahead, Portion, Portioned, portions_of
-from streams_app.folding.record import Sealed
-from streams_app.folding.replies import RefusedError
-from streams_app.folding.staging import stage
-from streams_app.folding.store import ShardStore
+from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard.staging import stage
+from streams_app.folding.store.arguments import Arguments, arguments_of
+from streams_app.folding.store.portions import Ahead, Portion, Portioned, portions_of
+from streams_app.folding.store.replies import RefusedError
+from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating.groups import Place, collect
 from tests.conftest import Names
 from tests.integration.ahead import (

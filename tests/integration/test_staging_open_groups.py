@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.folding import portions
-from streams_app.folding.arguments import Bounds
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.portions import Portion, Portioned, portions_of
-from streams_app.folding.record import Sealed
-from streams_app.folding.replies import RefusedError
-from streams_app.folding.scripts import AGAIN, ScriptSet
-from streams_app.folding.staging import stage
-from streams_app.folding.store import ShardStore
+from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard.staging import stage
+from streams_app.folding.store import portions
+from streams_app.folding.store.arguments import Bounds
+from streams_app.folding.store.portions import Portion, Portioned, portions_of
+from streams_app.folding.store.replies import RefusedError
+from streams_app.folding.store.scripts import AGAIN, ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.ahead import (
     ENDED,

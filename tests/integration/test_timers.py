@@ -10,14 +10,14 @@ import msgpack
 import pytest
 from redis.asyncio import Redis
 
-from streams_app.folding import portions
-from streams_app.folding.arguments import Bounds
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.definition import Fold
-from streams_app.folding.keys import INFO_FIELD, shard_keys
-from streams_app.folding.replies import SealedGroups
-from streams_app.folding.scripts import ScriptSet
-from streams_app.folding.store import ShardStore
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.store import portions
+from streams_app.folding.store.arguments import Bounds
+from streams_app.folding.store.keys import INFO_FIELD, shard_keys
+from streams_app.folding.store.replies import SealedGroups
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating import groups as listing
 from streams_app.operating.groups import PAGE, Place, collect, group_text
 from tests.conftest import Names

@@ -21,7 +21,7 @@ import asyncio
 import sys
 from streams_app import watchdog
 from streams_app.cli import main
-from streams_app.folding.ownership import Ownership
+from streams_app.folding.agents.ownership import Ownership
 from streams_app.kafka.producer import AckedProducer
 
 watchdog.LOOK_EVERY_SECONDS = 0.2

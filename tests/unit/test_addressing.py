@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.folding.addressing import REPLAY_HEADER, Post, address_of
-from streams_app.folding.reader import Reading
+from streams_app.folding.reading.addressing import REPLAY_HEADER, Post, address_of
+from streams_app.folding.reading.reader import Reading
 
 
 @dataclass

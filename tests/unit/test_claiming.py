@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.folding.claiming import is_another
+from streams_app.folding.agents.claiming import is_another
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.batch import HELD_RUNS, Chunk, FoldEvent, Pace, Scoring, chunks_of
-from streams_app.folding.cutting import ChunkTooLongError, raise_parts
+from streams_app.folding.core.chunks import HELD_RUNS, Chunk, FoldEvent, Pace, Scoring, chunks_of
+from streams_app.folding.shard.cutting import ChunkTooLongError, raise_parts
 
 EVENTS = [FoldEvent(10 + 2 * number, 7 * number, b"s%d" % (number % 40), {}) for number in range(200)]
 

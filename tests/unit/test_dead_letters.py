@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from streams_app.cli.dead_letters import REASONS
-from streams_app.folding.definition import Fold
-from streams_app.folding.reader import Refused
+from streams_app.fold import Fold
+from streams_app.folding.reading.reader import Refused
 from streams_app.kafka.dead_letters import dead_letter, without_content
 from streams_app.kafka.producer import Outgoing
 from tests.servers.cache import ROOT

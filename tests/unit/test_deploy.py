@@ -47,7 +47,7 @@ def test_everything_the_image_copies_is_sent_to_its_build() -> None:
     copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
 
     assert [] == [name for line in copied for name in line.split() if not is_sent(name)]
-    assert is_sent("streams_app/folding/lua/fold.lua")
+    assert is_sent("streams_app/folding/store/lua/fold.lua")
 
 
 @pytest.mark.parametrize("path", [".git/config", ".venv/bin/python", ".cache/x", "streams.toml", "streams_app/__pycache__/a.pyc"])

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from faust.types import TP
 
-from streams_app.folding.definition import Fold
-from streams_app.folding.gauges import observe
-from streams_app.folding.known import LastKnown
-from streams_app.folding.record import Sealed
-from streams_app.folding.replies import SealedGroups
-from streams_app.folding.shard import Shard
+from streams_app.fold import Fold
+from streams_app.folding.agents.gauges import observe
+from streams_app.folding.agents.known import LastKnown
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.replies import SealedGroups
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.folding.batch import MAX_COST, OPEN_COST, FoldEvent, Scoring, chunks_of
-from streams_app.folding.definition import Fold
-from streams_app.folding.reader import EventReader, decode_all
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import MAX_COST, OPEN_COST, FoldEvent, Scoring, chunks_of
+from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.read_store.record import Expected, Rejected, parse
 from streams_app.settings import Limits, Settings
 

@@ -13,14 +13,14 @@ from faust.types import TP
 
 from streams_app import Fold
 from streams_app.clock import ManualClock
-from streams_app.folding.refusals import tell_of_refused
+from streams_app.folding.agents.refusals import tell_of_refused
 from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 
 
 def record(
-    message: str, *args: Any, name: str = "streams_app.folding.shard", level: int = logging.WARNING, **more: Any
+    message: str, *args: Any, name: str = "streams_app.folding.shard.shard", level: int = logging.WARNING, **more: Any
 ) -> logging.LogRecord:
     made = logging.LogRecord(name, level, __file__, 1, message, args, None)
     vars(made).update(more)
@@ -127,7 +127,8 @@ def test_json_names_time_level_logger_and_message() -> None:
     line = json.loads(JsonLines().format(record("claimed", created=1_700_000_000.25)))
 
     assert line == {
-        "time": "2023-11-14T22:13:20.250+00:00", "level": "WARNING", "logger": "streams_app.folding.shard", "message": "claimed",
+        "time": "2023-11-14T22:13:20.250+00:00", "level": "WARNING",
+        "logger": "streams_app.folding.shard.shard", "message": "claimed",
     }  # fmt: skip
 
 

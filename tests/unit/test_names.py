@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams_app.folding import batch
-from streams_app.folding import names as names_module
-from streams_app.folding.arguments import Bounds, arguments_of
-from streams_app.folding.batch import FoldEvent, Scoring, chunks_of
-from streams_app.folding.names import NameSet, mask_of, of_mask, size_of, without_values, without_values_of_bytes
+from streams_app.folding.core import chunks as batch
+from streams_app.folding.core import names as names_module
+from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.names import NameSet, mask_of, of_mask, size_of, without_values, without_values_of_bytes
+from streams_app.folding.store.arguments import Bounds, arguments_of
 
 BOUNDS = Bounds(10, 10_000, 0, 100, 1)
 texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.kafka.commits import Committed
 from streams_app.kafka.marks import began_of, commit_of, marks_of
 from streams_app.kafka.packed_marks import MOST_METADATA_BYTES, faults_of, metadata_bytes, packed, unpacked

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
-from streams_app.folding.record import RecordShape, Sealed, render
+from streams_app.folding.core.record import RecordShape, Sealed, render
 from streams_app.read_store.merge import Cell, Change, Value
 from streams_app.read_store.record import Expected, Rejected, column_value, group_column, group_text, parse
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
-from streams_app.folding.batch import FoldEvent
-from streams_app.folding.definition import Fold
-from streams_app.folding.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import FoldEvent
+from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
 
 LIMITS = Limits(value_bytes=200, key_bytes=10, names_per_event=3, name_bytes=8)

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.codec import member_of
-from streams_app.folding.definition import Fold
-from streams_app.folding.names import without_values
-from streams_app.folding.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, Sealed, fold_id, render
+from streams_app.fold import Fold
+from streams_app.folding.core.names import without_values
+from streams_app.folding.core.record import MAX_RECORD_BYTES, FoldedRecord, RecordShape, Renderer, Sealed, fold_id, render
 
 SHAPE = RecordShape("account-metrics", ("account_id",), "metrics", "names")
 LAST = replace(SHAPE, keep="last")

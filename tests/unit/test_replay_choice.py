@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
-from streams_app.folding.definition import Fold
+from streams_app.fold import Fold
 from streams_app.operating.letters import Letter, Selection
 from streams_app.operating.replay import Choice, Replay
 from streams_app.operating.replayed import Replayed, summary

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from streams_app.folding.record import MAX_RECORD_BYTES, RecordShape, Sealed, render
+from streams_app.folding.core.record import MAX_RECORD_BYTES, RecordShape, Sealed, render
 
 SCHEMA = json.loads((files("streams_app") / "folded-record.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -10,8 +10,8 @@ from faust.types import TP
 from streams_app import Fold
 from streams_app.clock import ManualClock
 from streams_app.errors import TryAgainError
-from streams_app.folding.known import LastKnown
-from streams_app.folding.lag import ShardKey
+from streams_app.folding.agents.known import LastKnown
+from streams_app.folding.agents.lag import ShardKey
 from streams_app.metrics import Metrics
 from streams_app.progress import UNCLAIMED, Progress
 from streams_app.read_store.agent import Patience

@@ -1,0 +1,166 @@
+"""The declaration of a fold: what is grouped, what is remembered, when it is emitted (pure).
+
+Frozen and checked when it is made; every fault is reported at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from streams_app.durations import Duration, milliseconds
+
+TOPIC_NAME: Final = re.compile(r"^[a-zA-Z0-9._-]{1,249}$")
+FOLD_NAME: Final = re.compile(r"^[a-z0-9][a-z0-9_-]{0,62}$")
+RECORD_KEY: Final = "@key"
+
+
+class Fold(BaseModel):
+    """A declared fold.
+
+    Attributes:
+        name: Appears in fold ids, metrics and the default topic names.
+        source: Topic of raw events, keyed by the group key.
+        output: Topic of folded records.
+        dead_letters: Topic of refused events.
+        group_key: A field, a dotted path, several of them, or ``@key`` for the record key.
+        changed: Field that says what changed: an object (its keys), an array (its items) or a string (itself).
+        keep: ``names``, or ``last``: the last value of each name, too.
+        quiet_period: No event for longer than this: the group is due.
+        max_hold: A group open for this long is due even if never quiet.
+        max_events: Events in one group; 0 = no bound.
+        max_changed: Names in one group; an event that would bring more begins another fold of the group.
+        backlog: ``merge``: quiet groups stay open while the worker catches up; ``sessions``: groups close exactly at gaps of record
+            time, the newest timestamp of the partition so far: the session windows of Kafka Streams and Flink for timestamps in
+            order. An event that is older than one before it counts as if it were not: it is neither dropped nor does it bridge two.
+        start: Where to begin when nothing was ever committed.
+        tombstones: What becomes of an event with an empty value.
+        decode: In Python: bytes of the value → the event, usually a dict; None: JSON.
+        source_filter: In Python: whether an event is folded at all.
+
+        group_as: Name in records of what a function ``group_key`` returns; None: ``key``.
+        changed_as: Name in records of what a function ``changed`` returns; None: ``changed``.
+
+    In Python ``group_key`` and ``changed`` may be functions of the event, too: the former returns a string, number or boolean, the
+    latter a string, strings, or a mapping of names. A change of such a function is not noticed in open groups: rename the fold, or
+    flush it first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    source: str
+    output: str = ""
+    dead_letters: str = ""
+    group_key: str | tuple[str, ...] | Callable[[Any], Any]
+    changed: str | Callable[[Any], Any]
+    keep: Literal["names", "last"] = "names"
+    quiet_period: Duration
+    max_hold: Duration = timedelta(hours=6)
+    max_events: int = Field(0, ge=0, le=2**40)
+    max_changed: int = Field(10_000, ge=1, le=100_000)
+    backlog: Literal["merge", "sessions"] = "merge"
+    start: Literal["earliest", "latest"] = "earliest"
+    tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
+    decode: Callable[[bytes], Any] | None = None
+    source_filter: Callable[[Any], Any] | None = None
+    group_as: str | None = None
+    changed_as: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("source"), str):
+            values = dict(values)
+            values["output"] = values.get("output") or f"{values['source']}.{values.get('name', '')}"
+            values["dead_letters"] = values.get("dead_letters") or f"{values['source']}.dead"
+        return values
+
+    @model_validator(mode="after")
+    def _check(self) -> Fold:
+        faults = [*self._name_faults(), *self._group_faults(), *self._alias_faults(), *self._time_faults()]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _name_faults(self) -> list[str]:
+        faults = []
+        if not FOLD_NAME.fullmatch(self.name):
+            faults.append(f"the name {self.name!r} may hold a-z, 0-9, _ and -, at most 63")
+        for label, topic in (("source", self.source), ("output", self.output), ("dead_letters", self.dead_letters)):
+            if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+                faults.append(f"{label} = {topic!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
+        if len({self.source, self.output, self.dead_letters}) < 3:  # noqa: PLR2004  # three topics
+            faults.append("source, output and dead_letters must be three different topics")
+        return faults
+
+    def _group_faults(self) -> list[str]:
+        faults = []
+        fields = self.group_fields
+        if not fields or len(set(fields)) != len(fields):
+            faults.append("group_key must name at least one field, each once")
+        if RECORD_KEY in fields:
+            faults.append("@key cannot be combined with fields")
+        if any(not all(path.split(".")) for path in fields):
+            faults.append("group_key holds an empty path")
+        for path in fields:
+            if path.startswith("@") and path != RECORD_KEY:
+                near = ", did you mean '@key'?" if difflib.get_close_matches(path, [RECORD_KEY]) else ""
+                faults.append(f"{path!r} begins with @ and is not @key, the record key{near}")
+        if "fold" in fields or self.changed_field == "fold":
+            faults.append("a field named 'fold' would clash with the record's own")
+        if self.changed_field in fields:
+            faults.append(f"the changed field {self.changed_field!r} cannot also be a group field")
+        if not self.changed_field:
+            faults.append("changed must name a field")
+        return faults
+
+    def _alias_faults(self) -> list[str]:
+        faults = []
+        for label, alias, taken in (("group_as", self.group_as, self.group_key), ("changed_as", self.changed_as, self.changed)):
+            if alias is not None and not callable(taken):
+                faults.append(f"{label} = {alias!r} is only for a function: a field keeps its name, the record key is 'key'")
+            elif alias == "":
+                faults.append(f"{label} = '' is no name")
+        return faults
+
+    def _time_faults(self) -> list[str]:
+        faults = []
+        if self.quiet_period_ms < 1:
+            faults.append("quiet_period must be at least 1ms")
+        if self.max_hold < self.quiet_period and "max_hold" in self.model_fields_set:
+            faults.append("max_hold must not be shorter than quiet_period")
+        elif self.max_hold < self.quiet_period:
+            faults.append("quiet_period is longer than max_hold, which is 6h by default: set max_hold, too")
+        return faults
+
+    @property
+    def group_fields(self) -> tuple[str, ...]:
+        """Names of the group fields as they appear in records."""
+        if callable(self.group_key):
+            return ("key" if self.group_as is None else self.group_as,)
+        if self.group_key == RECORD_KEY:
+            return ("key",)
+        return (self.group_key,) if isinstance(self.group_key, str) else self.group_key
+
+    @property
+    def changed_field(self) -> str:
+        """Name of the changed field as it appears in records."""
+        if callable(self.changed):
+            return "changed" if self.changed_as is None else self.changed_as
+        return self.changed
+
+    @property
+    def quiet_period_ms(self) -> int:
+        """The quiet period X in milliseconds."""
+        return milliseconds(self.quiet_period)
+
+    @property
+    def max_hold_ms(self) -> int:
+        """The max hold M in milliseconds."""
+        return milliseconds(self.max_hold)

@@ -1,0 +1,263 @@
+"""Seal, send, finish: how due groups leave a shard.
+
+Never "pop first": a record is in the outbox until the broker has acknowledged it. A crash between produce and finish
+sends the same record again under the same id; that is the price, and it is cheaper than a lost record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from streams_app.clock import Clock
+from streams_app.folding.core.partition_clock import ReaderView
+from streams_app.folding.core.record import Renderer, Sealed
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.replies import RefusedError
+from streams_app.kafka.dead_letters import too_large_letter
+from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
+from streams_app.metrics import Metrics, observe_all
+from streams_app.redis_client import REDIS_ERRORS
+
+logger = logging.getLogger(__name__)
+
+_DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
+
+KNOWN_MS = 100
+"""How long after a moment it is known that nothing else had arrived by then: two fetches that wait in vain."""
+
+SEND_LIMIT = 2_000
+"""Records produced before they are finished."""
+
+
+@dataclass(slots=True)
+class Emitted:
+    """What one step did.
+
+    Attributes:
+        records: Acknowledged by the broker and removed from the outbox.
+        sealed: Moved into the outbox.
+        more: More is due now: the next step should follow at once.
+        failed: The first error of the producer, if any; what was not acknowledged is sent again.
+    """
+
+    records: int = 0
+    sealed: int = 0
+    more: bool = False
+    failed: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Emitter:
+    """Emits one shard's due groups."""
+
+    shard: Shard
+    producer: AckedProducer
+    clock: Clock
+    metrics: Metrics
+    view: Callable[[], ReaderView]
+    trusted: Callable[[], bool]
+    is_starved: bool = False
+    """Redis is full: nothing can be folded until groups have left. They leave by the wall clock, although events wait, or none
+    would ever be due."""
+    is_failing: bool = False
+    """The last records were not acknowledged."""
+    acknowledged: int = 0
+    """Records the broker has acknowledged since the claim."""
+    renderer: Renderer | None = None
+    was_early: bool = False
+    """The last pass did not wait for the tick."""
+
+    async def turn(self, ticked: asyncio.Event, last: Emitted) -> None:
+        """Returns at the next tick, or when the first group is due if the last pass found none that was.
+
+        Under load that is at each tick; what becomes due after a while of silence need not wait for one.
+        """
+        seconds = None if last.sealed or self.was_early else self._seconds_to_due()
+        self.was_early = False
+        ticked.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await ticked.wait()
+        except TimeoutError:
+            self.was_early = True
+
+    def _seconds_to_due(self) -> float | None:
+        shard = self.shard
+        due_ms = shard.seen.next_due_ms(shard.bounds.quiet_ms, shard.bounds.hold_ms) if shard.seen else None
+        wait_ms = -1 if due_ms is None else due_ms + KNOWN_MS - self.clock.now_ms()
+        return wait_ms / 1000 if wait_ms >= 0 else None
+
+    async def emit_due_once(self) -> Emitted:
+        """One pass: send what is in the outbox and meanwhile seal what is due; then send that, unless more is due.
+
+        Raises:
+            RefusedError: The shard must be claimed again.
+            redis.exceptions.RedisError: To be tried again.
+        """
+        done = Emitted()
+        if self.is_failing or self.shard.stored_shape != self.shard.shape:
+            # What cannot be sent stays open: it may fold on.
+            done = await self._send_pending()
+            self.is_failing = done.failed is not None
+            if self.is_failing:
+                return done
+        if self.shard.stored_shape != self.shard.shape:
+            await self._adopt_definition()
+        outcomes = await asyncio.gather(self._send_pending(), self._seal_due(done), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            if outcome is not None:
+                done.records += outcome.records
+                done.failed = outcome.failed
+        if done.failed is None and not done.more and self.shard.pending:
+            sent = await self._send_pending()
+            done.records += sent.records
+            done.failed = sent.failed
+        done.more = done.more or bool(self.shard.pending)
+        self.is_failing = done.failed is not None
+        return done
+
+    async def _seal_due(self, done: Emitted) -> None:
+        """Seals in several portions, so that one wait for the broker serves them all."""
+        now_ms = self.clock.now_ms()
+        done.more = True
+        while done.more and done.sealed < SEND_LIMIT:
+            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms))
+            if sealed is None:
+                return
+            self._audit(sealed.sealed)
+            done.sealed += len(sealed.sealed)
+            done.more = sealed.more
+            if not sealed.sealed:
+                return
+
+    async def seal_ahead(self) -> bool:
+        """Seals what is due by the clock of a backlog before more of it is folded, which would else have to do it in one script.
+
+        Returns:
+            Whether anything is to be sent.
+
+        Raises:
+            RefusedError: The shard must be claimed again.
+        """
+        if self.is_failing or self.shard.stored_shape != self.shard.shape:
+            return False
+        done = Emitted()
+        try:
+            await self._seal_due(done)
+        except REDIS_ERRORS as error:
+            raise RefusedError("seal", "lost-reply") from error
+        return done.sealed > 0
+
+    def _known_ms(self, now_ms: int) -> int | None:
+        """Until when everything that had arrived is folded: a fetch reply said so, and nothing of what came after it.
+
+        A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read. While
+        events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
+        """
+        if not self.trusted():
+            self.shard.known_ms = None
+            return None
+        if not self.shard.look(self.view(), now_ms) and self.is_starved:
+            return now_ms
+        known_ms = self.shard.known_ms
+        return None if known_ms is None else min(known_ms, now_ms)
+
+    def _audit(self, sealed: Sequence[Sealed]) -> None:
+        flushed = list(map(_REASON, sealed)).count("flush")
+        if flushed:
+            logger.info(
+                "groups flushed on request fold=%s source=%s-%d count=%d",
+                self.shard.fold.name, self.shard.topic, self.shard.partition, flushed,
+            )  # fmt: skip
+
+    async def drain(self) -> None:
+        """Seals and sends every open group, due or not; returns when the outbox is empty or the producer failed."""
+        while True:
+            sealed = await self.shard.seal(self.clock.now_ms(), known_ms=None, everything=True)
+            sent = await self._send_pending()
+            if sent.failed is not None:
+                raise ConnectionError(f"cannot produce: {sent.failed!r}") from sent.failed
+            if sealed is not None and not sealed.more and not sealed.sealed and not self.shard.pending:
+                return
+
+    async def _adopt_definition(self) -> None:
+        """Groups folded under another definition leave under that definition, before the new one is used."""
+        shard = self.shard
+        logger.warning(
+            "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s-%d former=%s",
+            shard.fold.name, shard.topic, shard.partition, shard.stored_shape.to_text(),
+        )  # fmt: skip
+        await self.drain()
+        await shard.adopt_definition()
+
+    async def _send_pending(self) -> Emitted:
+        """Sends what is in the outbox now; what folding adds meanwhile has its turn after the next seal."""
+        done = Emitted()
+        shard = self.shard
+        left = len(shard.pending)
+        while left > 0 and shard.pending:
+            shard.check_owned()
+            entries = shard.pending.first(min(SEND_LIMIT, left))
+            left -= len(entries)
+            acknowledged, failed = await self._produce(entries)
+            if acknowledged:
+                await shard.finish(acknowledged)
+                self._count(acknowledged)
+                done.records += len(acknowledged)
+                self.acknowledged += len(acknowledged)
+            if failed is not None:
+                done.failed = failed
+                return done
+        return done
+
+    async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
+        """Produces entries; an entry counts as acknowledged when all its parts are."""
+        shard = self.shard
+        if self.renderer is None or self.renderer.shape != shard.stored_shape:
+            self.renderer = Renderer(shard.stored_shape, shard.topic, shard.partition)
+        new, output = tuple.__new__, shard.fold.output
+        records: list[Outgoing] = []
+        owner: list[int] = []
+        for position, name, key, value in self.renderer.records(entries):
+            records.append(new(Outgoing, (output, key, value, [("fold-id", name)], None, None)))
+            owner.append(position)
+        started = self.clock.monotonic_ms()
+        outcomes = await self.producer.send(records)
+        self.metrics.produce_seconds.labels(fold=shard.fold.name).observe((self.clock.monotonic_ms() - started) / 1000)
+        if not any(outcomes):
+            return list(entries), None
+        failed: BaseException | None = None
+        unsent: set[int] = set()
+        for record, position, outcome in zip(records, owner, outcomes, strict=True):
+            fault = outcome
+            if isinstance(outcome, TOO_LARGE):
+                fault = await self._refuse(record)
+            if fault is not None:
+                failed = failed or fault
+                unsent.add(position)
+        return [entry for position, entry in enumerate(entries) if position not in unsent], failed
+
+    async def _refuse(self, record: Outgoing) -> BaseException | None:
+        """A record the broker will never take goes to the dead letters; it must not hold the shard for ever."""
+        shard = self.shard
+        letter = too_large_letter(shard.fold, record, shard.topic, shard.partition, self.clock.now_ms())
+        (outcome,) = await self.producer.send([letter])
+        if outcome is None:
+            self.metrics.refused(shard.fold.name, "record-too-large")
+            logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", shard.fold.name, record.headers)
+        return outcome
+
+    def _count(self, entries: Sequence[Sealed]) -> None:
+        metrics, name = self.metrics, self.shard.fold.name
+        now_ms = self.clock.now_ms()
+        delays = [max(0, now_ms - due_ms) / 1000 for due_ms in map(_DUE_MS, entries)]
+        observe_all(metrics.emit_delay_seconds.labels(fold=name), delays)
+        for reason in set(map(_REASON, entries)):
+            events = [entry.events for entry in entries if entry.reason == reason]
+            metrics.emitted(name, reason, len(events), sum(events))

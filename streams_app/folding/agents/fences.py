@@ -1,0 +1,57 @@
+"""What Redis says of every shard's fence, whoever owns it; asked on a connection of its own that never waits long."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from faust.types import TP
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from streams_app.folding.agents.lag import ShardKey
+from streams_app.folding.store.keys import shard_keys
+from streams_app.redis_client import connect
+from streams_app.settings import Settings
+
+SOCKET_SECONDS: Final = 2.0
+
+
+class StoredFences:
+    """The fences of the declared folds.
+
+    Attributes:
+        fences: As last told: kept while Redis is away.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.fences: dict[ShardKey, int] = {}
+        self._settings = settings
+        self._redis: Redis | None = None
+
+    async def ask_once(self, tps: Collection[TP]) -> None:
+        """Asks Redis for the fences of these partitions; nothing is changed by it.
+
+        Raises:
+            RedisError, OSError: It does not answer.
+        """
+        if self._redis is None:
+            # No retry: whoever asks every second wants to know that this one was not answered.
+            options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
+            self._redis = connect(self._settings.redis, retry=Retry(NoBackoff(), 0), **options)
+        wanted = [(fold.name, tp) for fold in self._settings.folds for tp in tps if tp.topic == fold.source]
+        if not wanted:
+            await self._redis.ping()
+            return
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for name, tp in wanted:
+                pipe.hget(shard_keys(self._settings.app_id, name, tp.topic, tp.partition).meta, "fence")
+            found = await pipe.execute()
+        self.fences = {key: int(fence) for key, fence in zip(wanted, found, strict=True) if fence is not None}
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        redis, self._redis = self._redis, None
+        if redis is not None:
+            await redis.aclose()

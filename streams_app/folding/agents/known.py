@@ -1,0 +1,137 @@
+"""What was last known of each shard this worker has, and what follows from it while nobody can say more (pure).
+
+A shard that is let go because Redis or Kafka is away has not lost its groups: they are open, and those that are due wait. So what
+was last known of it is kept until the group has given its partition to somebody else, and what is overdue goes on growing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from faust.types import TP
+
+from streams_app.folding.agents.lag import ShardKey
+from streams_app.folding.core.partition_clock import FRESH_MS, quiet_groups_close
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.replies import SealedGroups
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One shard, as last seen; times of the monotonic clock unless they are partition clocks.
+
+    Attributes:
+        seen: What the last seal said.
+        seen_ms: Since when it is known.
+        due_clock_ms: When the first of its open groups is due, by the partition clock; None where none will be.
+        clock_ms: The partition clock at that time.
+        was_current: The partition clock was the wall clock: it goes on with it.
+        is_merging: A backlog is merged, and quiet groups stay open.
+        outbox: Records sealed and not acknowledged.
+        head: The first of them.
+        head_since_ms: Since when it is the first.
+        acknowledged: Records acknowledged since the claim.
+        is_held: The worker has it now.
+    """
+
+    seen: SealedGroups | None
+    seen_ms: int
+    due_clock_ms: int | None
+    clock_ms: int
+    was_current: bool
+    is_merging: bool
+    outbox: int
+    head: int | None
+    head_since_ms: int
+    acknowledged: int
+    is_held: bool
+
+    @property
+    def open_groups(self) -> int:
+        """Groups that are not sealed."""
+        return self.seen.open_groups if self.seen else 0
+
+    def overdue_ms(self, monotonic_ms: int) -> int:
+        """By how much the first due group, or the first record on its way, is overdue; 0 if nothing is due."""
+        waits = monotonic_ms - self.head_since_ms if self.head is not None else 0
+        if self.due_clock_ms is None:
+            return waits
+        elapsed = monotonic_ms - self.seen_ms
+        was_due = self.clock_ms >= self.due_clock_ms
+        clock_ms = self.clock_ms + elapsed if was_due or self.was_current else self.clock_ms
+        return max(waits, clock_ms - self.due_clock_ms, 0)
+
+
+def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, monotonic_ms: int) -> Known:
+    """What is known of a shard that is held.
+
+    Args:
+        shard: As it is now.
+        former: What was known of it before.
+        acknowledged: Records of it that the broker has acknowledged.
+        now_ms: Wall clock.
+        monotonic_ms: Monotonic clock.
+    """
+    is_merging = not quiet_groups_close(shard.fold.backlog, shard.clock_ms, now_ms, shard.bounds.quiet_ms)
+    head = next((entry.first_offset for entry in shard.pending), None)
+    head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
+    outbox = len(shard.pending)
+    if former is not None and (shard.seen is None or shard.seen is former.seen):
+        # Just claimed: the first seal will tell. Until then nothing says that the groups have gone.
+        return replace(
+            former, is_merging=is_merging, outbox=outbox, head=head, head_since_ms=head_since_ms, acknowledged=acknowledged,
+            is_held=True,
+        )  # fmt: skip
+    due_ms = _due_clock_ms(shard, is_merging=is_merging)
+    was_current = now_ms - shard.clock_ms <= FRESH_MS
+    return Known(
+        shard.seen, monotonic_ms, due_ms, shard.clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
+        is_held=True,
+    )  # fmt: skip
+
+
+def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
+    if shard.seen is None:
+        return None
+    hold_ms = shard.bounds.hold_ms + shard.late_ms
+    # While a backlog is merged only the hold ends a group.
+    return shard.seen.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
+
+
+class LastKnown:
+    """Every shard of the partitions the group has given to this worker.
+
+    Written by the main loop; read from any thread, as each entry is replaced in one piece.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[ShardKey, Known] = {}
+
+    def look(self, held: Collection[tuple[Shard, int]], assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
+        """Notes what is known now.
+
+        Args:
+            held: Shards with the records acknowledged of each.
+            assigned: The partitions of the last assignment: others are somebody else's now.
+            now_ms: Wall clock.
+            monotonic_ms: Monotonic clock.
+        """
+        keys = set()
+        for shard, acknowledged in held:
+            key = shard.fold.name, TP(shard.topic, shard.partition)
+            keys.add(key)
+            self._known[key] = look_at(shard, self._known.get(key), acknowledged, now_ms, monotonic_ms)
+        for key in self._known.keys() - keys:
+            if key[1] in assigned:
+                self._known[key] = replace(self._known[key], is_held=False)
+            else:
+                del self._known[key]
+
+    def of(self, fold: str) -> Iterator[Known]:
+        """The shards of one fold."""
+        return (known for (name, _), known in self._known.copy().items() if name == fold)
+
+    def held(self) -> dict[ShardKey, Known]:
+        """Those the worker has now."""
+        return {key: known for key, known in self._known.copy().items() if known.is_held}

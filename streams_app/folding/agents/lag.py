@@ -1,0 +1,85 @@
+"""How much of the sources is not yet folded, over all partitions of a fold, whoever owns them (pure).
+
+A worker that knew only its own partitions would see no lag in those nobody owns, and none in an outage, when it has lost its own:
+exactly when somebody looks. So the lag of each fold is that of the whole group, and every worker tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from faust.types import TP
+
+from streams_app.fold import Fold
+from streams_app.kafka.commits import Committed
+from streams_app.kafka.marks import marks_of
+
+ShardKey: TypeAlias = tuple[str, TP]
+"""Name of a fold, and a partition of its source."""
+
+
+READ_MS: Final = 10_000
+"""For so long the end a fetch has named counts although the partition was let go; by then somebody else has asked."""
+
+
+@dataclass(slots=True)
+class Ends:
+    """The end of each partition, as asked on a connection of its own, or as the reader has seen it since."""
+
+    _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
+
+    def combined(
+        self, asked: Mapping[TP, int], read: Mapping[TP, int | None], now_ms: int, *, is_answering: bool
+    ) -> dict[TP, int]:  # fmt: skip
+        """What is known now.
+
+        Args:
+            asked: As the broker said last.
+            read: As the last fetch of each partition said; None of those this worker does not read.
+            now_ms: Monotonic clock.
+            is_answering: The broker is not away: what was asked is young.
+        """
+        self._read |= {tp: (end, now_ms) for tp, end in read.items() if end is not None}
+        if is_answering:
+            self._read = {tp: (end, at_ms) for tp, (end, at_ms) in self._read.items() if now_ms - at_ms < READ_MS}
+        return {tp: max(end, self._read.get(tp, (0, 0))[0]) for tp, end in asked.items()}
+
+
+def lags(
+    folds: Iterable[Fold], ends: Mapping[TP, int], begins: Mapping[TP, int], committed: Mapping[TP, Committed],
+    fences: Mapping[ShardKey, int],
+) -> dict[str, int]:  # fmt: skip
+    """Source offsets beyond what each fold has folded.
+
+    Args:
+        folds: Declared.
+        ends: End of each partition, as far as it was ever told.
+        begins: First offset of each partition.
+        committed: What the group has committed.
+        fences: Highest offset folded, by what was last known of each shard; missing: nobody has any state of it.
+
+    Returns:
+        Fold name → offsets.
+    """
+    return {
+        fold.name: sum(
+            max(0, end - _next(fold, tp, end, begins, committed, fences)) for tp, end in ends.items() if tp.topic == fold.source
+        )
+        for fold in folds
+    }
+
+
+def _next(
+    fold: Fold, tp: TP, end: int, begins: Mapping[TP, int], committed: Mapping[TP, Committed], fences: Mapping[ShardKey, int]
+) -> int:
+    """Where the fold goes on: as a claim would find it."""
+    fence = fences.get((fold.name, tp))
+    if fence is not None:
+        return max(fence + 1, begins.get(tp, 0))
+    commit = committed.get(tp)
+    mark = None if commit is None else marks_of(commit, (fold.name,)).get(fold.name)
+    if mark is not None:
+        return mark
+    return end if fold.start == "latest" else begins.get(tp, 0)

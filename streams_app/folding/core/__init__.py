@@ -1,0 +1,1 @@
+"""What is decided about groups, without touching the world (pure)."""

@@ -1,0 +1,249 @@
+"""The folded record: what is produced for one sealed group (pure).
+
+The bytes are derived from the sealed entry alone, so a re-send after a crash carries the same id and the same content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgpack
+import orjson
+
+from streams_app.codec import TEXT_MARK, canonical_bytes, scalars_of
+from streams_app.fold import RECORD_KEY, Fold
+from streams_app.folding.core.names import NameSet, without_values_of_bytes
+
+VERSION_SHIFT: Final = 2**40
+"""Room for source offsets below the partition count: the version stays below 2^53 up to 8 191 partitions."""
+
+MAX_RECORD_BYTES: Final = 900_000
+"""A value larger than this is split: brokers refuse records over about 1 MB by default, for ever."""
+
+FIELDS: Final = "fields"
+FUNCTION: Final = "function"
+UNKNOWN: Final = "unknown"
+"""Where groups or changed names are taken from; groups also from the record key."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """How stored state becomes a record: the part of a fold's definition that decides what the state means.
+
+    Attributes:
+        fold: Name of the fold.
+        group_fields: Names of the group fields, as they appear in the record.
+        changed: Name of the changed field.
+        keep: ``names`` or ``last``.
+        group_from: Where groups are taken from: a record key and a field ``key`` have one name in records, and are two things.
+        changed_from: Where changed names are taken from.
+    """
+
+    fold: str
+    group_fields: tuple[str, ...]
+    changed: str
+    keep: str
+    group_from: str = FIELDS
+    changed_from: str = FIELDS
+
+    @classmethod
+    def of(cls, fold: Fold) -> RecordShape:
+        """That of a declared fold. Two functions look the same: what they return is not known."""
+        group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
+        changed_from = FUNCTION if callable(fold.changed) else FIELDS
+        return cls(fold.name, fold.group_fields, fold.changed_field, fold.keep, group_from, changed_from)
+
+    def to_text(self) -> str:
+        """Stored beside the state, so that a worker with another definition notices: another shape has another text."""
+        return orjson.dumps([self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> RecordShape:
+        """The inverse of :meth:`to_text`. A text of four items did not say where things come from: it is no declared fold's."""
+        fold, group_fields, changed, keep, *origins = orjson.loads(text)
+        group_from, changed_from = origins or (UNKNOWN, UNKNOWN)
+        return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from)
+
+
+class Sealed(NamedTuple):
+    """A group that has left the open state.
+
+    Attributes:
+        member: Its name in Redis.
+        first_offset: Of its first event.
+        last_offset: Of its last event.
+        events: How many were folded.
+        first_event_ms: Lowest record timestamp.
+        last_event_ms: Highest record timestamp.
+        reason: Which bound closed it.
+        due_ms: When that bound was reached, in the partition clock.
+        partitions: Partition count of the source when it was sealed.
+        names: Changed name → last value as JSON bytes, or ``b""``.
+    """
+
+    member: bytes
+    first_offset: int
+    last_offset: int
+    events: int
+    first_event_ms: int
+    last_event_ms: int
+    reason: str
+    due_ms: int
+    partitions: int
+    names: dict[str, bytes]
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Sealed:
+        """From what the scripts put into the outbox."""
+        return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
+
+    @classmethod
+    def unpack_all(cls, packed: bytes) -> list[Sealed]:
+        """Several, one behind the other."""
+        unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
+        unpacker.feed(packed)
+        return [cls._of(fields) for fields in unpacker]
+
+    @classmethod
+    def _of(cls, fields: tuple[Any, ...]) -> Sealed:
+        member, first, last, events, low, high, reason, due, partitions, held = fields
+        # A map, or name, value, name … as seal.lua finds them; of none Lua makes an array, too.
+        keys, values = (held[::2], held[1::2]) if isinstance(held, tuple) else (held, held.values())
+        names: dict[str, bytes]
+        if any(values):
+            names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
+        else:
+            names = without_values_of_bytes(keys)
+        # Lua packs whole numbers so up to 2^63, which a record timestamp may be beyond. The constructor of a named tuple is slow.
+        return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
+
+    @property
+    def version(self) -> int:
+        """Orders the records of one group in one partition."""
+        return self.partitions * VERSION_SHIFT + self.last_offset
+
+
+class FoldedRecord(NamedTuple):
+    """For the output topic.
+
+    Attributes:
+        fold_id: Value of the header ``fold-id``.
+        key: Bytes of the group key.
+        value: JSON.
+    """
+
+    fold_id: bytes
+    key: bytes
+    value: bytes
+
+
+def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int) -> str:
+    """Name of a folded record, derived from the source alone."""
+    return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}"
+
+
+class Renderer:
+    """Renders the records of one shard: what they have in common is written once.
+
+    Most groups have one text field and keep names only, and there are few different sets of names. Everything else goes by way of
+    :func:`render`; the bytes are the same.
+
+    Attributes:
+        shape: The definition the groups were folded under.
+    """
+
+    def __init__(self, shape: RecordShape, topic: str, partition: int) -> None:
+        self.shape = shape
+        self._of = shape, topic, partition
+        self._is_usual = len(shape.group_fields) == 1 and shape.keep == "names"
+        self._id = fold_id(shape.fold, topic, partition, 0, 0).removesuffix("0-0")
+        group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
+        self._between = f"{{{group_field}:", f",{changed}:", f',"fold":{{"id":{_json(self._id)[:-1]}', f'","name":{name},"reason":"'
+
+    def records(self, entries: Iterable[Sealed]) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+        """The records of sealed groups; several of one group where one would be too large, see :func:`render`.
+
+        Yields:
+            Position of the group, and the fields of :class:`FoldedRecord`.
+        """
+        id_begin, is_usual = self._id, self._is_usual
+        before_group, before_names, before_span, before_reason = self._between
+        for position, sealed in enumerate(entries):
+            member, first, last, events, low, high, reason, _, partitions, held = sealed
+            if is_usual and type(held) is NameSet and member[:1] == TEXT_MARK:
+                key = member[1:]
+                span = f"{first}-{last}"
+                version = partitions * VERSION_SHIFT + last
+                value = (
+                    f"{before_group}{_json(key.decode())}{before_names}{held.listed}{before_span}{span}{before_reason}{reason}"
+                    f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{version}}}}}'
+                ).encode()
+                if len(value) <= MAX_RECORD_BYTES:
+                    yield position, (id_begin + span).encode(), key, value
+                    continue
+            for record in render(sealed, *self._of):
+                yield position, *record
+
+
+def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> list[FoldedRecord]:
+    """The record of a sealed group; several, with ``#1``, ``#2`` … behind the id, where one would be too large.
+
+    Args:
+        sealed: The group.
+        shape: The definition it was folded under.
+        topic: Source topic.
+        partition: Source partition.
+    """
+    base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset)
+    names = sorted(sealed.names)
+    value = _value(sealed, shape, base, names)
+    key = canonical_bytes(sealed.member)
+    if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
+        return [FoldedRecord(base.encode(), key, value)]
+    records = []
+    for number, part in enumerate(_parts(sealed, names), start=1):
+        part_id = f"{base}#{number}"
+        records.append(FoldedRecord(part_id.encode(), key, _value(sealed, shape, part_id, part)))
+    return records
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
+    """Neighbouring names together, so that each part stays below the limit."""
+    room = MAX_RECORD_BYTES - 4_096
+    parts: list[list[str]] = [[]]
+    used = 0
+    for name in names:
+        size = len(orjson.dumps(name)) + len(sealed.names[name]) + 6
+        if used + size > room and parts[-1]:
+            parts.append([])
+            used = 0
+        parts[-1].append(name)
+        used += size
+    return parts
+
+
+def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str]) -> bytes:
+    changed: Any = names
+    if shape.keep == "last":
+        changed = {name: orjson.Fragment(sealed.names[name] or b"null") for name in names}
+    return orjson.dumps(
+        {
+            **dict(zip(shape.group_fields, scalars_of(sealed.member), strict=True)),
+            shape.changed: changed,
+            "fold": {
+                "id": record_id,
+                "name": shape.fold,
+                "reason": sealed.reason,
+                "events": sealed.events,
+                "first_event_ms": sealed.first_event_ms,
+                "last_event_ms": sealed.last_event_ms,
+                "version": sealed.version,
+            },
+        }
+    )

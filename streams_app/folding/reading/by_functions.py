@@ -1,0 +1,177 @@
+"""Events read by a user's own functions: what TOML cannot say (pure, but for what those functions do).
+
+For Avro, Protobuf or anything else that is not JSON, for a group key that must be computed, for events that should not be folded
+at all. Whatever such a function raises, and whatever it returns that JSON and UTF-8 cannot hold, makes a dead letter with the
+reason ``user-error``; it never stops a partition. All of it is looked at here, where the event is still at hand: what fails later
+ends the worker, and the next one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from streams_app.codec import member_of
+from streams_app.errors import BadEventError
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import Event, FoldEvent
+from streams_app.folding.reading.fast import FastReader, is_usual
+from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, Refused, decode_all
+from streams_app.settings import Limits
+
+T = TypeVar("T")
+
+DETAIL_CHARACTERS: Final = 500
+"""Of what is kept of the text of an error."""
+
+_TEXT: Final = frozenset({str})
+
+
+def reader_of(fold: Fold, limits: Limits) -> EventReader:
+    """The reader a fold needs: the fast one wherever no function of the user's is involved."""
+    own = (fold.decode, fold.source_filter)
+    if any(own) or callable(fold.group_key) or callable(fold.changed):
+        return PythonReader(fold, limits)
+    if is_usual(fold):
+        return FastReader(fold, limits)
+    return EventReader(fold, limits)
+
+
+class PythonReader(EventReader):
+    """Reads events by ``Fold.decode``, ``source_filter``, ``group_key`` and ``changed``, as far as they are functions."""
+
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
+        """Reads a range; see :meth:`EventReader.events`.
+
+        An event for which ``source_filter`` returns something false is neither folded nor a dead letter.
+        """
+        if decoded is None:
+            decoded = decode_all(records, self._limits)
+        for record, value in zip(records, decoded, strict=True):
+            try:
+                event = self._event(record, value)
+            except BadEventError as error:
+                reading.refused.append(Refused(record, error.reason, _printable(error.detail)))
+                continue
+            except Exception as error:  # noqa: BLE001  # what such values do to our own code: their __repr__ may raise, too
+                reading.refused.append(Refused(record, "user-error", _text_of(error)))
+                continue
+            if event is None:
+                continue
+            if record.key != event.group[1:]:
+                reading.misrouted += 1
+                reading.misrouted_example = record.offset
+            yield event
+
+    def _event(self, record: RawRecord, value: Any) -> FoldEvent | None:
+        fold = self._fold
+        if not record.value:
+            if fold.tombstones == "ignore":
+                return None
+            raise BadEventError("tombstone", "the value is empty")
+        if len(record.value) > self._limits.value_bytes:
+            raise BadEventError("too-large", f"the value has {len(record.value)} bytes, the limit is {self._limits.value_bytes}")
+        if fold.decode is not None:
+            value = _called("decode", fold.decode, record.value)
+        elif isinstance(value, BadEventError):
+            raise value
+        if fold.source_filter is not None and not _called("source_filter", _truth_of(fold.source_filter), value):
+            return None
+        if type(value) is not dict and not (callable(fold.group_key) and callable(fold.changed)):
+            raise BadEventError("not-an-object", f"decode returned {type(value).__name__}, not a dict")
+        stamp = record.timestamp
+        return FoldEvent(record.offset, -1 if stamp is None else stamp, self._group(record, value), self._changed_names(value))
+
+    def _group(self, record: RawRecord, value: Any) -> bytes:
+        if not callable(self._fold.group_key):
+            return self._member(record, value)
+        member = member_of((_plain(_called("group_key", self._fold.group_key, value)),), ("group_key",))
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
+        return member
+
+    def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
+        try:
+            return super()._member(record, value)
+        except UnicodeEncodeError as error:
+            raise BadEventError("user-error", f"{self._labels[0]}: text that UTF-8 does not have: {error.object!r}") from error
+
+    def _changed_names(self, value: Any) -> dict[str, Any]:
+        own = self._fold.changed
+        if callable(own):
+            return self._names_of(_called("changed", lambda event: _listed(own(event)), value))
+        return self._names_of(_called(repr(own), _listed, value.get(own)))
+
+    def _check_names(self, names: dict[str, Any]) -> None:
+        for name in names:
+            if type(name) is not str:
+                raise BadEventError("user-error", f"the name {name!r} is of type {type(name).__name__}, not str")
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise BadEventError("user-error", f"the name {name!r} is text that UTF-8 does not have") from error
+        super()._check_names(names)
+
+    def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
+        """What JSON makes of the values: they cannot fail later, nor be changed by the function that gave them."""
+        try:
+            raw = orjson.dumps(names)
+        except orjson.JSONEncodeError as error:
+            fault = next(filter(None, (_fault_of(name, value) for name, value in names.items())), str(error))
+            raise BadEventError("user-error", fault) from error
+        if len(raw) > self._limits.value_bytes:
+            raise BadEventError("too-large", f"names and values have {len(raw)} bytes, the limit is {self._limits.value_bytes}")
+        kept: dict[str, Any] = orjson.loads(raw)
+        return kept
+
+
+def _fault_of(name: str, value: Any) -> str | None:
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        return f"the value of {name!r} cannot be kept: {error}"
+    return None
+
+
+def _called(name: str, function: Callable[[Any], T], argument: Any) -> T:
+    """Whatever a user's function raises is the event's fault, or its own: the event is kept, and the partition goes on."""
+    try:
+        return function(argument)
+    except Exception as error:  # the point of it
+        raise BadEventError("user-error", f"{name}: {_text_of(error)}") from error
+
+
+def _truth_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    """A function's answer as true or false, which may raise by itself: an array has no truth."""
+    return lambda event: bool(function(event))
+
+
+def _listed(changed: Any) -> Any:
+    """A mapping as a dict and other collections as a list; what is read from them may raise, too."""
+    if type(changed) is dict and _TEXT.issuperset(map(type, changed)):
+        return changed.copy()  # the function may use it again
+    if isinstance(changed, Mapping):
+        return {_plain(name): value for name, value in changed.items()}
+    if isinstance(changed, str) or not isinstance(changed, Iterable):
+        return _plain(changed)
+    return [_plain(name) for name in changed]
+
+
+def _plain(value: Any) -> Any:
+    """Text that is of a class of its own, a member of an enumeration say, as plain text; anything else as it is."""
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # an error of the user's may have no text either
+        text = ""
+    return _printable(f"{type(error).__name__}: {text[:DETAIL_CHARACTERS]}".removesuffix(": "))
+
+
+def _printable(text: str) -> str:
+    """Text that UTF-8 has: it becomes a header."""
+    return text.encode("utf-8", "backslashreplace").decode()

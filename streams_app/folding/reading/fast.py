@@ -1,0 +1,130 @@
+"""The usual fold, read fast (pure): a plain field to group by, a plain field of changed names, nothing kept but the names.
+
+Only the two fields are decoded; the rest of an event is checked to be JSON and skipped: a number in it may be of any size. Whatever
+is not quite usual goes the way of :class:`EventReader`, which says what is wrong with it: both accept and refuse the same events
+for the same reasons, or an event could be refused while a name in it is new and folded when it is read again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from streams_app.codec import TEXT_MARK, member_of
+from streams_app.errors import BadEventError
+from streams_app.fold import RECORD_KEY, Fold
+from streams_app.folding.core.chunks import Event
+from streams_app.folding.core.names import Cache, mask_of
+from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.settings import Limits
+
+KNOWN_GROUPS_MAX: Final = 20_000
+"""Groups whose key is remembered: the few that have most of the events."""
+
+SHALLOW_BYTES: Final = 2_000
+"""An event of so many bytes cannot be nested deeper than :data:`SHALLOW`."""
+
+SHALLOW: Final = 1_000
+"""Brackets an event may open without a closer look: orjson refuses what is nested deeper than 1 024."""
+
+_Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
+
+
+def is_depth_guarded() -> bool:
+    """Whether Python stops msgspec before it goes deeper than orjson does; from 3.12 on C code has a higher limit of its own."""
+    return sys.version_info < (3, 12) and sys.getrecursionlimit() <= SHALLOW
+
+
+def is_usual(fold: Fold) -> bool:
+    """Whether this reader can read for a fold."""
+    own = fold.decode, fold.source_filter
+    plain = isinstance(fold.group_key, str) and "." not in fold.group_key and fold.group_key != RECORD_KEY
+    return plain and isinstance(fold.changed, str) and fold.keep == "names" and not any(own)
+
+
+class FastReader(EventReader):
+    """Reads events of a usual fold."""
+
+    needs_decoded = False
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        super().__init__(fold, limits)
+        event = msgspec.defstruct(
+            "Event",
+            [("group", Any, None), ("changed", _Changed, None)],
+            rename={"group": str(fold.group_key), "changed": fold.changed_field},
+            gc=False,
+        )
+        self._decode: Any = msgspec.json.Decoder(event).decode
+        self._members: dict[str, tuple[bytes, bytes]] = {}
+        self._masks: Cache[tuple[str, ...], int] = Cache()
+
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
+        """Reads a range; see :meth:`EventReader.events`. ``decoded`` is not used."""
+        decode, members = self._decode, self._members
+        member_of_known, mask_of_known = members.get, self._masks.get
+        most_bytes, most_key_bytes = self._limits.value_bytes, self._limits.key_bytes
+        shallow_bytes = most_bytes if is_depth_guarded() else min(SHALLOW_BYTES, most_bytes)
+        for record in records:
+            value = record.value
+            if (not value or len(value) > shallow_bytes) and (
+                not value or len(value) > most_bytes or value.count(b"[") + value.count(b"{") > SHALLOW
+            ):
+                yield from self._read_slowly(record, reading)
+                continue
+            try:
+                event = decode(value)
+                group, names = event.group, event.changed
+                known = member_of_known(group) if type(group) is str else None
+                if known is not None:
+                    member, key = known
+                elif type(group) is str and len(members) == KNOWN_GROUPS_MAX:
+                    key = group.encode()
+                    member = TEXT_MARK + key
+                    if len(key) > most_key_bytes:
+                        yield from self._read_slowly(record, reading)
+                        continue
+                else:
+                    member, key = self._new_member(group)
+                held: Any = mask_of_known(tuple(names)) if type(names) is dict else None
+                if held is None:
+                    held = self._without_values(names)
+                # Skipped fields are checked to be JSON, but not to be UTF-8.
+                if not value.isascii():
+                    value.decode()
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, BadEventError):
+                yield from self._read_slowly(record, reading)
+                continue
+            stamp, offset = record.timestamp, record.offset
+            if record.key != key:
+                reading.misrouted += 1
+                reading.misrouted_example = offset
+            yield offset, -1 if stamp is None else stamp, member, held
+
+    def _new_member(self, group: Any) -> tuple[bytes, bytes]:
+        """The name of a group in Redis, and the record key it should have."""
+        member = TEXT_MARK + group.encode() if type(group) is str else member_of((group,))
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", "said by the slow way")
+        known = member, member[1:]
+        if type(group) is str and len(self._members) < KNOWN_GROUPS_MAX:
+            self._members[group] = known
+        return known
+
+    def _without_values(self, names: Any) -> int | dict[str, None]:
+        """The mask of names that were all seen before; a mapping of them where one has no bit.
+
+        Raises:
+            BadEventError: Some are new, or there is something wrong with them.
+        """
+        if type(names) is not dict or len(names) > self._limits.names_per_event or not self._known_names.issuperset(names):
+            raise BadEventError("no-changed", "said by the slow way")
+        mask = mask_of(names)
+        return dict.fromkeys(names) if mask is None else self._masks.add(tuple(names), names, mask)
+
+    def _read_slowly(self, record: RawRecord, reading: Reading) -> Iterator[Event]:
+        """One event the exact way; a name seen for the first time comes here, too."""
+        return super().events([record], decode_all([record], self._limits), reading)

@@ -1,0 +1,229 @@
+"""Raw records to fold events: what a fold takes from an event, and why it refuses one (pure).
+
+Limits are enforced before decoding. A refused record keeps its bytes: it goes to the dead-letter topic as it was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import orjson
+
+from streams_app.codec import TEXT_MARK, decode_object, member_of
+from streams_app.errors import BadEventError, BeyondDoubleError
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import Event, FoldEvent
+from streams_app.settings import Limits
+
+KNOWN_NAMES_MAX: Final = 50_000
+
+
+class RawRecord(Protocol):
+    """The attributes of a consumer record that are used."""
+
+    @property
+    def offset(self) -> int:
+        """In its partition."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Of the record, ms."""
+
+    @property
+    def key(self) -> bytes | None:
+        """As produced."""
+
+    @property
+    def value(self) -> bytes | None:
+        """As produced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that goes to the dead-letter topic.
+
+    Attributes:
+        record: As received.
+        reason: One of the dead-letter reasons.
+        detail: For a person: what was found.
+        addressee: The fold it was put back for, where that is not the one that refuses it.
+    """
+
+    record: RawRecord
+    reason: str
+    detail: str
+    addressee: str = ""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a fold found in a range.
+
+    Attributes:
+        events: In offset order; empty where they were taken one after the other.
+        refused: In offset order.
+        misrouted: Events whose record key is not their group key.
+        misrouted_example: Offset of one of them.
+    """
+
+    events: list[FoldEvent] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    misrouted: int = 0
+    misrouted_example: int | None = None
+
+
+def decode_all(records: Sequence[RawRecord], limits: Limits) -> list[dict[str, Any] | BadEventError | None]:
+    """Decodes each value once, for all folds of the source.
+
+    Returns:
+        One entry a record: the object, the fault, or None for an empty value.
+    """
+    decoded: list[dict[str, Any] | BadEventError | None] = []
+    append, most = decoded.append, limits.value_bytes
+    for record in records:
+        value = record.value
+        if not value:
+            append(None)
+        elif len(value) > most:
+            append(BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {most}"))
+        else:
+            try:
+                append(decode_object(value))
+            except BadEventError as error:
+                append(error)
+    return decoded
+
+
+class EventReader:
+    """Reads the events of one source for one fold.
+
+    Attributes:
+        needs_decoded: Whether :meth:`read` wants the decoded events; the folds of a source share them.
+    """
+
+    needs_decoded = True
+
+    def __init__(self, fold: Fold, limits: Limits) -> None:
+        self._fold = fold
+        self._limits = limits
+        fields = fold.group_fields
+        self._paths = [path.split(".") for path in fields]
+        self._labels = tuple(map(repr, fields))
+        self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
+        self._by_key = fold.group_key == "@key"
+        self._changed = fold.changed_field
+        self._keeps_values = fold.keep == "last"
+        self._known_names: set[str] = set()
+
+    def read(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None = None) -> Reading:
+        """Reads a range at once; see :meth:`events`."""
+        reading = Reading()
+        reading.events = [FoldEvent(*event) for event in self.events(records, decoded, reading)]
+        return reading
+
+    def events(self, records: Sequence[RawRecord], decoded: Sequence[Any] | None, reading: Reading) -> Iterator[Event]:
+        """Reads a range, one event after the other.
+
+        Args:
+            records: In offset order.
+            decoded: Of the same records, from :func:`decode_all`; None: to be decoded here.
+            reading: Gets what is refused or misrouted; complete when the last event was taken.
+        """
+        if decoded is None:
+            decoded = decode_all(records, self._limits)
+        for record, value in zip(records, decoded, strict=True):
+            if value is None and self._fold.tombstones == "ignore":
+                continue
+            try:
+                held = value if type(value) is dict else self._rest_of(value)
+                member = self._member(record, held)
+                names = self._names(held)
+            except BadEventError as error:
+                fault = value if isinstance(value, BeyondDoubleError) else error
+                reading.refused.append(Refused(record, fault.reason, fault.detail))
+                continue
+            if record.key != member[1:]:
+                reading.misrouted += 1
+                reading.misrouted_example = record.offset
+            stamp = record.timestamp
+            yield FoldEvent(record.offset, -1 if stamp is None else stamp, member, names)
+
+    def _rest_of(self, fault: BadEventError | None) -> dict[str, Any]:
+        """What can be read of an event all the same: where nobody looks numbers may have any size, as the fast reader has it."""
+        if fault is None:
+            raise BadEventError("tombstone", "the value is empty")
+        if isinstance(fault, BeyondDoubleError) and not self._keeps_values:
+            return fault.rest
+        raise fault
+
+    def _member(self, record: RawRecord, value: dict[str, Any]) -> bytes:
+        if self._by_key:
+            member = self._member_of_key(record.key)
+        elif self._simple is not None:
+            scalar = value.get(self._simple)
+            member = TEXT_MARK + scalar.encode() if type(scalar) is str else member_of((scalar,), self._labels)
+        else:
+            member = member_of(tuple(_at(value, path) for path in self._paths), self._labels)
+        if len(member) > self._limits.key_bytes + 1:
+            raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
+        return member
+
+    @staticmethod
+    def _member_of_key(key: bytes | None) -> bytes:
+        if not key:
+            raise BadEventError("no-group", "the record has no key")
+        try:
+            key.decode()
+        except UnicodeDecodeError as error:
+            raise BadEventError("no-group", "the record key is not UTF-8") from error
+        return TEXT_MARK + key
+
+    def _names(self, value: dict[str, Any]) -> dict[str, Any]:
+        return self._names_of(value.get(self._changed))
+
+    def _names_of(self, changed: Any) -> dict[str, Any]:
+        kind = type(changed)
+        if kind is dict:
+            names: dict[str, Any] = changed
+        elif kind is list:
+            if not all(type(item) is str for item in changed):
+                raise BadEventError("no-changed", f"an item of {self._changed!r} is not a string")
+            names = dict.fromkeys(changed)
+        elif kind is str:
+            names = {changed: None}
+        else:
+            found = "missing or null" if changed is None else f"a JSON {kind.__name__}"
+            raise BadEventError("no-changed", f"{self._changed!r} is {found}, not an object, an array or a string")
+        if len(names) > self._limits.names_per_event:
+            raise BadEventError("too-many-names", f"{len(names)} names, the limit is {self._limits.names_per_event}")
+        if not names.keys() <= self._known_names:
+            self._check_names(names)
+        return self._kept(names) if self._keeps_values else names
+
+    def _check_names(self, names: dict[str, Any]) -> None:
+        for name in names:
+            if len(name) * 4 > self._limits.name_bytes and len(name.encode()) > self._limits.name_bytes:
+                raise BadEventError("too-large", f"a changed name has more than {self._limits.name_bytes} bytes")
+        if len(self._known_names) < KNOWN_NAMES_MAX:
+            self._known_names.update(names)
+
+    def _kept(self, names: dict[str, Any]) -> dict[str, Any]:
+        """Refuses what is nested deeper than orjson writes: it reads more."""
+        for name, value in names.items():
+            if type(value) in (dict, list):
+                try:
+                    orjson.dumps(value)
+                except orjson.JSONEncodeError as error:
+                    raise BadEventError("no-changed", f"the value of {name!r} cannot be kept: {error}") from error
+        return names
+
+
+def _at(value: dict[str, Any], path: list[str]) -> Any:
+    found: Any = value
+    for step in path:
+        if type(found) is not dict:
+            return None
+        found = found.get(step)
+    return found

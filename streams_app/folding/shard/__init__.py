@@ -1,0 +1,1 @@
+"""A shard in the hands of its owner: the marks, the lock, the mirror of the outbox."""

@@ -1,0 +1,67 @@
+"""What is sealed and not yet acknowledged, as the owner of a shard knows it: the mirror of the outbox in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.store.arguments import ranges_of
+
+
+class Pending:
+    """Sealed entries in the order of sealing.
+
+    Attributes:
+        is_exact: Redis holds these and no others. Not while the reply of a script is missing: it may have sealed something.
+    """
+
+    def __init__(self) -> None:
+        self.is_exact = True
+        self._entries: deque[Sealed] = deque()
+        self._left = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Sealed]:
+        return iter(self._entries)
+
+    def extend(self, sealed: Iterable[Sealed]) -> None:
+        """More were sealed."""
+        self._entries.extend(sealed)
+
+    def clear(self) -> None:
+        """Forgets them all."""
+        self._entries.clear()
+
+    def first(self, most: int) -> list[Sealed]:
+        """Those to be sent next."""
+        return list(islice(self._entries, most))
+
+    def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
+        """What was sent, as ``finish.lua`` wants it; one by one where an unknown record may stand between two of them."""
+        if not self.is_exact:
+            return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
+        return ranges_of(sent, self._entries)
+
+    def remove(self, sent: Sequence[Sealed]) -> None:
+        """They have left the outbox: usually those that stand first."""
+        entries = self._entries
+        for entry in sent:
+            if not entries or entries[0] is not entry:
+                gone = {entry.first_offset for entry in sent}
+                self._entries = deque(entry for entry in entries if entry.first_offset not in gone)
+                break
+            entries.popleft()
+        self._left.set()
+
+    async def room(self, seconds: float) -> None:
+        """Returns when something has left, or after a while."""
+        self._left.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._left.wait()

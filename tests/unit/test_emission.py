@@ -1,0 +1,83 @@
+"""When the emission takes its next turn, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from streams_app.clock import ManualClock
+from streams_app.fold import Fold
+from streams_app.folding.agents.emission import KNOWN_MS, Emitted, Emitter
+from streams_app.folding.core.partition_clock import ReaderView
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.replies import SealedGroups
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+
+FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
+NOW_MS = 50_000
+NOTHING, SOMETHING = Emitted(), Emitted(sealed=1)
+DUE = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS - 10_000 - KNOWN_MS, oldest_opened_ms=NOW_MS, sealed=[])
+
+
+def emitter_that_has(seen: SealedGroups | None) -> Emitter:
+    shard = Shard(FOLD, "t", 0, cast("Any", None))
+    shard.seen = seen
+    metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
+    view = ReaderView(None, None)
+    return Emitter(shard, cast("Any", None), ManualClock(NOW_MS), metrics, view=lambda: view, trusted=lambda: True)
+
+
+async def waits_for_the_tick(emitter: Emitter, last: Emitted) -> bool:
+    """Whether the turn comes with the tick only; there is one sooner or later."""
+    ticked = asyncio.Event()
+    turn = asyncio.create_task(emitter.turn(ticked, last))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    is_waiting = not turn.done()
+    ticked.set()
+    await turn
+    return is_waiting
+
+
+async def test_what_becomes_due_after_silence_need_not_wait_for_the_tick() -> None:
+    emitter = emitter_that_has(DUE)
+
+    assert [False, True, False] == [await waits_for_the_tick(emitter, NOTHING) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "last"),
+    [
+        (DUE, SOMETHING),
+        (None, NOTHING),
+        (SealedGroups(0, False, 0, 0, None, None, []), NOTHING),
+        (SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS, sealed=[]), NOTHING),
+        (SealedGroups(0, False, 3, 0, oldest_score_ms=0, oldest_opened_ms=0, sealed=[]), NOTHING),
+    ],
+    ids=["under load", "nothing is known", "nothing is open", "nothing is due yet", "a backlog"],
+)
+async def test_otherwise_the_turn_comes_with_the_tick(seen: SealedGroups | None, last: Emitted) -> None:
+    assert await waits_for_the_tick(emitter_that_has(seen), last)
+
+
+async def test_a_group_held_too_long_is_due_too() -> None:
+    held = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS, oldest_opened_ms=NOW_MS - 60_000 - KNOWN_MS, sealed=[])
+
+    assert not await waits_for_the_tick(emitter_that_has(held), NOTHING)
+
+
+def test_records_and_events_are_counted_by_reason() -> None:
+    emitter = emitter_that_has(None)
+    entries = [Sealed(b"sa", 1, 2, events, 0, 0, reason, 0, 1, {}) for reason, events in (("quiet", 3), ("flush", 5), ("quiet", 7))]
+    emitter._count(entries)
+    (family,) = emitter.metrics.records_emitted.collect()
+    ratio = emitter.metrics.folding_ratio.labels(fold="f")._value.get()
+    counted = {each.labels["reason"]: each.value for each in family.samples if each.name.endswith("_total")}
+
+    assert {"quiet": 2, "flush": 1} == counted
+    assert pytest.approx(1 - 3 / 15) == ratio
