@@ -10,9 +10,9 @@ import ssl
 from typing import Any
 
 from streams_app.errors import ConfigurationError
-from streams_app.kafka.connections import expect_losses
-from streams_app.kafka.metadata import ask_politely
-from streams_app.kafka.record_batches import use_record_batches
+from streams_app.kafka.patches.connections import expect_losses
+from streams_app.kafka.patches.metadata import ask_politely
+from streams_app.kafka.patches.record_batches import use_record_batches
 from streams_app.settings import KafkaSettings
 
 

@@ -18,9 +18,9 @@ from faust.types import TP
 from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.kafka.batches import Batch, is_behind
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetch_times import asked_ms, watch
-from streams_app.kafka.frames import ReceivingLoop
-from streams_app.kafka.records import taken
+from streams_app.kafka.patches.fetch_times import asked_ms, watch
+from streams_app.kafka.patches.frames import ReceivingLoop
+from streams_app.kafka.patches.records import taken
 
 if TYPE_CHECKING:
     from streams_app.kafka.consumer import FoldingConsumer

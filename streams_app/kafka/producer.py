@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams_app.kafka.client import client_options
-from streams_app.kafka.producer_end import end
+from streams_app.kafka.patches.producer_end import end
 from streams_app.kafka.topic_producer import SEND_SECONDS, TOO_LARGE, Outcomes, Outgoing, TopicProducer
 from streams_app.settings import KafkaSettings
 

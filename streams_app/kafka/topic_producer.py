@@ -26,7 +26,7 @@ from aiokafka.errors import (
 )
 
 from streams_app.kafka.partitioner import partitions_of
-from streams_app.kafka.producer_end import end
+from streams_app.kafka.patches.producer_end import end
 
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 SEND_SECONDS = 25.0

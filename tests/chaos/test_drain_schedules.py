@@ -19,7 +19,7 @@ from faust.types import TP
 
 from streams_app.kafka.batches import Batch
 from streams_app.kafka.consumer_thread import FoldingThread
-from streams_app.kafka.record_batches import RecordBatches
+from streams_app.kafka.patches.record_batches import RecordBatches
 from tests.chaos.mutants import Change, Mutant
 from tests.unit.test_fetched_records import batch, marker
 
@@ -154,7 +154,7 @@ async def test_no_range_has_a_hole_whatever_a_reply_holds_and_whatever_comes_bet
         assert await faults_of(seed) == [], f"seed {seed}"
 
 
-TAKE, OPEN = "kafka.records:FetchedRecords.take", "kafka.records:FetchedRecords._open"
+TAKE, OPEN = "kafka.patches.records:FetchedRecords.take", "kafka.patches.records:FetchedRecords._open"
 BROKEN = (
     Mutant(
         "a range begins at its first record",
@@ -185,7 +185,11 @@ BROKEN = (
         "a producer that aborted once is aborted for ever",
         "",
         (),
-        (Change("kafka.records:FetchedRecords._is_skipped", "fetched._aborted_producers.discard(batch.producer_id)", "pass"),),
+        (
+            Change(
+                "kafka.patches.records:FetchedRecords._is_skipped", "fetched._aborted_producers.discard(batch.producer_id)", "pass"
+            ),
+        ),
     ),
 )
 

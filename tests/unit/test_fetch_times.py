@@ -10,7 +10,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from streams_app.clock import ManualClock
-from streams_app.kafka import fetch_times
+from streams_app.kafka.patches import fetch_times
 
 TP = TopicPartition("t", 0)
 

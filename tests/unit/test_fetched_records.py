@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.kafka.client import client_options
-from streams_app.kafka.record_batches import RecordBatches, use_record_batches
-from streams_app.kafka.records import FetchedRecords
+from streams_app.kafka.patches.record_batches import RecordBatches, use_record_batches
+from streams_app.kafka.patches.records import FetchedRecords
 from streams_app.settings import KafkaSettings
 from tests.helpers import OddName
 

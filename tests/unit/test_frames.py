@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka.conn import AIOKafkaProtocol
 
-from streams_app.kafka.frames import KEPT_BUFFER_BYTES, KEPT_BUFFERS, LEAST_BUFFER_BYTES, Buffers, ReceivingLoop
+from streams_app.kafka.patches.frames import KEPT_BUFFER_BYTES, KEPT_BUFFERS, LEAST_BUFFER_BYTES, Buffers, ReceivingLoop
 
 MEGABYTE = 1024 * 1024
 

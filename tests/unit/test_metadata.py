@@ -45,7 +45,7 @@ def test_asking_for_the_brokers_alone_stays_that() -> None:
 async def test_a_client_that_asks_at_once_again_waits_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     client_options(KafkaSettings())
     client = AIOKafkaClient()
-    monkeypatch.setattr("streams_app.kafka.metadata.PAUSE_SECONDS", 3_600)
+    monkeypatch.setattr("streams_app.kafka.patches.metadata.PAUSE_SECONDS", 3_600)
     await client._metadata_update(ClusterMetadata(), set())
     second = asyncio.create_task(client._metadata_update(ClusterMetadata(), set()))
     await asyncio.wait({second}, timeout=0.05)

@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition
 
 
 class FetchedRecords:
-    """What is left of one partition's part of a fetch reply, made of :class:`~streams_app.kafka.record_batches.RecordBatches`.
+    """What is left of one partition's part of a fetch reply, made of :class:`.record_batches.RecordBatches`.
 
     Attributes:
         next_fetch_offset: Where the next fetch has to begin, once what was taken so far is used.

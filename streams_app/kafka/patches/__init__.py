@@ -1,0 +1,1 @@
+"""What is changed in aiokafka and Faust, one file a patch."""
