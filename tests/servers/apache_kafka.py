@@ -7,7 +7,7 @@ import shutil
 import struct
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -21,9 +21,12 @@ VERSION = "4.1.1"
 NAME = f"Apache Kafka {VERSION}"
 LIBS = CACHE / f"kafka-{VERSION}" / "libs"
 
+START_LIMIT_MS = 60_000
+TAKEN = "Address already in use"
+"""What the log says when the port is taken."""
+
 _FETCH_LIMIT_SECONDS = 900
 _FORMAT_LIMIT_SECONDS = 60
-_START_LIMIT_MS = 60_000
 _PROPERTIES_FILE = "server.properties"
 
 # slf4j-simple: without it no error of the broker is visible. The jars are not pruned: what a class loader wants only in
@@ -93,44 +96,31 @@ class ApacheKafka(EmbeddedServer):
             ServerUnavailableError: No Java, or the jars cannot be fetched.
             EmbeddedServerError: It did not start; the message shows its log.
         """
-        libs = fetch()
-        java = _program("java")
-        return start_on_a_port(
-            port,
-            lambda chosen: cls._start_once(java, libs, chosen, directory, proxied, given or {}),
-            taken="Address already in use",
-        )
+        fetch()
+        return start_on_a_port(port, lambda chosen: cls._start_once(chosen, directory, proxied, given or {}), taken=TAKEN)
 
     @classmethod
-    def _start_once(
-        cls, java: str, libs: Path, port: int, directory: Path | None, proxied: Proxied | None, given: Mapping[str, str]
-    ) -> Self:
+    def _start_once(cls, port: int, directory: Path | None, proxied: Proxied | None, given: Mapping[str, str]) -> Self:
         temporary = Path(tempfile.mkdtemp(prefix="streams-app-kafka-")) if directory is None else None
         home = directory or temporary
         assert home is not None
         try:
             home.mkdir(parents=True, exist_ok=True)
             controller = free_port()
-            cluster_id = _cluster_id(home)
-            path = home / _PROPERTIES_FILE
+            cluster = cluster_id(home)
             values = {**properties(1, port, {1: controller}, home / "data"), **given}
             if proxied is not None:
                 values = proxied.added_to(values)
-            path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
-            classes = ["-cp", f"{libs}/*"]
-            storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id, "-c", str(path)]
-            run([java, "-Xmx128m", "-XX:TieredStopAtLevel=1", *classes, *storage], _FORMAT_LIMIT_SECONDS)
-            options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-            quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-            child = Child("kafka", [java, *options, quiet, *classes, "kafka.Kafka", str(path)], home)
+            format_node(home, values, cluster)
+            child = run_node("kafka", home)
             # The port is open before the broker has joined the cluster: only then does the answer name it.
-            itself = struct.pack(">h", len(LOOPBACK)) + LOOPBACK.encode() + struct.pack(">i", port)
+            itself = named(port)
 
             def is_ready() -> bool:
                 answer = _metadata(port)
-                return cluster_id.encode() in answer and itself in answer
+                return cluster.encode() in answer and itself in answer
 
-            child.wait_until_ready(is_ready, _START_LIMIT_MS)
+            child.wait_until_ready(is_ready, START_LIMIT_MS)
         except BaseException:
             _remove(temporary)
             raise
@@ -186,6 +176,36 @@ def properties(node: int, port: int, controllers: dict[int, int], data: Path) ->
     }
 
 
+def format_node(home: Path, values: Mapping[str, str], cluster: str, more: Sequence[str] = ()) -> None:
+    """Writes the configuration of a node and makes its storage ready; what it holds already stays.
+
+    Args:
+        home: The folder of the node.
+        values: Its configuration, see :func:`properties`.
+        cluster: Id of the cluster.
+        more: Further arguments of Kafka's storage tool.
+
+    Raises:
+        ServerUnavailableError: No Java, or the tool failed.
+    """
+    path = home / _PROPERTIES_FILE
+    path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
+    storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c", str(path), *more]
+    run([_program("java"), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{fetch()}/*", *storage], _FORMAT_LIMIT_SECONDS)
+
+
+def run_node(name: str, home: Path) -> Child:
+    """Starts a node whose folder :func:`format_node` has made ready; it joins its cluster later."""
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command = [_program("java"), *options, "-cp", f"{fetch()}/*", "kafka.Kafka", str(home / _PROPERTIES_FILE)]
+    return Child(name, command, home)
+
+
+def named(port: int) -> bytes:
+    """How a broker's answer about its cluster names the node that listens there."""
+    return struct.pack(">h", len(LOOPBACK)) + LOOPBACK.encode() + struct.pack(">i", port)
+
+
 def fetch(progress: Progress = silent) -> Path:
     """The directory with the jars; fetched when it is not there.
 
@@ -207,7 +227,7 @@ def fetch(progress: Progress = silent) -> Path:
     return LIBS
 
 
-def _cluster_id(home: Path) -> str:
+def cluster_id(home: Path) -> str:
     """A name nobody else has, so that the answer proves it is our child that answers; the old one when data is there."""
     path = home / "cluster-id"
     if not path.exists():

@@ -13,8 +13,7 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.errors import TryAgainError
 from tests.helpers import wait_until_sync
-from tests.servers.apache_kafka import _FORMAT_LIMIT_SECONDS, NAME, _cluster_id, _program, fetch, properties
-from tests.servers.cache import run
+from tests.servers.apache_kafka import NAME, cluster_id, fetch, format_node, properties, run_node
 
 NODES = (1, 2, 3)
 
@@ -39,8 +38,7 @@ class KafkaCluster:
     description = f"{NAME} (three nodes)"
 
     def __init__(self) -> None:
-        self._java = _program("java")
-        self._libs = fetch()
+        fetch()
         self._home = Path(tempfile.mkdtemp(prefix="streams-app-cluster-"))
         self._ports = {node: free_port() for node in NODES}
         self._controllers = {node: free_port() for node in NODES}
@@ -71,17 +69,11 @@ class KafkaCluster:
         home = self._home / str(node)
         home.mkdir()
         values = {**properties(node, self._ports[node], self._controllers, home / "data"), **_NOTICED_SOON}
-        path = home / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
-        storage = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(self._home), "-c", str(path)]
-        run([self._java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{self._libs}/*", *storage], _FORMAT_LIMIT_SECONDS)
+        format_node(home, values, cluster_id(self._home))
 
     def start_node(self, node: int) -> None:
         """Starts a node, for the first time or on the data of one that was killed; it joins later."""
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-        home = self._home / str(node)
-        command = [self._java, *options, "-cp", f"{self._libs}/*", "kafka.Kafka", str(home / "server.properties")]
-        self.nodes[node] = Child(f"kafka-{node}", command, home)
+        self.nodes[node] = run_node(f"kafka-{node}", self._home / str(node))
 
     def wait_complete(self) -> None:
         """Returns when every node names every node."""

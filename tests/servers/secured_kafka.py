@@ -12,8 +12,7 @@ from pathlib import Path
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.embedded.server import EmbeddedServer, start_on_a_port
-from tests.servers.apache_kafka import _FORMAT_LIMIT_SECONDS, _START_LIMIT_MS, NAME, _cluster_id, _program, fetch, properties
-from tests.servers.cache import run
+from tests.servers.apache_kafka import NAME, START_LIMIT_MS, TAKEN, cluster_id, fetch, format_node, properties, run_node
 from tests.servers.tls import Authority
 
 ADMIN = "admin"
@@ -48,19 +47,20 @@ class SecuredKafka(EmbeddedServer):
             ServerUnavailableError: No Java, or the jars cannot be fetched.
             EmbeddedServerError: It did not start; the message shows its log.
         """
-        java, libs, keystore = _program("java"), fetch(), authority.keystore("kafka")
+        fetch()
+        keystore = authority.keystore("kafka")
 
         def start_once(port: int) -> SecuredKafka:
             home = Path(tempfile.mkdtemp(prefix="streams-app-secured-"))
             ports = (port, free_port(), free_port())
             try:
-                child = _start(java, libs, ports, home, _secured(ports, keystore, authority, passwords), passwords)
+                child = _start(ports, home, _secured(ports, keystore, authority, passwords), passwords)
             except BaseException:
                 shutil.rmtree(home, ignore_errors=True)
                 raise
             return SecuredKafka(child, port, ports[1], home)
 
-        return start_on_a_port(None, start_once, taken="Address already in use")
+        return start_on_a_port(None, start_once, taken=TAKEN)
 
     def stop(self) -> None:
         """Ends it and waits for the end; a second call does nothing."""
@@ -87,22 +87,15 @@ def _secured(ports: tuple[int, int, int], keystore: Path, authority: Authority, 
 
 
 def _start(
-    java: str,
-    libs: Path,
     ports: tuple[int, int, int],
     home: Path,
     secured: Mapping[str, str],
     passwords: Mapping[str, str],
 ) -> Child:
-    path = home / "server.properties"
     values = {**properties(1, ports[0], {1: ports[2]}, home / "data"), **secured}
-    path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
-    classes = ["-cp", f"{libs}/*"]
     users = [word for name, password in passwords.items() for word in _scram(name, password)]
-    storage = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(home), "-c", str(path), *users]
-    run([java, "-Xmx128m", "-XX:TieredStopAtLevel=1", *classes, *storage], _FORMAT_LIMIT_SECONDS)
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    child = Child("kafka", [java, *options, *classes, "kafka.Kafka", str(path)], home)
+    format_node(home, values, cluster_id(home), users)
+    child = run_node("kafka", home)
     context = ssl.create_default_context(cafile=secured["ssl.truststore.location"])
 
     def is_ready() -> bool:
@@ -113,7 +106,7 @@ def _start(
         ):
             return True
 
-    child.wait_until_ready(is_ready, _START_LIMIT_MS)
+    child.wait_until_ready(is_ready, START_LIMIT_MS)
     return child
 
 
