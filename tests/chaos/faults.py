@@ -11,6 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.chaos import faults_around as around
+from tests.chaos import faults_leaderless as of_leaders
 from tests.chaos import faults_redis as of_redis
 from tests.chaos.killing import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
@@ -92,14 +93,15 @@ FAULTS: dict[str, Fault] = {
     "broker-frozen": around.broker_frozen,
     "broker-restart": around.broker_restart,
     "output-topic-away": around.output_topic_away,
+    "leaderless": of_leaders.leaderless,
     "read-store-locked": around.read_store_locked,
 }
 LOSING: frozenset[str] = frozenset({"flushall", "redis-restart", "redis-tail-cut", "redis-roll-back"})
 """Faults after which an event may be in two overlapping records."""
 
-ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off", "output-topic-away"})
-"""The embedded broker keeps nothing across a restart, names its own address to clients behind a proxy, and lets nobody look
-whether a topic is made by those who ask for it."""
+ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off", "output-topic-away", "leaderless"})
+"""The embedded broker keeps nothing across a restart, names its own address to clients behind a proxy, lets nobody look whether
+a topic is made by those who ask for it, and has no second one beside it."""
 
 
 def schedule(chance: random.Random, names: Sequence[str], seconds: float, turn: int) -> list[tuple[float, str]]:

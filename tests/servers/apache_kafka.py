@@ -66,13 +66,20 @@ class Proxied(NamedTuple):
 
 
 class ApacheKafka(EmbeddedServer):
-    """A running Apache Kafka of one node, with the attributes of the embedded `Broker`."""
+    """A running Apache Kafka of one node, with the attributes of the embedded `Broker`.
+
+    Attributes:
+        port: Where clients connect.
+        controller_port: Where further brokers of its cluster connect.
+        cluster_id: What they must be formatted with.
+    """
 
     is_apache = True
 
-    def __init__(self, child: Child, port: int, temporary: Path | None) -> None:
+    def __init__(self, child: Child, port: int, controller_port: int, cluster: str, temporary: Path | None) -> None:
         super().__init__(child)
         self._temporary = temporary
+        self.port, self.controller_port, self.cluster_id = port, controller_port, cluster
         self.bootstrap_servers = f"{LOOPBACK}:{port}"
         self.description = f"{NAME} (one node)"
 
@@ -124,7 +131,7 @@ class ApacheKafka(EmbeddedServer):
         except BaseException:
             _remove(temporary)
             raise
-        return cls(child, port, temporary)
+        return cls(child, port, controller, cluster, temporary)
 
     def kill(self) -> None:
         """SIGKILL, as a crash would end it."""

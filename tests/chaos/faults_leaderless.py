@@ -1,0 +1,123 @@
+"""A fault of one topic: its partitions have no leader for a while, as the only broker that has them was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from tests.chaos.stage import EXCUSED, PARTITIONS, SESSION_SECONDS, Stage
+from tests.chaos.traces import TRACE_SECONDS, must
+from tests.helpers import wait_until
+from tests.servers.apache_kafka import ApacheKafka
+from tests.servers.second_broker import SecondBroker
+
+FIRST = 1
+NOBODY = -1
+FOLDED = "folded"
+GOES_ON_SECONDS = 15.0
+"""Shorter than a worker waits for an acknowledgement: it is noticed when the records of one fold wait for those of the other."""
+
+_REQUEST_MS = 10_000
+
+
+async def leaderless(stage: Stage, chance: random.Random) -> None:
+    """The output of the fold that is excused moves to a second broker, which is killed and started again.
+
+    The other fold must not notice. Nothing is deleted: in the end the topic is on the first broker as before, and the second one
+    has left in good order.
+    """
+    # A worker that starts meanwhile would refuse to, and end with 1.
+    await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
+    assert isinstance(stage.broker, ApacheKafka)
+    home = stage.folder / "second-broker"
+    second = await _started(stage.broker, home)
+    try:
+        await _move(stage, second.NODE)
+        await _takes_records(stage, EXCUSED)
+        second.kill()
+        # The controller notices it after a broker's session time-out, nine seconds. Until then clients are sent to the killed one.
+        await _led_by(stage, NOBODY)
+        await wait_until(lambda: _is_told(stage), TRACE_SECONDS, "every worker says that the topic does not acknowledge")
+        await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)
+        await _takes_records(stage, FOLDED, GOES_ON_SECONDS)
+        must(await _leaders(stage) == {NOBODY}, "a topic without a leader")
+        second = await _started(stage.broker, home, second.port)
+        await _led_by(stage, second.NODE)
+        await _move(stage, FIRST)
+        await _takes_records(stage, EXCUSED)
+    finally:
+        await asyncio.to_thread(second.stop)
+        stage.mark_healed()
+
+
+async def _started(first: ApacheKafka, home: Path, port: int | None = None) -> SecondBroker:
+    return await asyncio.to_thread(SecondBroker.start, first, home, port)
+
+
+async def _is_told(stage: Stage) -> bool:
+    pages = [(await worker.get("/health/ready"))[1] for worker in stage.workers]
+    return all(f"topic {EXCUSED!r} does not acknowledge" in page for page in pages)
+
+
+async def _takes_records(stage: Stage, topic: str, limit_seconds: float = TRACE_SECONDS) -> None:
+    """Returns when every partition of a topic has more records than now."""
+    tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    consumer = AIOKafkaConsumer(bootstrap_servers=stage.bootstrap)
+    await consumer.start()
+    try:
+        before = await consumer.end_offsets(tps)
+
+        async def has_more() -> bool:
+            now = await consumer.end_offsets(tps)
+            return all(now[tp] > before[tp] for tp in tps)
+
+        await wait_until(has_more, limit_seconds, f"every partition of {topic} takes records")
+    finally:
+        await consumer.stop()
+
+
+# aiokafka's admin client asks any broker, or the one it takes for the controller: that may be the killed one. These ask the first.
+
+
+@asynccontextmanager
+async def _client(stage: Stage) -> AsyncIterator[AIOKafkaClient]:
+    client = AIOKafkaClient(bootstrap_servers=stage.bootstrap)
+    await client.bootstrap()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _leaders(stage: Stage) -> set[int]:
+    """Brokers that lead partitions of the topic."""
+    async with _client(stage) as client:
+        answer = (await client.send(FIRST, MetadataRequest([EXCUSED]))).to_object()
+    return {each["leader"] for topic in answer["topics"] for each in topic["partitions"]}
+
+
+async def _led_by(stage: Stage, node: int) -> None:
+    async def is_led() -> bool:
+        return await _leaders(stage) == {node}
+
+    await wait_until(is_led, TRACE_SECONDS, f"{EXCUSED} is led by {node}")
+
+
+async def _move(stage: Stage, node: int) -> None:
+    """Every partition of the topic moves to a broker, with its records; returns when it leads them."""
+    partitions: list[Any] = [(number, [node], {}) for number in range(PARTITIONS)]
+    request = AlterPartitionReassignmentsRequest(_REQUEST_MS, [(EXCUSED, partitions, {})], {})
+    async with _client(stage) as client:
+        answer = await client.send(FIRST, request)
+    codes = {answer.error_code, *(each[1] for topic in answer.responses for each in topic[1])}
+    must(codes == {0}, f"partitions that move, not {codes}")
+    await _led_by(stage, node)
