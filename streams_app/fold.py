@@ -23,54 +23,50 @@ RECORD_KEY: Final = "@key"
 class Fold(BaseModel):
     """A declared fold.
 
-    Attributes:
-        name: Appears in fold ids, metrics and the default topic names.
-        source: Topic of raw events, keyed by the group key.
-        output: Topic of folded records.
-        dead_letters: Topic of refused events.
-        group_key: A field, a dotted path, several of them, or ``@key`` for the record key.
-        changed: Field that says what changed: an object (its keys), an array (its items) or a string (itself).
-        keep: ``names``, or ``last``: the last value of each name, too.
-        quiet_period: No event for longer than this: the group is due.
-        max_hold: A group open for this long is due even if never quiet.
-        max_events: Events in one group; 0 = no bound.
-        max_changed: Names in one group; an event that would bring more begins another fold of the group.
-        backlog: ``merge``: quiet groups stay open while the worker catches up; ``sessions``: groups close exactly at gaps of record
-            time, the newest timestamp of the partition so far: the session windows of Kafka Streams and Flink for timestamps in
-            order. An event that is older than one before it counts as if it were not: it is neither dropped nor does it bridge two.
-        start: Where to begin when nothing was ever committed.
-        tombstones: What becomes of an event with an empty value.
-        decode: In Python: bytes of the value → the event, usually a dict; None: JSON.
-        source_filter: In Python: whether an event is folded at all.
-
-        group_as: Name in records of what a function ``group_key`` returns; None: ``key``.
-        changed_as: Name in records of what a function ``changed`` returns; None: ``changed``.
-
     In Python ``group_key`` and ``changed`` may be functions of the event, too: the former returns a string, number or boolean, the
     latter a string, strings, or a mapping of names. A change of such a function is not noticed in open groups: rename the fold, or
-    flush it first.
+    flush it first. What becomes of open groups when anything else here is changed is in ``docs/semantics.md``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
+    """Appears in fold ids, metrics and the default names of topics."""
     source: str
+    """Topic of raw events, keyed by the group key."""
     output: str = ""
+    """Topic of folded records."""
     dead_letters: str = ""
+    """Topic of refused events."""
     group_key: str | tuple[str, ...] | Callable[[Any], Any]
+    """A field, a dotted path, a list of them, or ``@key`` for the record key."""
     changed: str | Callable[[Any], Any]
+    """The field that says what changed: an object (its keys), an array (its items), a string (itself)."""
     keep: Literal["names", "last"] = "names"
+    """``names``, or ``last``: the last value of each name, too."""
     quiet_period: Duration
+    """X: no event for longer than this, and the group is due."""
     max_hold: Duration = timedelta(hours=6)
+    """M: a group open for so long is due even if never quiet."""
     max_events: int = Field(0, ge=0, le=2**40)
+    """Events in one group; 0: no bound."""
     max_changed: int = Field(10_000, ge=1, le=100_000)
+    """Names in one group; an event that would bring more begins another fold of the group."""
     backlog: Literal["merge", "sessions"] = "merge"
+    """What happens while the worker catches up: ``merge``: quiet groups stay open; ``sessions``: groups close exactly at gaps
+    of record time."""
     start: Literal["earliest", "latest"] = "earliest"
+    """``earliest`` or ``latest``: where the fold begins when it first starts; a partition added later begins at its beginning."""
     tombstones: Literal["dead-letter", "ignore"] = "dead-letter"
+    """``dead-letter`` or ``ignore``: what becomes of events with an empty value."""
     decode: Callable[[bytes], Any] | None = None
+    """In Python only: a function, bytes of the value → the event, usually a dict; none: JSON."""
     source_filter: Callable[[Any], Any] | None = None
+    """In Python only: a function, event → whether it is folded at all."""
     group_as: str | None = None
+    """Name in records of what a function as ``group_key`` returns; none: ``key``."""
     changed_as: str | None = None
+    """Name in records of what a function as ``changed`` returns; none: ``changed``."""
 
     @model_validator(mode="before")
     @classmethod

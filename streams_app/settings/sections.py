@@ -36,16 +36,27 @@ class KafkaSettings(Section):
     """``[kafka]``: how to reach the brokers, and what ``topics create`` makes."""
 
     bootstrap_servers: str = "localhost:9092"
+    """``host:port``, several with commas."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """How brokers are spoken to: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    """``SCRAM-SHA-512``, ``SCRAM-SHA-256`` or ``PLAIN``."""
     sasl_username: str | None = None
+    """Needed with SASL."""
     sasl_password_file: Path | None = None
+    """File that holds the password; needed with SASL."""
     ssl_cafile: Path | None = None
+    """Authorities to trust; none: those of the system."""
     ssl_certfile: Path | None = None
+    """Client certificate."""
     ssl_keyfile: Path | None = None
+    """Key of the client certificate."""
     session_timeout: Duration = timedelta(seconds=10)
+    """A worker that is silent for so long loses its partitions to others; 1s to 5m."""
     partitions: Annotated[int, Field(ge=1, le=8_000)] = 4
+    """Partitions of the topics that ``topics create`` makes."""
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
+    """Replicas of the topics that ``topics create`` makes."""
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -78,8 +89,12 @@ class RedisSettings(Section):
     """``[redis]``: where open groups live."""
 
     url: str = Field("redis://localhost:6379/0", repr=False)
+    """``redis://HOST:PORT/DATABASE``; ``rediss://`` for TLS, ``redis+cluster://`` (``rediss+cluster://``) for Redis Cluster,
+    ``unix://``."""
     password_file: Path | None = None
+    """File that holds the password."""
     ssl_cafile: Path | None = None
+    """Authority to trust; wants ``rediss://``."""
 
     @field_validator("url")
     @classmethod
@@ -123,8 +138,11 @@ class HttpSettings(Section):
     """``[http]``: metrics, health and groups."""
 
     host: str = "127.0.0.1"
+    """Where metrics and health are served."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """0: any free one; one that is taken: the next free one, which the log names."""
     token_file: Path | None = None
+    """File that holds a bearer token, wanted on all pages but ``/health``."""
 
     @property
     def token(self) -> str | None:
@@ -136,7 +154,10 @@ class WorkerSettings(Section):
     """``[worker]``: how often things are looked at."""
 
     tick: Duration = timedelta(seconds=1)
+    """How often due groups are looked for, in one partition after the other; after a silence the first does not wait for it;
+    10ms to 1m."""
     commit_every: Duration = timedelta(seconds=2)
+    """How often low watermarks are committed; 10ms to 1m."""
 
     @model_validator(mode="after")
     def _check(self) -> WorkerSettings:
@@ -160,20 +181,30 @@ class Limits(Section):
     """``[limits]``: enforced before an event is decoded; beyond them it is a dead letter."""
 
     value_bytes: Positive = 1_000_000
+    """Of the value of an event."""
     key_bytes: Positive = 512
+    """Of a group key."""
     names_per_event: Annotated[int, Field(ge=1, le=10_000)] = 256
+    """Changed names in one event."""
     name_bytes: Positive = 256
+    """Of a changed name."""
 
 
 class ReadStoreSettings(Section):
     """``[read_store]``: the read side that is kept in sync."""
 
     url: str = Field(repr=False)
+    """``sqlite:///FILE``."""
     folds: tuple[str, ...]
+    """Folds whose changed names are synced."""
     source: Literal["sql", "carried", "python"] = "sql"
+    """Where current values come from: ``sql``, or ``carried`` in the records (needs ``keep = "last"``)."""
     source_url: str | None = Field(None, repr=False)
+    """``sqlite:///FILE`` of the write side, for ``sql``."""
     sql: str | None = None
+    """The query for current values, see below."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
+    """Columns fold, group_key, name, value, version, updated_ms."""
 
     @model_validator(mode="after")
     def _check(self) -> ReadStoreSettings:
@@ -186,6 +217,7 @@ class Settings(Section):
     """Everything one worker needs to know."""
 
     app_id: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,64}$")]
+    """Consumer group and prefix of Redis keys; one per application."""
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     http: HttpSettings = HttpSettings()
