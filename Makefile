@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint bench chaos clean
+.PHONY: install demo test lint docs bench chaos clean
 
 install: $(STAMP)
 
@@ -27,6 +27,10 @@ lint: install
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# the tables of docs/reference.md, from the code
+docs: install
+	@$(BIN)/python -m tests.reference
 
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
 bench: install

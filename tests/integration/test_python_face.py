@@ -1,4 +1,4 @@
-"""The example of the README, folds with functions, run by our command and by Faust's."""
+"""examples/social.py, folds with functions, run by our command and by Faust's."""
 
 from __future__ import annotations
 

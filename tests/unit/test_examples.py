@@ -1,18 +1,9 @@
-"""What the README shows as a program is a program."""
+"""The programs of examples/ do what they say."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from examples import social
 from streams_app.testing import FoldTester
-from tests.servers.cache import ROOT
-
-
-def test_the_example_of_the_readme_is_the_file() -> None:
-    shown = (ROOT / "README.md").read_text("utf-8")
-
-    assert f"```python\n{Path(social.__file__).read_text('utf-8')}```\n" in shown
 
 
 def test_functions_of_the_example_fold_its_events_under_the_names_they_are_given() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,15 +30,6 @@ def test_the_example_of_the_kit_is_true() -> None:
     assert [] == kit.advance("14m")
     (record,) = kit.advance("2m")
     assert (b"a", ["likes", "shares"], "f:s:0:0-1") == (record.key, record.value["m"], record.fold_id)
-
-
-def test_the_example_of_the_readme_is_true() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (example,) = [found for found in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "FoldTester" in found]
-    names: dict[str, Any] = {}
-    exec(example, names)
-
-    names["test_a_quarter_of_an_hour_of_silence_makes_a_record"]()
 
 
 def test_an_event_exactly_at_the_quiet_period_still_belongs_to_the_group() -> None:

@@ -1,0 +1,171 @@
+"""Writes the tables of docs/reference.md that the code knows better: commands, settings, metrics, causes. ``make docs``.
+
+The single source is the help of a command, the docstring below the field of a setting, the help and advice of a metric. Each
+table stands between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; what is around them is written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from streams_app.cli import group
+from streams_app.folding.store.replies import CAUSES
+from streams_app.metrics import METRICS
+from streams_app.settings import Settings
+
+REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference.md"
+DERIVED: Final = {"folds.<name>.output": '`"<source>.<name>"`', "folds.<name>.dead_letters": '`"<source>.dead"`'}
+"""Defaults that are made of other settings."""
+
+SHARED: Final = ("config", "app")
+"""Options that nearly every command has; they are told once."""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown."""
+    names = list(head)
+    lines = [f"| {' | '.join(cell.replace('|', f'{chr(92)}|') for cell in row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(names)} |", f"|{'---|' * len(names)}", *lines])
+
+
+# Commands
+
+
+def commands(parent: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with the words that call it, in the order of the help."""
+    for name in list(parent.commands) or parent.list_commands(click.Context(parent)):
+        command = parent.get_command(click.Context(parent), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{words} {name}")
+        else:
+            yield f"{words} {name}", command
+
+
+def _help(command: click.Command) -> list[str]:
+    r"""The paragraphs of a help; those that begin with ``\b`` are shown as they are."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    return [
+        f"```\n{textwrap.dedent(one[2:]).strip()}\n```" if one.startswith("\b") else " ".join(one.split()) for one in paragraphs
+    ]
+
+
+def _options(command: click.Command, wanted: Callable[[str | None], bool]) -> list[tuple[str, str]]:
+    context = click.Context(command)
+    records = [one.get_help_record(context) for one in command.params if isinstance(one, click.Option) and wanted(one.name)]
+    return [(f"`{record[0]}`", record[1].replace("<", "\\<")) for record in records if record]
+
+
+def command_sections() -> str:
+    """A table of all commands, the options they share, and each command with its own."""
+    found = dict(commands(group, "streams-app"))
+    parts = [
+        table(("command", "does"), ((f"[`{words}`](#{words.replace(' ', '-')})", _help(one)[0]) for words, one in found.items()))
+    ]
+    parts.append("Options of every command but `demo`:")
+    parts.append(table(("option", "what it is"), _options(found["streams-app worker"], lambda name: name in SHARED)))
+    for words, command in found.items():
+        arguments = " ".join(one.make_metavar(click.Context(command)) for one in command.params if isinstance(one, click.Argument))
+        call = f"\n\nCall: `{words} {arguments}`" if arguments else ""
+        parts.append(f"### {words}\n\n" + "\n\n".join(_help(command)) + call)
+        if own := _options(command, lambda name: name not in SHARED):
+            parts.append(table(("option", "what it is"), own))
+    return "\n\n".join(parts)
+
+
+# Settings
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The text below each field; pydantic would read it, too, but at every import and not only here."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(told))):
+                found[name] = " ".join(told.split()).replace("``", "`")
+    return found
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models within the type of a field: ``tuple[Fold, ...]``, ``ReadStoreSettings | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models(part)]
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        return "required"
+    if value is None:
+        return "none"
+    if isinstance(value, timedelta):
+        units = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
+        unit = next(unit for unit, length in units.items() if not value % length)
+        return f'`"{value // units[unit]}{unit}"`'
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+
+
+def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Name, default and description of every setting.
+
+    Raises:
+        KeyError: One is not described.
+    """
+    told = _docstrings(model)
+    for key, field in model.model_fields.items():
+        if inner := _models(field.annotation):
+            yield from settings(inner[0], f"{prefix}{key}.<name>." if "tuple" in str(field.annotation) else f"{prefix}{key}.")
+        elif not (prefix.endswith("<name>.") and key == "name"):
+            name = prefix + key
+            yield f"`{name}`", DERIVED.get(name, _default(field)), told[key]
+
+
+# The file
+
+
+def blocks() -> dict[str, str]:
+    """Every table, by the name of its markers."""
+    return {
+        "commands": command_sections(),
+        "settings": table(("setting", "default", "what it is"), settings(Settings)),
+        "metrics": table(
+            ("metric", "type", "labels", "what it is", "what to do when it moves"),
+            ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice) for one in METRICS),
+        ),
+        "causes": table(("cause", "what happened"), ((f"`{cause}`", words) for cause, words in CAUSES.items())),
+    }
+
+
+def written(text: str) -> str:
+    """The page with its tables as the code has them.
+
+    Raises:
+        ValueError: The markers of a table are missing.
+    """
+    for name, block in blocks().items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (opened and closed):
+            raise ValueError(f"no {begin.strip()} … {end}")
+        text = f"{before}{begin}{block}\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(written(REFERENCE.read_text("utf-8")), "utf-8")
