@@ -16,18 +16,18 @@ from typing import Any
 
 import faust
 from faust.app.base import BootStrategy
-from faust.types import TP
 from redis.asyncio import Redis
 
 from streams_app import redis_client as connection
 from streams_app.checking.finding import Level
 from streams_app.checking.redis import server_findings
 from streams_app.clock import Clock, SystemClock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.folding.agents.gauges import observe
 from streams_app.folding.agents.ownership import Ownership
 from streams_app.folding.agents.parts import Parts
-from streams_app.folding.agents.patience import DEPENDENCY_ERRORS
 from streams_app.folding.agents.refusals import tell_of_refused
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.http import HttpServer
@@ -254,8 +254,8 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 def _add_agents(app: FoldingApp) -> None:
     async def fold(stream: Any) -> None:
         # Only hands over: an agent that waits would stop the delivery to every other one.
-        async for batch in stream:
-            app.ownership.deliver(batch)
+        async for carrier in stream:
+            app.ownership.deliver(carrier.taken())
 
     for source in app.settings.sources:
         topic = app.topic(source, key_serializer="raw", value_serializer="raw", acks=False)

@@ -20,9 +20,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from aiokafka.errors import KafkaError
-from faust.types import TP
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.progress import STUCK_MS, Progress
 from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.agents.fences import StoredFences
 from streams_app.folding.agents.known import LastKnown
@@ -30,7 +31,6 @@ from streams_app.folding.agents.lag import Ends, ShardKey, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
 from streams_app.outages import REDIS_LIMIT_MS, SUSPENDED_MS, Answers, kafka_limit_ms
-from streams_app.progress import STUCK_MS, Progress
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -56,7 +56,7 @@ class Watched(Protocol):
     known: LastKnown
 
     def positions(self) -> dict[TP, int]:
-        """Next offset to be folded of every assigned partition; :data:`streams_app.progress.UNCLAIMED` while it has no owner."""
+        """Next offset to be folded of every assigned partition; :data:`UNCLAIMED` of :class:`Progress` while it has no owner."""
 
     def fences(self) -> dict[ShardKey, int]:
         """Highest offset folded of every shard the worker has."""
@@ -69,7 +69,7 @@ class Watchdog:
     """Watches one worker."""
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, status: Status, stuck_ms: int = STUCK_MS) -> None:
-        """Starts nothing yet; ``stuck_ms``: see :class:`streams_app.progress.Progress`."""
+        """Starts nothing yet; ``stuck_ms``: see :class:`streams_app.delivery.progress.Progress`."""
         self._settings = settings
         self._clock = clock
         self._metrics = metrics

@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from aiokafka.errors import KafkaError
-from faust.types import TP
 
 from streams_app.checking.finding import Finding, Level
+from streams_app.delivery.batch import TP
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.kafka.admin import ANSWER_SECONDS, admin_client, partition_counts
 from streams_app.kafka.source_ends import SourceEnds

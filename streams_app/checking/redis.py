@@ -12,8 +12,8 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.kafka import LOOPBACK
 from streams_app.clock import Clock
+from streams_app.delivery.partition_clock import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
-from streams_app.folding.core.partition_clock import SKEW_MS
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, servers_of, why_unreachable
 from streams_app.settings import Settings

@@ -15,10 +15,10 @@ import aiokafka
 from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.transport.drivers.aiokafka import Consumer
-from faust.types import TP
 
-from streams_app.folding.core.partition_clock import ReaderView
-from streams_app.kafka.commits import Committed, NotOwnerError
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import Settings

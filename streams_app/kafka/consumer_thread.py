@@ -13,10 +13,10 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import ConsumerStoppedError
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
-from faust.types import TP
 
-from streams_app.folding.core.partition_clock import ReaderView
-from streams_app.kafka.batches import Batch, is_behind
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.kafka.batches import is_behind
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.fetch_times import asked_ms, watch
 from streams_app.kafka.patches.frames import ReceivingLoop

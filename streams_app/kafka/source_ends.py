@@ -18,10 +18,10 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
-from faust.types import TP
 
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
 from streams_app.kafka.client import client_options
-from streams_app.kafka.commits import Committed
 from streams_app.settings import KafkaSettings
 
 LATEST: Final = -1

@@ -19,14 +19,14 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import began_of, commit_of, marks_of
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import ANSWER_SECONDS, admin_client
 from streams_app.kafka.client import client_options
-from streams_app.kafka.commits import Committed
 from streams_app.kafka.diagnosis import why_unreachable
-from streams_app.kafka.marks import began_of, commit_of, marks_of
 from streams_app.operating.groups import redis_of
 from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings

@@ -302,7 +302,7 @@ CLAIMS: Final = (
         "After a suspension the wall clock closes groups whose next events are in the log.",
         ("freeze", "lossy freeze zombie"),
         (
-            Change("folding.core.partition_clock:is_caught_up", "and _is_close(view.fetched_at_ms, now_ms)", ""),
+            Change("delivery.partition_clock:is_caught_up", "and is_close(view.fetched_at_ms, now_ms)", ""),
             Change("folding.agents.emission:Emitter._known_ms", "min(known_ms, now_ms)", "now_ms"),
         ),
     ),
@@ -310,6 +310,6 @@ CLAIMS: Final = (
         "always caught up",
         "A worker that lags closes groups whose next events are in the log.",
         ("freeze", "zombie:4"),
-        (Change("folding.core.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
+        (Change("delivery.partition_clock:is_caught_up", "return fence + 1 >= view.stable_offset and", "return"),),
     ),
 )

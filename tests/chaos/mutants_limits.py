@@ -93,7 +93,7 @@ LIMITS: Final = (
         ("clocks rebalance crash",),
         (
             Change(
-                "folding.agents.trusted_clock:TrustedClock._agrees",
+                "delivery.trusted_clock:TrustedClock._agrees",
                 "return abs(self.skew_ms) <= SKEW_MS and abs(now.drift_ms - self._drift_ms) <= SKEW_MS",
                 "return True",
             ),

@@ -10,7 +10,7 @@ FOLD, STAGE, SEAL, FINISH = "fold.lua", "stage.lua", "seal.lua", "finish.lua"
 WATERMARK, CLAIM = "watermark.lua", "claim.lua"
 FOLD_ONCE = "folding.agents.partition:Partition.fold_once"
 LOW_MARKS = "folding.agents.partition:Partition.low_marks"
-RAISED = "kafka.marks:raised"
+RAISED = "delivery.marks:raised"
 
 ROLLBACK = ("rollback:3", "lossy rollback:2")
 DROPS = ("lossy drops:3 rebalance:2",)
@@ -184,12 +184,12 @@ COMMITS: Final = (
         "the commit is the highest mark",
         "Without metadata, or for a fold without state, the others' events are passed over.",
         ("lossy",),
-        (Change("kafka.marks:commit_of", "Committed(min(marks.values())", "Committed(max(marks.values())"),),
+        (Change("delivery.marks:commit_of", "Committed(min(marks.values())", "Committed(max(marks.values())"),),
     ),
     Mutant(
         "every fold resumes at the highest mark",
         "The mark of one fold says nothing about another.",
         FOLDSET,
-        (Change("kafka.marks:marks_of", "return decoded", "return dict.fromkeys(decoded, max(decoded.values()))"),),
+        (Change("delivery.marks:marks_of", "return decoded", "return dict.fromkeys(decoded, max(decoded.values()))"),),
     ),
 )

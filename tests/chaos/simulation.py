@@ -17,8 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 import redis
-from faust.types import TP
 
+from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.agents.partition import RESET
 from streams_app.folding.core import chunks as batch

@@ -14,11 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aiokafka.errors import KafkaError
-from faust.types import TP
 
-from streams_app.folding.core.partition_clock import ReaderView
-from streams_app.kafka.batches import Batch
-from streams_app.kafka.commits import Committed, NotOwnerError
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.producer import Outgoing
 from tests.virtual_loop import LoopClock
 

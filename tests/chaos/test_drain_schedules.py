@@ -15,9 +15,8 @@ from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionReco
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import CorruptRecordException
 from aiokafka.structs import TopicPartition
-from faust.types import TP
 
-from streams_app.kafka.batches import Batch
+from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.kafka.patches.record_batches import RecordBatches
 from tests.chaos.mutants import Change, Mutant

@@ -11,9 +11,9 @@ import pytest
 import redis
 import redis.asyncio
 
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import FoldEvent
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet

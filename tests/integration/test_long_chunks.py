@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.folding.core import chunks as batch
 from streams_app.folding.core.chunks import Chunk, FoldEvent, Scoring, chunks_of
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.shard import shard as sharding
 from streams_app.folding.shard.cutting import MOST_HELD, ChunkTooLongError
 from streams_app.folding.shard.shard import Shard

@@ -11,10 +11,10 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard import shard as sharding
 from streams_app.folding.shard.shard import Shard

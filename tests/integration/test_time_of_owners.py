@@ -9,22 +9,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from faust.types import TP
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.claiming import Claimer
 from streams_app.folding.agents.partition import Partition
 from streams_app.folding.agents.parts import Hooks, Parts
-from streams_app.folding.agents.trusted_clock import TrustedClock
 from streams_app.folding.core.chunks import FoldEvent
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.kafka.batches import Batch
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import collect, places_of
 from streams_app.settings import Settings

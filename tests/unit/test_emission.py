@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from streams_app.clock import ManualClock
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.agents.emission import KNOWN_MS, Emitted, Emitter
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups

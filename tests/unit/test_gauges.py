@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from faust.types import TP
 
+from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.agents.gauges import observe
 from streams_app.folding.agents.known import LastKnown

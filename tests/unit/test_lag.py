@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from faust.types import TP
 
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
 from streams_app.fold import Fold
 from streams_app.folding.agents.lag import READ_MS, Ends, lags
-from streams_app.kafka.commits import Committed
 
 A, B, OTHER = TP("t", 0), TP("t", 1), TP("u", 0)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from faust.types import TP
 
 from streams_app import Fold
 from streams_app.clock import ManualClock
+from streams_app.delivery.batch import TP
 from streams_app.folding.agents.refusals import tell_of_refused
 from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
 from streams_app.metrics import Metrics

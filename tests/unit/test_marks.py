@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.kafka.commits import Committed
-from streams_app.kafka.marks import began_of, began_with, commit_of, marks_of, raised
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import began_of, began_with, commit_of, marks_of, raised
 
 offsets = st.integers(0, 2**40)
 marks = st.dictionaries(st.text("abc-_0", min_size=1, max_size=5), offsets, max_size=5)

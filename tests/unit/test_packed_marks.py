@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import began_of, commit_of, marks_of
+from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, faults_of, metadata_bytes, packed, unpacked
 from streams_app.fold import Fold
-from streams_app.kafka.commits import Committed
-from streams_app.kafka.marks import began_of, commit_of, marks_of
-from streams_app.kafka.packed_marks import MOST_METADATA_BYTES, faults_of, metadata_bytes, packed, unpacked
 
 MOST = 2**40 - 1
 names = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True) | st.from_regex(r"[ab0][ab0-]{0,3}", fullmatch=True)

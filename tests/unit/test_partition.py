@@ -10,17 +10,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from faust.types import TP
 
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.partition_clock import FRESH_MS, ReaderView
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.ownership import IDLE_MS, LONG_AGO_MS, Ownership
 from streams_app.folding.agents.partition import RESET, STUCK_MS, Partition
 from streams_app.folding.agents.parts import Hooks, Parts
-from streams_app.folding.agents.trusted_clock import TrustedClock
 from streams_app.folding.core.chunks import LIVE_COST, UPDATE_COST, FoldEvent
-from streams_app.folding.core.partition_clock import FRESH_MS, ReaderView
 from streams_app.folding.shard.shard import Shard
-from streams_app.kafka.batches import Batch
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.folding.core.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up, late_after_ms, quiet_groups_close
+from streams_app.delivery.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up
+from streams_app.folding.core.partition_clock import late_after_ms, quiet_groups_close
 
 NOW = 1_700_000_000_000
 times = st.integers(0, 10_000)

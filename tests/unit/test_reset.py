@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.kafka.commits import Committed
-from streams_app.kafka.marks import began_of, commit_of, marks_of
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import began_of, commit_of, marks_of
 from streams_app.operating.reset import without_mark
 
 FOLDS = ("likes", "shares")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from faust.types import TP
 
 from streams_app import Fold
 from streams_app.clock import ManualClock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.progress import UNCLAIMED, Progress
 from streams_app.errors import TryAgainError
 from streams_app.folding.agents.known import LastKnown
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.metrics import Metrics
-from streams_app.progress import UNCLAIMED, Progress
 from streams_app.read_store.agent import Patience
 from streams_app.settings import Settings
 from streams_app.status import Status

@@ -11,8 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from faust.types import TP
-
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.marks import began_of, began_with, commit_of, marks_of
+from streams_app.delivery.packed_marks import too_long
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.agents import drained as retired
@@ -24,10 +26,7 @@ from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.kafka.commits import NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer
-from streams_app.kafka.marks import began_of, began_with, commit_of, marks_of
-from streams_app.kafka.packed_marks import too_long
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
-from faust.types import TP
 
+from streams_app.delivery.batch import TP
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Parts
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys

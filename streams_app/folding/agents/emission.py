@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from streams_app.clock import Clock
-from streams_app.folding.core.partition_clock import ReaderView
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import RefusedError

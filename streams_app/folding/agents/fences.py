@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from faust.types import TP
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from streams_app.delivery.batch import TP
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.store.keys import shard_keys
 from streams_app.redis_client import connect

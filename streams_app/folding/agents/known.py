@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from faust.types import TP
-
+from streams_app.delivery.batch import TP
+from streams_app.delivery.partition_clock import FRESH_MS
 from streams_app.folding.agents.lag import ShardKey
-from streams_app.folding.core.partition_clock import FRESH_MS, quiet_groups_close
+from streams_app.folding.core.partition_clock import quiet_groups_close
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 

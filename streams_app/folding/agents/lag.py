@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from faust.types import TP
-
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import marks_of
 from streams_app.fold import Fold
-from streams_app.kafka.commits import Committed
-from streams_app.kafka.marks import marks_of
 
 ShardKey: TypeAlias = tuple[str, TP]
 """Name of a fold, and a partition of its source."""

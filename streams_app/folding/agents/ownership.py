@@ -11,22 +11,20 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from faust.types import TP
-
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.partition_clock import SKEW_MS
+from streams_app.delivery.patience import BACKOFF_SECONDS, DEPENDENCY_ERRORS, Patience
+from streams_app.delivery.progress import UNCLAIMED
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError, text_of
 from streams_app.folding.agents.claiming import Claimer, OtherLogError
 from streams_app.folding.agents.known import LastKnown
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.agents.partition import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.agents.parts import Hooks, Parts
-from streams_app.folding.agents.patience import BACKOFF_SECONDS, DEPENDENCY_ERRORS, Patience
-from streams_app.folding.agents.trusted_clock import TrustedClock
-from streams_app.folding.core.partition_clock import SKEW_MS
 from streams_app.folding.store.replies import CAUSES, RefusedError
-from streams_app.kafka.batches import Batch
-from streams_app.kafka.commits import Committed, NotOwnerError
 from streams_app.kafka.consumer import FoldingConsumer
-from streams_app.progress import UNCLAIMED
 
 logger = logging.getLogger(__name__)
 

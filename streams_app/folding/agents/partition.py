@@ -12,24 +12,23 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 
-from faust.types import TP
 from redis.exceptions import OutOfMemoryError
 
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import commit_of, raised
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.errors import text_of
 from streams_app.folding.agents import drained as retired
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Hooks, Parts
 from streams_app.folding.agents.refusals import count_misrouted, send_until_acknowledged
 from streams_app.folding.core.chunks import Chunk, Event
-from streams_app.folding.core.partition_clock import ReaderView
 from streams_app.folding.reading.addressing import Post
 from streams_app.folding.reading.reader import EventReader, Reading, decode_all
 from streams_app.folding.shard.cutting import ChunkTooLongError
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import OutboxFullError, RefusedError
-from streams_app.kafka.batches import Batch
-from streams_app.kafka.commits import Committed
-from streams_app.kafka.marks import commit_of, raised
 from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)

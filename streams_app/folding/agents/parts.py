@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streams_app.clock import Clock
-from streams_app.folding.agents.trusted_clock import TrustedClock
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from faust.types import TP
-
+from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.reading.reader import Reading, Refused

@@ -1,4 +1,4 @@
-"""The time a shard lives by (pure).
+"""The time a shard lives by, beside the clock of its partition (pure).
 
 A consumer that lags by the quiet period sees every event already "quiet" when it is folded, if the wall clock is asked:
 folding then collapses exactly when it is needed. So a shard lives by the newest record time it has folded while it is
@@ -7,40 +7,7 @@ behind the end of its partition, and by the wall clock of its last fetch once it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
-FRESH_MS: Final = 5_000
-"""A fetch reply older than this says nothing about where the partition ends now."""
-
-SKEW_MS: Final = 5_000
-"""A wall clock further than this from Redis ``TIME`` does not move any partition clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderView:
-    """What the last fetch reply of a partition said.
-
-    Attributes:
-        stable_offset: Last stable offset (end of what may be read); None before the first reply.
-        fetched_at_ms: When that reply was asked for, by the wall clock; None before the first reply.
-    """
-
-    stable_offset: int | None
-    fetched_at_ms: int | None
-
-
-def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
-    """True if nothing readable lies beyond the fence and that is known from a recent fetch.
-
-    Args:
-        fence: Highest offset folded.
-        view: Of the reader; read *after* ``now_ms``, so that a reply cannot be younger than the clock it vouches for.
-        now_ms: Wall clock.
-    """
-    if view.stable_offset is None or view.fetched_at_ms is None:
-        return False
-    return fence + 1 >= view.stable_offset and _is_close(view.fetched_at_ms, now_ms)
+from streams_app.delivery.partition_clock import SKEW_MS, ReaderView, is_close
 
 
 def arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
@@ -55,12 +22,7 @@ def arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> in
     fetched_ms = view.fetched_at_ms
     if fetched_ms is None or caught_up_at_ms is None:
         return None
-    return min(fetched_ms, now_ms) if _is_close(fetched_ms, caught_up_at_ms) and _is_close(fetched_ms, now_ms) else None
-
-
-def _is_close(fetched_ms: int, at_ms: int) -> bool:
-    """Whether a reply is of that time; one that is said to be later was noted by a clock that was wrong then."""
-    return abs(fetched_ms - at_ms) <= FRESH_MS
+    return min(fetched_ms, now_ms) if is_close(fetched_ms, caught_up_at_ms) and is_close(fetched_ms, now_ms) else None
 
 
 def silent_from_ms(arrived_ms: int | None, record_clock_ms: int, late_ms: int, now_ms: int) -> int | None:
@@ -95,11 +57,6 @@ def late_after_ms(late_ms: int, arrived_ms: int | None, record_clock_ms: int, no
     if arrived_ms is None:
         return min(late_ms, max(0, now_ms - record_clock_ms))
     return max(0, arrived_ms - record_clock_ms)
-
-
-def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
-    """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
-    return max(clock_ms, now_ms) if caught_up else clock_ms
 
 
 def quiet_groups_close(backlog: str, clock_ms: int, now_ms: int, quiet_ms: int) -> bool:

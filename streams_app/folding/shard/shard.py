@@ -14,17 +14,11 @@ from dataclasses import replace
 
 import orjson
 
+from streams_app.delivery.partition_clock import ReaderView, advanced, is_caught_up
 from streams_app.fold import Fold
 from streams_app.folding.core import partition_clock
 from streams_app.folding.core.chunks import Chunk, Event, Pace, Scoring, chunks_of, single_events
-from streams_app.folding.core.partition_clock import (
-    ReaderView,
-    advanced,
-    arrival_ms,
-    is_caught_up,
-    quiet_groups_close,
-    silent_from_ms,
-)
+from streams_app.folding.core.partition_clock import arrival_ms, quiet_groups_close, silent_from_ms
 from streams_app.folding.core.record import RecordShape, Sealed
 from streams_app.folding.shard.cutting import MOST_HELD, raise_parts
 from streams_app.folding.shard.outbox import Pending

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streams_app.clock import Clock
-from streams_app.folding.core.partition_clock import SKEW_MS
+from streams_app.delivery.partition_clock import SKEW_MS
 
 
 class Reading(NamedTuple):

@@ -7,7 +7,7 @@ embedded one), the committed offset is every fold's mark.
 
 The metadata is JSON, ``{"<fold>": offset, …}``, and beside the marks ``"@partitions"``: how many partitions the source had when
 a fold with ``start = "latest"`` began. What would be longer than a broker takes is packed, see
-:mod:`streams_app.kafka.packed_marks`.
+:mod:`streams_app.delivery.packed_marks`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.kafka.commits import Committed
-from streams_app.kafka.packed_marks import MOST_METADATA_BYTES, packed, unpacked
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, packed, unpacked
 
 PARTITIONS: Final = "@partitions"
 """No fold is called so."""

@@ -6,11 +6,11 @@ import logging
 from typing import Final
 
 from aiokafka.errors import KafkaError
-from faust.types import TP
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
-from streams_app.kafka.commits import NotOwnerError
 from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,64 @@
+"""A fetched range of offsets: what a reader hands to a partition."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class TP(NamedTuple):
+    """One partition of a topic. It equals the tuples by which Faust and aiokafka name it."""
+
+    topic: str
+    partition: int
+
+
+class Batch:
+    """Records of one partition from one fetch, with the range of offsets they stand for.
+
+    The range is ``[begin, end)``: it begins where the fetch before it (or a seek) ended, and ends at the reader's position
+    afterwards. What the log skips (compacted records, transaction markers, aborted records) lies inside a range, so that a
+    hole between two ranges is always a loss in delivery.
+
+    Attributes:
+        tp: The partition.
+        records: In offset order; each has an ``offset``. Never changed: processors of one partition share them.
+        begin: First offset of the range.
+        end: The offset after its last.
+        stable_offset: Last stable offset of the partition, as the fetch named it; None where it named none.
+        fetched_at_ms: When the fetch was asked for, by the wall clock.
+        seek_number: Of the last seek before the fetch, see :meth:`streams_app.delivery.host.Host.seek`.
+    """
+
+    __slots__ = ("begin", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
+
+    def __init__(  # what a fetch reply says
+        self,
+        tp: TP,
+        records: list[Any],
+        begin: int,
+        end: int,
+        *,
+        stable_offset: int | None,
+        fetched_at_ms: int | None,
+        seek_number: int,
+    ) -> None:
+        self.tp = tp
+        self.records = records
+        self.begin = begin
+        self.end = end
+        self.stable_offset = stable_offset
+        self.fetched_at_ms = fetched_at_ms
+        self.seek_number = seek_number
+
+    def since(self, offset: int) -> Batch:
+        """The same without what lies below an offset within it."""
+        if offset <= self.begin:
+            return self
+        at = next((i for i, record in enumerate(self.records) if record.offset >= offset), len(self.records))
+        return Batch(
+            self.tp, self.records[at:], offset, self.end,
+            stable_offset=self.stable_offset, fetched_at_ms=self.fetched_at_ms, seek_number=self.seek_number,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.tp.topic}-{self.tp.partition} [{self.begin}, {self.end}) records={len(self.records)}>"

@@ -1,0 +1,97 @@
+"""The member of a consumer group through which a partition is read and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.processor import Claim
+
+
+class Host(Protocol):
+    """One member of one consumer group: Faust's consumer, a bare aiokafka consumer, or the simulation.
+
+    Each host has an :class:`streams_app.delivery.ownership.Ownership` of its own, so that a rebalance of one group never holds up
+    another. Whoever writes a host owes the ownership three things:
+
+    * **Membership.** After each assignment the host pauses what is assigned and calls ``ownership.assigned(generation)``, also
+      where nothing changed. From the callback that takes partitions away it awaits ``ownership.revoked(tps)`` before it lets the
+      group go on: the last commit happens there. At the end, while it still is a member, it awaits ``ownership.stop()``. It sends
+      its heartbeats, polls often enough to stay a member while everything is paused, and never commits or seeks by itself: no
+      auto commit, ``read_committed``, ``auto_offset_reset="earliest"``.
+    * **Ranges.** Each fetch becomes one :class:`streams_app.delivery.batch.Batch` for each partition, given to
+      ``ownership.deliver``. ``begin`` is the reader's position before the records were taken, ``end`` its position afterwards,
+      ``seek_number`` the number of the last seek; nothing may be awaited between the three, or a seek comes between. A fetch that
+      moved the position and brought no record is a batch, too. ``fetched_at_ms`` is when the fetch was *asked for*. A batch may
+      be dropped at any time: the chain rule notices. It may not be delivered twice or changed.
+    * **Timers.** ``ownership.tick_once()`` every tick and ``ownership.commit_once()`` every ``worker.commit_every``, from the
+      loop on which all methods of the ownership are called.
+
+    Methods are called from that loop; ``generation``, ``assignment`` and ``reader_view`` also from the watchdog's thread.
+    """
+
+    @property
+    def generation(self) -> int:
+        """Of the group, as this member knows it."""
+
+    @property
+    def member_id(self) -> str:
+        """Of this member, as it knows it; read together with :attr:`generation` when a claim begins."""
+
+    def assignment(self) -> Collection[TP]:
+        """Partitions this member believes to be its own."""
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+
+    async def topic_id(self, topic: str) -> str:
+        """The id the broker gave the topic when it was made; "" where it gives none.
+
+        Raises:
+            KafkaError: It cannot be asked, or the topic does not exist.
+        """
+
+    async def committed(self, tp: TP) -> Committed | None:
+        """What the broker holds now, not what this process meant to commit; None where nothing was ever committed."""
+
+    async def commits(self, topic: str) -> Mapping[int, Committed]:
+        """The same for all partitions of a topic, by their numbers; without those never committed."""
+
+    async def commit(self, marks: Mapping[TP, Committed], claim: Claim) -> None:
+        """Commits under the generation *and the member id* of a claim, whatever this member is by now.
+
+        A client commits under what is current when the request is sent, and may send it again after it has joined anew: a mark of
+        before the rejoin would be accepted (``PITFALLS`` 49). So the request is built with those of the claim and sent once.
+
+        Raises:
+            NotOwnerError: Kafka refused it: generation or member are not the group's.
+            KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
+        """
+
+    async def log_range(self, tp: TP) -> tuple[int, int]:
+        """First offset of the log and its end, as ``read_committed`` sees it."""
+
+    async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
+        """First offset whose record is not older than that; the end of the log where there is none."""
+
+    async def seek(self, tp: TP, offset: int) -> int:
+        """Moves the reader.
+
+        Returns:
+            The seek number: batches fetched before the seek carry another one.
+
+        Raises:
+            NotOwnerError: The partition is not assigned to this member.
+        """
+
+    def pause(self, tps: Collection[TP]) -> None:
+        """Fetches no more of these partitions; what was fetched may still be delivered."""
+
+    def resume(self, tps: Collection[TP]) -> None:
+        """Fetches again, at once."""
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""

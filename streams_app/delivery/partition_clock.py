@@ -1,0 +1,52 @@
+"""The time a partition lives by: what a fetch reply says of its end, and when the wall clock may be asked (pure).
+
+A reader that lags sees events whose time has long passed. So what is decided by time goes by the newest record time that has been
+read while the reader is behind the end of its partition, and by the wall clock of its last fetch once it has caught up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+FRESH_MS: Final = 5_000
+"""A fetch reply older than this says nothing about where the partition ends now."""
+
+SKEW_MS: Final = 5_000
+"""A wall clock further than this from Redis ``TIME`` does not move any partition clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderView:
+    """What the last fetch reply of a partition said.
+
+    Attributes:
+        stable_offset: Last stable offset (end of what may be read); None before the first reply.
+        fetched_at_ms: When that reply was asked for, by the wall clock; None before the first reply.
+    """
+
+    stable_offset: int | None
+    fetched_at_ms: int | None
+
+
+def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
+    """True if nothing readable lies beyond the fence and that is known from a recent fetch.
+
+    Args:
+        fence: Highest offset applied.
+        view: Of the reader; read *after* ``now_ms``, so that a reply cannot be younger than the clock it vouches for.
+        now_ms: Wall clock.
+    """
+    if view.stable_offset is None or view.fetched_at_ms is None:
+        return False
+    return fence + 1 >= view.stable_offset and is_close(view.fetched_at_ms, now_ms)
+
+
+def is_close(fetched_ms: int, at_ms: int) -> bool:
+    """Whether a reply is of that time; one that is said to be later was noted by a clock that was wrong then."""
+    return abs(fetched_ms - at_ms) <= FRESH_MS
+
+
+def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
+    """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
+    return max(clock_ms, now_ms) if caught_up else clock_ms

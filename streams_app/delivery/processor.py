@@ -1,0 +1,221 @@
+"""What stands on the delivery: a :class:`Processor` for each declaration and partition, and the :class:`Claim` it is given.
+
+The layer decides who owns a partition, in which ranges its log is handed out and what is committed. A processor decides what is
+done with the records of a range, and where its own state is kept.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from streams_app.delivery.batch import TP, Batch
+
+READS_NOTHING: Final = 2**63 - 1
+"""What :meth:`Processor.claim` returns where nothing is to be delivered: beyond the end of every log."""
+
+
+class Mark(NamedTuple):
+    """How far a processor is done, as it travels in the metadata of a commit.
+
+    Attributes:
+        offset: Its low watermark: lowest offset whose effect is not yet delivered. The lowest of all processors is what is
+            committed.
+        note: Of its own, for its next owner; it comes back with the claim. All notes of a partition share what a broker takes as
+            metadata (4 096 bytes).
+    """
+
+    offset: int
+    note: str = ""
+
+
+class Edges(NamedTuple):
+    """Where the log of a partition began and ended when it was claimed.
+
+    Attributes:
+        begin: First offset; what was below it is gone.
+        end: The offset after the last one that may be read.
+        asked_ms: When that was asked, by the wall clock.
+    """
+
+    begin: int
+    end: int
+    asked_ms: int
+
+
+class ClaimedPartition(Protocol):
+    """The partition behind a claim, as the layer keeps it."""
+
+    def refused(self, claim: Claim, cause: str, why: str, script: str) -> None:
+        """See :meth:`Claim.refused`."""
+
+    def fatal(self, error: BaseException) -> None:
+        """See :meth:`Claim.fatal`."""
+
+    def applied(self, claim: Claim) -> None:
+        """See :meth:`Claim.applied`."""
+
+    async def commit_now(self, claim: Claim, mark: Mark) -> None:
+        """See :meth:`Claim.commit_now`."""
+
+    async def elsewhere(self, claim: Claim) -> Mapping[int, Mark | None]:
+        """See :meth:`Claim.elsewhere`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """The right of one processor to one partition, until the next claim of that partition.
+
+    Kafka has just accepted a commit of this member and generation: the partition is ours as far as anybody can know. What the
+    methods do is ignored once the claim is over; :meth:`commit_now` raises then.
+
+    Attributes:
+        tp: The partition.
+        name: Of the processor: under this name its mark travels in the commit.
+        token: Fresh and random. Whoever has stored it last owns the processor's state: it goes into every script and transaction.
+        generation: Of the consumer group. Whatever is committed under this claim is committed under it, and under no later one.
+        member_id: Of this member in that generation.
+        mark: What is committed for this processor; None where it has no mark: it is new. Where the broker keeps no metadata, the
+            committed offset without a note.
+        edges: Of the log.
+        partitions: How many the topic has.
+        topic_id: The one the broker gave the topic when it was made; "" where it gives none.
+        was_reset: The client has just been thrown back by itself: what it had read from is gone, or the topic was made again.
+    """
+
+    tp: TP
+    name: str
+    generation: int
+    member_id: str
+    mark: Mark | None
+    edges: Edges
+    partitions: int
+    topic_id: str
+    was_reset: bool
+    _partition: ClaimedPartition
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def refused(self, cause: str, why: str = "", script: str = "") -> None:
+        """The processor does not find its state as it left it: the whole partition is claimed again, later each time in a row.
+
+        Args:
+            cause: One word, for metrics.
+            why: The same for people.
+            script: What was refused.
+        """
+        self._partition.refused(self, cause, why, script)
+
+    def fatal(self, error: BaseException) -> None:
+        """Ends the process: an error nobody knows, or one that only an operator can mend."""
+        self._partition.fatal(error)
+
+    def applied(self) -> None:
+        """To be called when ``held`` has fallen: the reader of this partition may go on. Once a script, never once a record."""
+        self._partition.applied(self)
+
+    async def commit_now(self, mark: Mark) -> None:
+        """Returns when Kafka has accepted this mark, with those of the other processors.
+
+        Within :meth:`Processor.claim` it says where a new processor begins, *before* it begins. Processors of one partition that
+        are new together are committed together: a broker that keeps no metadata would take the first mark for that of the others.
+
+        Raises:
+            NotOwnerError: Kafka refused it, or the claim is over.
+            ConfigurationError: The marks and notes of the partition are too long for a commit.
+            KafkaError, TimeoutError: The outcome is unknown; a mark may be committed again at any time.
+        """
+        await self._partition.commit_now(self, mark)
+
+    async def elsewhere(self) -> Mapping[int, Mark | None]:
+        """What is committed under this name for the other partitions of the topic, by their numbers.
+
+        Returns:
+            Without partitions that have a commit and not this name; None where the broker has kept no metadata, so that nobody can
+            tell.
+
+        Raises:
+            KafkaError, TimeoutError: To be tried again.
+        """
+        return await self._partition.elsewhere(self)
+
+
+class Processor(Protocol):
+    """What is done with one partition for one declaration. A new one is made for each claim of the partition.
+
+    All methods run on the event loop of the worker. A processor has tasks of its own: it never waits in :meth:`deliver` and
+    :meth:`tick`. Exceptions of its tasks that it does not handle go to :meth:`Claim.fatal`.
+    """
+
+    @property
+    def held(self) -> int:
+        """Records delivered and not yet applied; while there are any the reader of this partition alone is paused.
+
+        It falls with the progress of a long range: the watchdog takes what does not fall for stuck.
+        """
+
+    async def claim(self, claim: Claim) -> int:
+        """Takes its state under ``claim.token``, from whoever had it; cancelled when it takes too long.
+
+        A processor without state begins at ``claim.mark``. Without a mark it decides where it begins, and says so by
+        :meth:`Claim.commit_now` before it writes anything.
+
+        Returns:
+            The first offset it wants: fence + 1, also below or above what is committed; :data:`READS_NOTHING` for none.
+
+        Raises:
+            ClaimRefusedError: Another owner came between; tried again.
+            OtherLogError: Its state is of another log than the one that is there.
+            KafkaError, RedisError, OSError, TimeoutError: Tried again.
+        """
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes the next range: it begins exactly where the one before it, or the claim, ended. Never waits."""
+
+    async def mark(self) -> Mark | None:
+        """What may be committed now; None while it has no state: then nothing is committed for the partition.
+
+        Also asked for after :meth:`revoke`, for the last commit.
+
+        Raises:
+            KafkaError, RedisError, OSError, TimeoutError: Asked again later.
+        """
+
+    def tick(self, now_ms: int) -> None:
+        """Called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
+
+    async def revoke(self, seconds: float) -> None:
+        """Ends; may take so long to finish what it is doing. What is kept outside the process stays for the next owner.
+
+        Nothing is delivered any more. Called once, also after a claim that failed.
+        """
+
+
+class Processors(Protocol):
+    """Makes the processors of partitions: what a consumer group is there for."""
+
+    def of(self, tp: TP, committed: Collection[str]) -> Mapping[str, Processor]:
+        """New processors for a partition by their names; none where its topic is nobody's.
+
+        Args:
+            tp: Assigned to this member.
+            committed: Names in its last commit. A processor may be made for what is no longer declared; a mark whose name has no
+                processor is carried on as it is.
+        """
+
+
+class ClaimRefusedError(Exception):
+    """A claim did not succeed for a reason that will pass: another owner came between."""
+
+
+class OtherLogError(Exception):
+    """What a processor has applied is not the log that is there now.
+
+    Attributes:
+        advice: What to do.
+    """
+
+    def __init__(self, tp: TP, what: str, advice: str) -> None:
+        super().__init__(f"{tp.topic}-{tp.partition} {what}")
+        self.advice = advice
