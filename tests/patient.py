@@ -16,7 +16,7 @@ from unittest import mock
 from streams_app import app
 from streams_app.delivery.batch import Batch
 from streams_app.folding.agents import claiming
-from streams_app.folding.agents.partition import Partition
+from streams_app.folding.agents.processor import Partition
 from streams_app.kafka import consumer
 from streams_app.kafka.consumer import FoldingConsumer
 

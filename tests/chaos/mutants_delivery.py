@@ -8,7 +8,7 @@ from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import CLAIM, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
 
 BEYOND, OUTBOX = "beyond.lua", "outbox.lua"
-FOLD_ALL = "folding.agents.partition:Partition._fold_all"
+FOLD_ALL = "folding.agents.processor:Partition._fold_all"
 STAGED = ("history lossy crash zombie:3 rebalance", "history fragile:stage fragile:fold crash")
 
 CLAIM_ONCE = "folding.agents.claiming:Claimer.claim_once"

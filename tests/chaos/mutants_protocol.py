@@ -8,8 +8,8 @@ from tests.chaos.mutants import Change, Mutant
 
 FOLD, STAGE, SEAL, FINISH = "fold.lua", "stage.lua", "seal.lua", "finish.lua"
 WATERMARK, CLAIM = "watermark.lua", "claim.lua"
-FOLD_ONCE = "folding.agents.partition:Partition.fold_once"
-LOW_MARKS = "folding.agents.partition:Partition.low_marks"
+FOLD_ONCE = "folding.agents.processor:Partition.fold_once"
+LOW_MARKS = "folding.agents.processor:Partition.low_marks"
 RAISED = "delivery.marks:raised"
 
 ROLLBACK = ("rollback:3", "lossy rollback:2")
@@ -96,7 +96,7 @@ MARKS: Final = (
         ("lossy rebalance:6", "history lossy rebalance:6"),
         (
             Change(
-                "folding.agents.partition:Partition.deliver",
+                "folding.agents.processor:Partition.deliver",
                 "if not self.is_claimed or batch.seek_number != self.seek_number:",
                 "if not self.is_claimed:",
             ),

@@ -20,7 +20,7 @@ import redis
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
-from streams_app.folding.agents.partition import RESET
+from streams_app.folding.agents.processor import RESET
 from streams_app.folding.core import chunks as batch
 from streams_app.folding.shard import cutting, shard
 from streams_app.folding.store import portions, scripts

@@ -16,8 +16,8 @@ from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.claiming import Claimer
-from streams_app.folding.agents.partition import Partition
 from streams_app.folding.agents.parts import Hooks, Parts
+from streams_app.folding.agents.processor import Partition
 from streams_app.folding.core.chunks import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard

@@ -16,8 +16,8 @@ from streams_app.delivery.partition_clock import FRESH_MS, ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.ownership import IDLE_MS, LONG_AGO_MS, Ownership
-from streams_app.folding.agents.partition import RESET, STUCK_MS, Partition
 from streams_app.folding.agents.parts import Hooks, Parts
+from streams_app.folding.agents.processor import RESET, STUCK_MS, Partition
 from streams_app.folding.core.chunks import LIVE_COST, UPDATE_COST, FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.metrics import Metrics

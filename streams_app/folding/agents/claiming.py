@@ -20,8 +20,8 @@ from streams_app.fold import Fold
 from streams_app.folding.agents import drained as retired
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.lag import ShardKey
-from streams_app.folding.agents.partition import Partition
 from streams_app.folding.agents.parts import Hooks, Parts
+from streams_app.folding.agents.processor import Partition
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys

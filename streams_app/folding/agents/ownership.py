@@ -21,8 +21,8 @@ from streams_app.errors import ConfigurationError, text_of
 from streams_app.folding.agents.claiming import Claimer, OtherLogError
 from streams_app.folding.agents.known import LastKnown
 from streams_app.folding.agents.lag import ShardKey
-from streams_app.folding.agents.partition import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.agents.parts import Hooks, Parts
+from streams_app.folding.agents.processor import RESET, WAITING_BATCHES, Partition
 from streams_app.folding.store.replies import CAUSES, RefusedError
 from streams_app.kafka.consumer import FoldingConsumer
 

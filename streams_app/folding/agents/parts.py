@@ -15,7 +15,7 @@ from streams_app.settings import Settings
 from streams_app.status import Status
 
 if TYPE_CHECKING:
-    from streams_app.folding.agents.partition import Partition
+    from streams_app.folding.agents.processor import Partition
 
 
 @dataclass(slots=True)
