@@ -35,7 +35,7 @@ async def leaderless(stage: Stage, chance: random.Random) -> None:
     The other fold must not notice. Nothing is deleted: in the end the topic is on the first broker as before, and the second one
     has left in good order.
     """
-    # A worker that starts meanwhile would refuse to, and end with 1.
+    # Only a member of the group has records for the topic, and can say that it does not take them.
     await wait_until(stage.is_settled, TRACE_SECONDS, "every worker is a member of the group")
     assert isinstance(stage.broker, ApacheKafka)
     home = stage.folder / "second-broker"
