@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,9 @@ import pytest
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer, _unavailable
+from tests.helpers import create_topics
 from tests.integration.commands import Place
-from tests.integration.site import Site
+from tests.integration.site import Site, Stage
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 
@@ -19,6 +20,14 @@ from tests.servers.cache import ServerUnavailableError
 @pytest.fixture
 def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
     return Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+
+
+@pytest.fixture
+async def stage(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config()
+    yield made
 
 
 @pytest.fixture

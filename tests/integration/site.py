@@ -1,4 +1,4 @@
-"""An application whose folds each test writes for itself; what several files of tests need."""
+"""Applications under test, with folds of their own (`Site`) or one known fold (`Stage`), and what is asked of their workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,14 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
-from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until
+from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until, write_config
 
 LIMIT_SECONDS = 150
+GROUPS = 12
+"""Of the events a `Stage` sends."""
+
+LOOK_OFTEN = {"CONSUMER_METADATA_MAX_AGE_MS": "2000"}
+"""Faust's own variable: the cluster is asked for new partitions every two seconds instead of every five minutes."""
 
 
 @dataclass
@@ -90,6 +95,67 @@ class Site:
         return outcome_of(await self.records(topic, events))
 
 
+@dataclass
+class Stage:
+    """An application with one fold of ``account_id``: its topics, its settings, and what was sent to it."""
+
+    names: Names
+    bootstrap: str
+    redis_url: str
+    folder: Path
+    sent: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.names.topic("events")
+
+    @property
+    def output(self) -> str:
+        return self.names.topic("folded")
+
+    @property
+    def dead(self) -> str:
+        return self.names.topic("dead")
+
+    def config(self, **options: Any) -> Path:
+        return write_config(
+            self.folder / "streams.toml",
+            app_id=self.names.app_id,
+            bootstrap=self.bootstrap,
+            redis_url=self.redis_url,
+            source=self.source,
+            output=self.output,
+            dead=self.dead,
+            **options,
+        )
+
+    def worker(self, config: Path | None = None) -> WorkerProcess:
+        return WorkerProcess(config or self.folder / "streams.toml", self.folder)
+
+    async def send(self, count: int, **options: Any) -> None:
+        """Events with a changed name of their own each."""
+        items = []
+        for _ in range(count):
+            name, account = f"n{len(self.sent)}", f"account_{len(self.sent) % GROUPS}"
+            items.append(event(account, name))
+            self.sent[name] = account.encode()
+        await produce(self.bootstrap, self.source, items, **options)
+
+    async def outcome(self, enough: Any = None) -> Outcome:
+        """The output topic, once every event sent is in it."""
+
+        def is_enough(records: list[ConsumerRecord]) -> bool:
+            seen = outcome_of(records)
+            return len(seen.ids_of) >= len(self.sent) and (enough is None or enough(seen))
+
+        return outcome_of(await read_topic(self.bootstrap, self.output, until=is_enough, timeout_seconds=LIMIT_SECONDS))
+
+    async def dead_letters(self, count: int) -> list[ConsumerRecord]:
+        return await read_topic(
+            self.bootstrap, self.dead, until=lambda records: len(records) >= count, timeout_seconds=LIMIT_SECONDS
+        )
+
+
 class DyingWorker(WorkerProcess):
     """A worker that kills itself at a point of :mod:`tests.chaos.killing`, ``after-fold:3``."""
 
@@ -123,6 +189,19 @@ async def send_at(site: Site, source: str, events: Iterable[tuple[str, int, int]
 def metrics_of(worker: WorkerProcess) -> str:
     """Its page of metrics."""
     return _get(f"{worker.url}/metrics")[1]
+
+
+def metric(worker: WorkerProcess, name: str) -> float:
+    """The sum of the series of a metric."""
+    lines = (line for line in metrics_of(worker).splitlines() if line.startswith((f"{name}{{", f"{name} ")))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+async def reasons(worker: WorkerProcess) -> list[str]:
+    """Why it is not ready; empty, too, while it does not answer."""
+    _, text = await worker.get("/health/ready")
+    found: list[str] = json.loads(text)["reasons"] if text else []
+    return found
 
 
 def riddles(log: str) -> list[str]:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from aiokafka.structs import ConsumerRecord
 
 from tests.checker import event
-from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import read_topic
 from tests.integration.site import Site
 
 LIMIT_SECONDS = 60
-
-
-@pytest.fixture
-def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
-    return Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
 
 
 async def dead_letters(site: Site, source: str, count: int) -> list[ConsumerRecord]:

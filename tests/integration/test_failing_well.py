@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -14,8 +13,7 @@ import redis
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
 from tests.helpers import WorkerProcess, create_topics, wait_until
-from tests.integration.site import frozen, riddles
-from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 
@@ -44,13 +42,6 @@ async def apart(broker: Broker | ApacheKafka, valkey: Valkey, names: Names, tmp_
     yield made
 
 
-async def reasons(worker: WorkerProcess) -> list[str]:
-    """Why it is not ready."""
-    _, text = await worker.get("/health/ready")
-    found: list[str] = json.loads(text)["reasons"] if text else []
-    return found
-
-
 async def pour(stage: Stage, count: int, seconds: float) -> None:
     """Sends all the while."""
     for _ in range(count // 20):
@@ -63,7 +54,7 @@ async def pour(stage: Stage, count: int, seconds: float) -> None:
 
 async def fill(client: redis.Redis, worker: WorkerProcess) -> None:
     """Redis has no room for anything more; the worker has groups open."""
-    await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+    await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
 
 
@@ -80,9 +71,9 @@ async def test_a_full_redis_pauses_folding_but_not_emission_and_folding_resumes_
         await staged.send(40, partition=0)
         await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
         # The groups of the other partitions leave, and nothing comes in.
-        emitted = await wait_until(lambda: _metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission goes on")
-        await wait_until(lambda: _metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
-        paused = [_metric(worker, "streams_app_events_folded_total"), await says_full(worker), worker.exit_code]
+        emitted = await wait_until(lambda: metric(worker, "streams_app_records_emitted_total"), LIMIT_SECONDS, "emission goes on")
+        await wait_until(lambda: metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
+        paused = [metric(worker, "streams_app_events_folded_total"), await says_full(worker), worker.exit_code]
         client.config_set("maxmemory", 0)
         outcome = await staged.outcome()
         await worker.wait_ready(LIMIT_SECONDS)
@@ -105,17 +96,17 @@ async def test_groups_leave_a_full_redis_although_every_partition_has_events_wai
         for partition in range(4):
             await staged.send(10, partition=partition)
         await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
-        await wait_until(lambda: _metric(worker, "streams_app_records_emitted_total") >= GROUPS, 12, "all groups leave")
+        await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= GROUPS, 12, "all groups leave")
 
 
 async def test_a_frozen_redis_costs_no_event(staged: Stage, valkey: Valkey) -> None:
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await staged.send(200)
-        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         with frozen(valkey.pid):
             await pour(staged, 200, FREEZE_SECONDS)
-            inside = _metric(worker, "streams_app_events_folded_total")
+            inside = metric(worker, "streams_app_events_folded_total")
         await staged.send(200)
         outcome = await staged.outcome()
         await worker.wait_ready(LIMIT_SECONDS)
@@ -130,7 +121,7 @@ async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, va
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await staged.send(200)
-        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         valkey.kill()
         await pour(staged, 100, 3)
         assert (await worker.get("/health/ready"))[0] == 503
@@ -153,7 +144,7 @@ async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey:
     with WorkerProcess(staged.config(), tmp_path, seldom) as worker:
         await worker.wait_ready()
         load = asyncio.create_task(pour(staged, 2_000, 8))
-        await wait_until(lambda: _metric(worker, "streams_app_events_folded_total") > 200, LIMIT_SECONDS, "the load has begun")
+        await wait_until(lambda: metric(worker, "streams_app_events_folded_total") > 200, LIMIT_SECONDS, "the load has begun")
         valkey.kill()
 
         async def is_told() -> bool:
@@ -200,7 +191,7 @@ async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | Apa
     with apart.worker() as worker:
         await worker.wait_ready()
         await apart.send(400)
-        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         # Longer than the session time-out: when it is back, it has thrown the worker out.
         with frozen(broker.pid):
             await asyncio.sleep(FREEZE_SECONDS)
@@ -227,11 +218,11 @@ async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, 
         with stage.worker(stage.config(quiet_period="2s")) as worker:
             await worker.wait_ready()
             await stage.send(400)
-            await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+            await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
             first.kill()
             # Groups leave while nobody takes their records. By silence they would not: nobody knows what has arrived meanwhile.
             await flush_all(stage.config(quiet_period="2s"))
-            await wait_until(lambda: _metric(worker, "streams_app_outbox_records") > 0, LIMIT_SECONDS, "records wait in the outbox")
+            await wait_until(lambda: metric(worker, "streams_app_outbox_records") > 0, LIMIT_SECONDS, "records wait in the outbox")
             with ApacheKafka.start(int(stage.bootstrap.rsplit(":", 1)[1]), data):
                 await stage.send(400, **EXACTLY_ONCE)
                 outcome = await stage.outcome()
@@ -262,7 +253,7 @@ async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
     with apart.worker() as worker:
         await worker.wait_ready()
         await apart.send(100)
-        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         with frozen(valkey.pid if which == "redis" else broker.pid):
             await asyncio.sleep(1)
             code = await worker.terminate(20)

@@ -10,8 +10,7 @@ import pytest
 
 from tests.checker import event
 from tests.helpers import WorkerProcess, wait_until
-from tests.integration.site import Site
-from tests.integration.test_worker import LIMIT_SECONDS, _metric
+from tests.integration.site import LIMIT_SECONDS, Site, metric
 from tests.patient import STUCK
 
 
@@ -40,7 +39,7 @@ async def test_no_partition_waits_for_others_that_hold_all_the_room(site: Site) 
         await site.send("events", items[partition], partition=partition)
     with PatientWorker(site.config(site.fold("folded", "events")), site.folder, {STUCK: "012"}) as worker:
         await worker.wait_ready()
-        await wait_until(lambda: _metric(worker, "streams_app_lag_events") == 300, LIMIT_SECONDS, "the others have been read")
+        await wait_until(lambda: metric(worker, "streams_app_lag_events") == 300, LIMIT_SECONDS, "the others have been read")
         await site.send("events", items[3], partition=3)
         outcome = await site.outcome("folded", 100)
         worker.kill()

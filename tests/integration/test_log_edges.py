@@ -12,14 +12,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 
 from tests.checker import event, outcome_of
 from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
-from tests.integration.site import riddles
-from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric, stage
-
-__all__ = ["stage"]
+from tests.integration.site import GROUPS, LIMIT_SECONDS, LOOK_OFTEN, Stage, metric, riddles
 
 PARTITIONS = 4
-LOOK_OFTEN = {"CONSUMER_METADATA_MAX_AGE_MS": "2000"}
-"""Faust's own variable: the cluster is asked for new partitions every two seconds instead of every five minutes."""
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 
@@ -84,7 +79,7 @@ async def test_retention_that_overtakes_a_worker_is_told_as_a_range_and_folding_
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(100)
-        await wait_until(lambda: _metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         if is_running:
             # Shorter than the session: the worker keeps the partition and finds its position gone.
             one.stop_signal()
@@ -98,7 +93,7 @@ async def test_retention_that_overtakes_a_worker_is_told_as_a_range_and_folding_
         with nullcontext(one) if is_running else stage.worker(config) as two:
             await stage.send(100)
             outcome = await stage.outcome()
-            counted = _metric(two, "streams_app_known_loss_events_total")
+            counted = metric(two, "streams_app_known_loss_events_total")
             code = await two.terminate()
 
     folded = {name: b"gone" for name in outcome.ids_of if name.startswith("gone")}
@@ -116,12 +111,12 @@ async def test_retention_below_the_fence_is_no_loss(stage: Stage) -> None:
         await one.wait_ready()
         sent = await produce(stage.bootstrap, stage.source, [event("a", f"n{number}") for number in range(20)], partition=1)
         stage.sent |= {f"n{number}": b"a" for number in range(20)}
-        await wait_until(lambda: _metric(one, "streams_app_open_groups") == 1, LIMIT_SECONDS, "the group is open")
+        await wait_until(lambda: metric(one, "streams_app_open_groups") == 1, LIMIT_SECONDS, "the group is open")
         one.kill()
     await cut(stage, {1: sent[-1].offset + 1})
     with stage.worker(config) as two:
         outcome = await stage.outcome()
-        counted = _metric(two, "streams_app_known_loss_events_total")
+        counted = metric(two, "streams_app_known_loss_events_total")
         assert 0 == await two.terminate()
 
     assert [] == outcome.faults(stage.sent)
@@ -149,7 +144,7 @@ async def test_what_the_log_skips_is_no_hole(stage: Stage, outcomes: str) -> Non
         found = await stage.outcome()
         await stage.send(20, partition=1)
         later = await stage.outcome()
-        lag = await wait_until(lambda: _metric(worker, "streams_app_lag_events") == 0, LIMIT_SECONDS, "nothing is left to fold")
+        lag = await wait_until(lambda: metric(worker, "streams_app_lag_events") == 0, LIMIT_SECONDS, "nothing is left to fold")
         log = worker.log()
 
     assert lag
@@ -204,8 +199,8 @@ async def test_a_record_too_large_for_the_broker_is_dead_lettered_and_the_partit
             stage.bootstrap, narrow, until=lambda found: outcome_of(found).events >= 2, timeout_seconds=LIMIT_SECONDS
         )
         # Counted by the tick after the one that sent them.
-        await wait_until(lambda: _metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
-        refused = _metric(worker, "streams_app_dead_letters_total")
+        await wait_until(lambda: metric(worker, "streams_app_outbox_records") == 0, LIMIT_SECONDS, "the outbox is empty")
+        refused = metric(worker, "streams_app_dead_letters_total")
         code = await worker.terminate()
 
     (letter,) = letters
@@ -222,8 +217,8 @@ async def test_records_that_are_too_large_only_together_are_delivered(stage: Sta
     with stage.worker() as worker:
         await worker.wait_ready()
         await produce(stage.bootstrap, stage.source, [event(group.decode(), name) for name, group in sent.items()], partition=0)
-        await wait_until(lambda: _metric(worker, "streams_app_records_emitted_total") >= 40, LIMIT_SECONDS, "all groups left")
-        assert 0 == _metric(worker, "streams_app_dead_letters_total")
+        await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= 40, LIMIT_SECONDS, "all groups left")
+        assert 0 == metric(worker, "streams_app_dead_letters_total")
         records = await read_topic(stage.bootstrap, narrow, until=lambda found: len(found) >= 40, timeout_seconds=5)
 
     assert [] == outcome_of(records).faults(sent)

@@ -19,8 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
 from tests.helpers import WorkerProcess, create_topics, wait_until
-from tests.integration.site import frozen, metrics_of
-from tests.integration.test_worker import GROUPS, LIMIT_SECONDS, Stage, _metric
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, metrics_of, reasons
 from tests.servers.apache_kafka import ApacheKafka
 
 TOLD_SECONDS = 12
@@ -46,13 +45,6 @@ async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Pat
     await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
     made.config(quiet_period="8s")
     yield made
-
-
-async def reasons(worker: WorkerProcess) -> list[str]:
-    """Why it is not ready."""
-    _, text = await worker.get("/health/ready")
-    found: list[str] = json.loads(text)["reasons"] if text else []
-    return found
 
 
 def values(worker: WorkerProcess) -> dict[str, float]:
@@ -83,7 +75,7 @@ async def told(worker: WorkerProcess, what: str) -> str:
 async def with_open_groups(stage: Stage, worker: WorkerProcess) -> None:
     await worker.wait_ready()
     await stage.send(120)
-    await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+    await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
 
 
 async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker: Broker | ApacheKafka) -> None:
@@ -170,11 +162,11 @@ async def test_partitions_nobody_claims_are_in_the_lag_of_every_worker(staged: S
     with staged.worker() as one, staged.worker() as two:
         await asyncio.gather(one.wait_ready(), two.wait_ready())
         await staged.send(100)
-        await wait_until(lambda: _metric(one, "streams_app_lag_events") == 0, LIMIT_SECONDS, "nothing is left to fold")
+        await wait_until(lambda: metric(one, "streams_app_lag_events") == 0, LIMIT_SECONDS, "nothing is left to fold")
         two.stop_signal()
         for partition in range(4):
             await staged.send(50, partition=partition)
-        lag = await wait_until(lambda: _metric(one, "streams_app_lag_events"), LIMIT_SECONDS, "the other half is seen")
+        lag = await wait_until(lambda: metric(one, "streams_app_lag_events"), LIMIT_SECONDS, "the other half is seen")
         two.continue_signal()
 
     assert lag > 0

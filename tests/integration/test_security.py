@@ -22,13 +22,11 @@ from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.settings import KafkaSettings, Settings
 from tests.conftest import _unavailable
 from tests.helpers import WorkerProcess, create_topics, produce, wait_until
-from tests.integration.test_worker import LIMIT_SECONDS, Stage, stage
+from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.secured_kafka import ADMIN, SecuredKafka
 from tests.servers.tls import Authority
-
-__all__ = ["stage"]
 
 CANARIES = {
     kind: f"canary-{kind}-5d81c0" for kind in ("kafka", "redis", "http", "redis-url", "read-url", "source-url", "broker", "wrong")

@@ -7,8 +7,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
 from tests.checker import event, outcome_of
 from tests.helpers import WorkerProcess, read_topic, wait_until
-from tests.integration.site import LIMIT_SECONDS, Site
-from tests.integration.test_log_edges import LOOK_OFTEN
+from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Site
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 

@@ -17,9 +17,7 @@ from streams_app.app import create_app
 from streams_app.settings import Settings
 from tests.checker import event
 from tests.helpers import OddName, produce
-from tests.integration.test_worker import LIMIT_SECONDS, Stage, stage
-
-__all__ = ["stage"]
+from tests.integration.site import LIMIT_SECONDS, Stage
 
 PATIENCE_SECONDS = 12
 

@@ -11,9 +11,7 @@ from streams_app.embedded.child import Child
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, produce, wait_until, write_config
-from tests.integration.test_worker import Stage, stage
-
-__all__ = ["stage"]  # a fixture
+from tests.integration.site import Stage
 
 # The worker as it is, but for one thing it does no longer, and a shorter minute.
 CRIPPLED = """

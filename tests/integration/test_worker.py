@@ -8,9 +8,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,82 +16,10 @@ from aiokafka.structs import ConsumerRecord
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
-from tests.checker import Outcome, event, outcome_of
-from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, write_config
+from tests.checker import event
+from tests.helpers import produce, read_topic, wait_until
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
 from tests.servers.cache import ROOT
-
-LIMIT_SECONDS = 120
-GROUPS = 12
-
-
-@dataclass
-class Stage:
-    """Topics and settings of one test."""
-
-    names: Names
-    bootstrap: str
-    redis_url: str
-    folder: Path
-    sent: dict[str, bytes] = field(default_factory=dict)
-
-    @property
-    def source(self) -> str:
-        return self.names.topic("events")
-
-    @property
-    def output(self) -> str:
-        return self.names.topic("folded")
-
-    @property
-    def dead(self) -> str:
-        return self.names.topic("dead")
-
-    def config(self, **options: Any) -> Path:
-        return write_config(
-            self.folder / "streams.toml",
-            app_id=self.names.app_id,
-            bootstrap=self.bootstrap,
-            redis_url=self.redis_url,
-            source=self.source,
-            output=self.output,
-            dead=self.dead,
-            **options,
-        )
-
-    def worker(self, config: Path | None = None) -> WorkerProcess:
-        return WorkerProcess(config or self.folder / "streams.toml", self.folder)
-
-    async def send(self, count: int, **options: Any) -> None:
-        """Events with a changed name of their own each."""
-        items = []
-        for _ in range(count):
-            name, account = f"n{len(self.sent)}", f"account_{len(self.sent) % GROUPS}"
-            items.append(event(account, name))
-            self.sent[name] = account.encode()
-        await produce(self.bootstrap, self.source, items, **options)
-
-    async def outcome(self, enough: Any = None) -> Outcome:
-        """The output topic, once every event sent is in it."""
-
-        def is_enough(records: list[ConsumerRecord]) -> bool:
-            seen = outcome_of(records)
-            return len(seen.ids_of) >= len(self.sent) and (enough is None or enough(seen))
-
-        return outcome_of(await read_topic(self.bootstrap, self.output, until=is_enough, timeout_seconds=LIMIT_SECONDS))
-
-    async def dead_letters(self, count: int) -> list[ConsumerRecord]:
-        return await read_topic(
-            self.bootstrap, self.dead, until=lambda records: len(records) >= count, timeout_seconds=LIMIT_SECONDS
-        )
-
-
-@pytest.fixture
-async def stage(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
-    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
-    made.config()
-    yield made
 
 
 async def test_events_of_a_group_come_out_as_one_record_when_it_is_quiet(stage: Stage) -> None:
@@ -167,7 +92,7 @@ async def test_sigterm_leaves_open_groups_to_the_next_worker(stage: Stage) -> No
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(200)
-        await wait_until(lambda: _metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         assert 0 == await one.terminate()
     with stage.worker(config) as two:
         await two.wait_ready()
@@ -182,7 +107,7 @@ async def test_groups_overdue_after_downtime_are_emitted_at_once(stage: Stage) -
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(60)
-        await wait_until(lambda: _metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         one.kill()
     with stage.worker(config) as two:
         outcome = await stage.outcome()
@@ -196,12 +121,12 @@ async def test_a_wiped_redis_loses_no_event(stage: Stage, redis_client: Any) -> 
     with stage.worker(stage.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await stage.send(300)
-        await wait_until(lambda: _metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         keys = [key async for key in redis_client.scan_iter(f"{{{stage.names.app_id}/*")]
         await redis_client.delete(*keys)
         await stage.send(300)
         outcome = await stage.outcome()
-        resyncs = _metric(worker, "streams_app_resyncs_total")
+        resyncs = metric(worker, "streams_app_resyncs_total")
 
     assert keys
     assert [] == outcome.faults(stage.sent, is_exact=False)
@@ -366,12 +291,3 @@ def test_the_faust_command_without_redis_ends_with_75_and_a_sentence(stage: Stag
 
 def _headers(records: list[ConsumerRecord]) -> list[tuple[ConsumerRecord, dict[str, str]]]:
     return [(record, {name: value.decode() for name, value in record.headers}) for record in records]
-
-
-def _metric(worker: WorkerProcess, name: str) -> float:
-    """The sum of a metric's series, straight from the worker."""
-    from tests.helpers import _get
-
-    _, text = _get(f"{worker.url}/metrics")
-    lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
