@@ -20,7 +20,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.kafka.patches.record_batches import RecordBatches
 from tests.chaos.mutants import Change, Mutant
-from tests.unit.test_fetched_records import batch, marker
+from tests.records import batch, marker
 
 SCHEDULES = 80
 STEPS = 60

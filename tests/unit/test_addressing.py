@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 
 from streams_app.folding.reading.addressing import REPLAY_HEADER, Post, address_of
 from streams_app.folding.reading.reader import Reading
-
-
-@dataclass
-class Raw:
-    offset: int
-    headers: tuple[tuple[str, Any], ...] = ()
+from tests.records import Raw
 
 
 def put_back(target: bytes | None) -> Raw:
-    return Raw(3, (("trace", b"1"), (REPLAY_HEADER, target)))
+    return Raw(3, headers=(("trace", b"1"), (REPLAY_HEADER, target)))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +41,7 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
 
 
 def test_every_fold_reads_an_event_that_names_nobody() -> None:
-    records = [Raw(0, (("trace", b"1"),)), Raw(1)]
+    records = [Raw(0, headers=(("trace", b"1"),)), Raw(1)]
 
     assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", 0, Reading())
     assert (records[1:], ["y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", 1, Reading())

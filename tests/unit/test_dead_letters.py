@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,10 @@ from streams_app.fold import Fold
 from streams_app.folding.reading.reader import Refused
 from streams_app.kafka.dead_letters import dead_letter, without_content
 from streams_app.kafka.producer import Outgoing
+from tests.records import Raw
 from tests.servers.cache import ROOT
 
 FOLD = Fold(name="f", source="s", group_key="id", changed="m", quiet_period="15m")
-
-
-@dataclass
-class Raw:
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
 
 
 def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:

@@ -11,11 +11,10 @@ import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatchBuilder, _DefaultRecordBatchBuilderPy
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import TopicPartition
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,28 +23,9 @@ from streams_app.kafka.patches.record_batches import RecordBatches, use_record_b
 from streams_app.kafka.patches.records import FetchedRecords
 from streams_app.settings import KafkaSettings
 from tests.helpers import OddName
+from tests.records import batch, marker
 
 COMPRESSIONS = {"none": 0, "gzip": 1}
-
-
-def batch(base: int, offsets: list[int], *, producer: int = -1, is_transactional: bool = False, compression: int = 0) -> bytes:
-    builder = DefaultRecordBatchBuilder(2, compression, int(is_transactional), producer, 0, 0, 10**6)
-    for offset in offsets:
-        assert builder.append(offset, 1_000 + offset, b"k%d" % offset, b"v%d" % offset, [("h", b"x")]) is not None
-    data = bytearray(builder.build())
-    struct.pack_into(">q", data, 0, base)
-    return bytes(data)
-
-
-def marker(base: int, producer: int, *, is_abort: bool) -> bytes:
-    """The end of a transaction."""
-    builder = DefaultRecordBatchBuilder(2, 0, 1, producer, 0, 0, 10**6)
-    assert builder.append(0, 1_000, struct.pack(">hh", 0, not is_abort), b"", []) is not None
-    data = bytearray(builder.build())
-    struct.pack_into(">q", data, 0, base)
-    struct.pack_into(">h", data, 21, 0x30)  # transactional, control
-    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
-    return bytes(data)
 
 
 def with_odd_names(offsets: list[int], odd: set[int], compression: int = 0) -> bytes:

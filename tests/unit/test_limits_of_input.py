@@ -12,23 +12,15 @@ from streams_app.folding.core.chunks import MAX_COST, OPEN_COST, FoldEvent, Scor
 from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.read_store.record import Expected, Rejected, parse
 from streams_app.settings import Limits, Settings
+from tests.records import Raw
 
 DEEP = b"[" * 300 + b"]" * 300
 FOLD = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
 
 
-class Raw:
-    offset = 7
-    timestamp = 1
-    key = b"x"
-
-    def __init__(self, value: bytes) -> None:
-        self.value = value
-
-
 def test_a_value_too_deep_to_be_kept_is_refused_and_not_raised() -> None:
     fold = Fold(name="f", keep="last", **FOLD)
-    records = [Raw(b'{"g": "x", "c": {"a": ' + DEEP + b"}}")]
+    records = [Raw(7, value=b'{"g": "x", "c": {"a": ' + DEEP + b"}}")]
 
     reading = EventReader(fold, Limits()).read(records, decode_all(records, Limits()))
 

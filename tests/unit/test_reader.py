@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,16 +15,9 @@ from streams_app.fold import Fold
 from streams_app.folding.core.chunks import FoldEvent
 from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
+from tests.records import Raw
 
 LIMITS = Limits(value_bytes=200, key_bytes=10, names_per_event=3, name_bytes=8)
-
-
-@dataclass
-class Raw:
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
 
 
 def fold(**values: Any) -> Fold:

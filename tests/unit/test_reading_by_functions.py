@@ -7,7 +7,6 @@ import enum
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -22,17 +21,10 @@ from streams_app.folding.reading.reader import Reading
 from streams_app.folding.store.arguments import Bounds, arguments_of, packed_plain
 from streams_app.kafka.dead_letters import dead_letter
 from streams_app.settings import Limits
+from tests.records import Raw
 
 BOUNDS = Bounds(1_000, 60_000, 0, 10_000, 1_000)
 EVENT = b'{"g":"a","m":{"x":1}}'
-
-
-@dataclass
-class Raw:
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
 
 
 class Kind(enum.StrEnum):

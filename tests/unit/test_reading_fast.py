@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,16 +15,9 @@ from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.fast import KNOWN_GROUPS_MAX, FastReader, is_usual
 from streams_app.folding.reading.reader import EventReader, Reading, decode_all
 from streams_app.settings import Limits
+from tests.records import Raw
 
 LIMITS = Limits(value_bytes=400, key_bytes=12, names_per_event=3, name_bytes=6)
-
-
-@dataclass
-class Raw:
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
 
 
 def fold(**options: Any) -> Fold:
