@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import hypothesis
 import pytest
 import redis
 import redis.asyncio
@@ -84,7 +85,13 @@ class Names:
         return f"{self.app_id}.{suffix}"
 
 
+# Examples of each property: a few while one works, many in CI.
+hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None)
+
+
 def pytest_configure() -> None:
+    hypothesis.settings.load_profile("thorough" if os.environ.get("CI") == "true" else "quick")
     if KAFKA_CHOICE not in ("embedded", "apache") and ":" not in KAFKA_CHOICE:
         raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
     if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:

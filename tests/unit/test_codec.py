@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.codec import MAX_SAFE_INTEGER, canonical_bytes, decode_object, encode, member_of, scalars_of
@@ -96,7 +96,6 @@ def test_member_gives_the_scalars_back(group: tuple[Any, ...]) -> None:
 
 
 @given(groups, groups)
-@settings(max_examples=200)
 def test_two_groups_are_one_member_only_if_they_are_equal_json(left: tuple[Any, ...], right: tuple[Any, ...]) -> None:
     assert (typed(left) == typed(right)) == (member_of(left) == member_of(right))
 

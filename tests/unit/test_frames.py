@@ -72,6 +72,15 @@ class Connection:
         await self.closed
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> Iterator[None]:
+    """What was there before is not looked at by each of the collections of these tests."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def loop() -> Iterator[ReceivingLoop]:
     """Without garbage collection, as it next to never happens in a worker; whatever a callback raises is a failure."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgpack
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.folding.core import chunks as batch
@@ -90,7 +90,6 @@ def test_sets_of_many_names_are_not_remembered() -> None:
     st.lists(st.tuples(st.integers(0, 15), st.sampled_from([b"sa", b"sb"]), sets, st.booleans()), min_size=1, max_size=30),
     st.integers(0, 7),
 )
-@settings(max_examples=200)
 def test_events_fold_to_the_same_with_masks_and_with_mappings(
     drawn: Sequence[tuple[int, bytes, list[str], bool]], with_bits: int
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.read_store.merge import Cell, Change, Stored, Value, Verdict, decide, is_same, merge, newest
@@ -29,7 +29,6 @@ def applied(store: dict[Cell, Stored], changes: Sequence[Change]) -> None:
 
 
 @given(logs, st.data())
-@settings(max_examples=200)
 def test_any_order_and_duplication_leaves_the_value_of_the_highest_version(log: list[Change], data: st.DataObject) -> None:
     again = data.draw(st.lists(st.sampled_from(log), max_size=10) if log else st.just([]))
     delivered = data.draw(st.permutations(log + again))

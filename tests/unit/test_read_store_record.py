@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
@@ -120,7 +120,6 @@ looks_like_json = st.builds(json.dumps, scalars | st.lists(scalars, max_size=2))
 
 
 @given(scalars | looks_like_json, scalars | looks_like_json)
-@settings(max_examples=300)
 def test_no_two_groups_share_a_key_of_the_read_store(left: Any, right: Any) -> None:
     members = member_of((left,)), member_of((right,))
 
@@ -139,7 +138,6 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values, st.booleans())
-@settings(max_examples=150)
 def test_no_json_stops_the_reader(metrics: Any, fold: Any, carries: bool) -> None:
     for part in (fold, {"name": "f", "version": fold}, {"name": "f", "version": 1}):
         value = json.dumps({"account_id": metrics, "metrics": metrics, "fold": part}).encode()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
@@ -248,7 +248,6 @@ def test_one_decoding_serves_several_folds() -> None:
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "m", "a"]), inner, max_size=3),
 ))), st.sampled_from(["id", ("id", "a"), "a.id", "@key"]))  # fmt: skip
-@settings(max_examples=200)
 def test_every_record_is_folded_or_refused_and_none_stops_the_rest(values: list[bytes | None], group_key: Any) -> None:
     records = [Raw(offset, offset, b"a", value) for offset, value in enumerate(values)]
     reading = read(records, fold(group_key=group_key))

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.fold import Fold
@@ -192,7 +192,6 @@ anything = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.fixed_dictionaries({}, optional={"g": anything, "m": anything}) | anything,
     anything,

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.fold import Fold
@@ -56,7 +56,6 @@ values = (
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     st.lists(st.tuples(values, st.sampled_from([b"a", b"", None, b"1"])), max_size=12), st.sampled_from(["dead-letter", "ignore"])
 )
@@ -94,7 +93,6 @@ seen_before = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.lists(odd_events, min_size=1, max_size=4), seen_before)
 def test_one_event_has_one_fate_whatever_was_read_before(values: list[bytes], before: list[bytes]) -> None:
     limits = Limits(key_bytes=12, names_per_event=3, name_bytes=6)

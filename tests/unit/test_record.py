@@ -289,7 +289,6 @@ def meaning(declared: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @given(declarations, declarations)
-@settings(max_examples=500)
 def test_two_folds_have_the_same_text_only_if_their_state_means_the_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     texts = [RecordShape.of(declaration(*declared)).to_text() for declared in (one, other)]
 
@@ -305,7 +304,6 @@ texts = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["%"
     st.lists(st.dictionaries(texts, st.just(b"1"), max_size=40), min_size=1, max_size=3),
     st.sampled_from(["names", "last"]),
 )
-@settings(max_examples=300)
 def test_renderer_writes_the_same_bytes(text: str, fields: list[Any], sets: list[dict[str, bytes]], keep: str) -> None:
     shape = RecordShape(f"f-{text}", tuple(f"{text}{number}" for number in range(len(fields))), f"m{text}", keep)
     held = [without_values(names) if keep == "names" else names for names in sets]

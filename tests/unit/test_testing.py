@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app import Fold
@@ -74,7 +74,6 @@ def test_events_with_the_same_names_again_and_again(keep: str, changed: Any) -> 
 steps = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), st.sampled_from("xyz")), min_size=1, max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps=steps, quiet=st.integers(2, 20), hold=st.integers(20, 60), tick=st.sampled_from([1, 3]))
 def test_no_record_is_too_early_or_too_late(steps: list[tuple[int, str, str]], quiet: int, hold: int, tick: int) -> None:
     second = timedelta(seconds=1)
@@ -98,7 +97,6 @@ OFF = st.sampled_from([-600, -7, 0, 7, 600])
 """Seconds by which the clock of a producer is wrong."""
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 40), st.sampled_from("abc"), OFF), min_size=1, max_size=40),
     sessions=st.booleans(),
