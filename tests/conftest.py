@@ -102,6 +102,14 @@ def pytest_report_header() -> str:
     return f"streams_app: kafka={KAFKA_CHOICE} redis={REDIS_CHOICE}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """CI runs the tests that use servers on several; on all others the choice of a server has no effect."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & {"kafka", "redis_server", "broker"} or any(map(item.get_closest_marker, ("apache", "redis7"))):
+            item.add_marker(pytest.mark.servers)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("apache") and KAFKA_CHOICE == "embedded":
         pytest.skip("needs Apache Kafka: set STREAMS_APP_TEST_KAFKA=apache")

@@ -285,11 +285,11 @@ def bench(kafka: KafkaServer, redis_server: RedisServer, tmp_path_factory: pytes
     bootstrap = kafka.bootstrap_servers
     config = write_config(
         folder / "streams.toml", app_id=names.app_id, bootstrap=bootstrap, redis_url=redis_server.url,
-        source=source, output=output, dead=dead,
+        source=source, output=output, dead=dead, quiet_period="300ms",
     )  # fmt: skip
 
     asyncio.run(create_topics(bootstrap, [source, output, dead], PARTITIONS, ANY_TIME if kafka.is_apache else None))
-    with WorkerProcess(config, folder) as worker:
+    with WorkerProcess(config, folder, {"STREAMS_APP_WORKER_TICK": "100ms"}) as worker:
         asyncio.run(worker.wait_ready())
         yield Bench(bootstrap, names, worker)
         code = asyncio.run(worker.terminate())

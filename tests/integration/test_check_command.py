@@ -122,6 +122,7 @@ async def test_check_finds_a_redis_that_takes_no_writes(place: Place, valkey: Va
     assert [] == left
 
 
+@pytest.mark.long
 async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey: Valkey) -> None:
     with frozen(valkey.pid):
         ran = await asyncio.to_thread(run, "check", "--config", place.config(redis_url=valkey.url))
@@ -131,7 +132,13 @@ async def test_check_gives_up_on_a_redis_that_says_nothing(place: Place, valkey:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(["check"], 1), (["topics", "create"], 75), (["dead-letters", "list"], 75), (["reset", "--fold", FOLD], 75)]
+    ("words", "code"),
+    [
+        (["topics", "create"], 75),
+        pytest.param(["check"], 1, marks=pytest.mark.long),
+        pytest.param(["dead-letters", "list"], 75, marks=pytest.mark.long),
+        pytest.param(["reset", "--fold", FOLD], 75, marks=pytest.mark.long),
+    ],
 )
 def test_a_command_gives_up_on_a_kafka_that_says_nothing(place: Place, silent: Broker, words: list[str], code: int) -> None:
     ran = run(*words, "--config", place.config(bootstrap=silent.bootstrap_servers))

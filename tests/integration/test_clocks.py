@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.checker import event
 from tests.helpers import WorkerProcess, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
@@ -32,6 +34,7 @@ class SkewedWorker(WorkerProcess):
         self.skew_file.write_text(str(skew_ms))
 
 
+@pytest.mark.long
 async def test_a_worker_whose_clock_is_ten_minutes_ahead_emits_nothing_and_leaves_no_trace(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     config = site.config(site.fold("folded", "events", quiet_period="3s"))
@@ -54,6 +57,7 @@ async def test_a_worker_whose_clock_is_ten_minutes_ahead_emits_nothing_and_leave
     assert all(3_000 <= record.timestamp - sent_ms + 200 <= 20_000 for record in records)
 
 
+@pytest.mark.long
 async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with SkewedWorker(site.config(site.fold("folded", "events", quiet_period="6s")), site.folder, 0) as worker:
@@ -70,6 +74,7 @@ async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
     assert sent == json.loads(record.value)["fold"]["events"]
 
 
+@pytest.mark.long
 async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events", quiet_period="4s"))) as worker:

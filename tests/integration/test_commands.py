@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streams_app import cli
 from streams_app.cli import COMMANDS
 from streams_app.embedded.ports import free_port
 from tests.helpers import create_topics
@@ -40,11 +41,12 @@ from tests.integration.commands import CANARY, FOLD, WITH_SETTINGS, Place, run
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_help_says_what_a_command_is_for(words: Sequence[str], purpose: str) -> None:
+def test_help_says_what_a_command_is_for(words: Sequence[str], purpose: str, capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--help", "-h"):
-        ran = run(*words, option)
-        assert (ran.code, ran.err) == (0, "")
-        assert purpose in ran.out
+        code = cli.run([*words, option])
+        said = capsys.readouterr()
+        assert (code, said.err) == (0, "")
+        assert purpose in said.out
 
 
 def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
@@ -65,11 +67,18 @@ def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_usage_ends_with_1(words: Sequence[str], said: str) -> None:
-    ran = run(*words)
+def test_wrong_usage_ends_with_1(words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.run([*words])
 
-    assert ran.code == 1
-    assert said in ran.err
+    assert code == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_process_ends_with_the_code_of_its_command() -> None:
+    ran = run("groups", "list", "--limit", "0")
+
+    assert (1, "") == (ran.code, ran.out)
+    assert "--limit" in ran.err
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -32,7 +32,7 @@ def emitted(worker: WorkerProcess) -> float:
     return sum(float(value) for value in re.findall(r"^streams_app_records_emitted_total\{.*\} (.*)$", metrics_of(worker), re.M))
 
 
-@pytest.mark.parametrize("end", ["it ends", "another one joins"])
+@pytest.mark.parametrize("end", ["it ends", pytest.param("another one joins", marks=pytest.mark.long)])
 async def test_a_worker_commits_what_it_has_delivered_when(site: Site, end: str) -> None:
     await site.topics("events", "events.dead", "folded", partitions=PARTITIONS)
     config = site.config(site.fold("folded", "events"))

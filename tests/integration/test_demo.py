@@ -136,12 +136,14 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
     assert demo.left() <= FAUSTS_OWN
 
 
+@pytest.mark.long
 def test_the_demo_leaves_no_directory_of_the_host(demo: Demo) -> None:
     code, _ = demo.run("--seconds", "0.5", "--rate", "50", "--groups", "3")
 
     assert (code, demo.left()) == (0, set())
 
 
+@pytest.mark.long
 @needs_proc
 def test_a_replay_counts_the_lines_that_cannot_be_folded(demo: Demo, tmp_path: Path) -> None:
     good = [json.dumps({"time": 1_000 + n / 100, "user": f"u{n % 3}", "fields": {"seen": n}}) for n in range(60)]
@@ -169,6 +171,7 @@ def test_a_replay_whose_fields_are_named_otherwise_is_refused_before_anything_st
     ]
 
 
+@pytest.mark.long
 @needs_proc
 def test_a_check_that_covered_no_event_fails(demo: Demo) -> None:
     code, text = demo.run("--seconds", "0.001", "--rate", "1", "--groups", "1")
@@ -179,6 +182,7 @@ def test_a_check_that_covered_no_event_fails(demo: Demo) -> None:
     assert {} == demo.processes()
 
 
+@pytest.mark.long
 @needs_proc
 def test_a_second_control_c_stops_at_once_and_leaves_nothing(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "300")
@@ -244,6 +248,7 @@ def test_a_demo_without_the_kafka_it_was_given_asks_to_be_tried_again(demo: Demo
     assert set() == demo.left()
 
 
+@pytest.mark.long
 def test_a_demo_on_given_servers_removes_what_it_made_there(demo: Demo, kafka: KafkaServer, redis_server: RedisServer) -> None:
     code, text = demo.run("--bootstrap", kafka.bootstrap_servers, "--redis", redis_server.url, "--events", "300", "--rate", "600")
 

@@ -87,6 +87,7 @@ async def test_a_full_redis_pauses_folding_but_not_emission_and_folding_resumes_
     assert 0 == code
 
 
+@pytest.mark.long
 async def test_groups_leave_a_full_redis_although_every_partition_has_events_waiting(staged: Stage, valkey: Valkey) -> None:
     config = staged.config(quiet_period="2s")
     with redis.Redis.from_url(valkey.url) as client, staged.worker(config) as worker:
@@ -99,6 +100,7 @@ async def test_groups_leave_a_full_redis_although_every_partition_has_events_wai
         await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= GROUPS, 12, "all groups leave")
 
 
+@pytest.mark.long
 async def test_a_frozen_redis_costs_no_event(staged: Stage, valkey: Valkey) -> None:
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
@@ -138,6 +140,7 @@ async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, va
     assert 0 == code
 
 
+@pytest.mark.long
 async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey: Valkey, tmp_path: Path) -> None:
     """Folding misses Redis first, then emission; a reason that stays would also silence the watchdog."""
     seldom = {"STREAMS_APP_WORKER_TICK": "3s"}
@@ -162,6 +165,7 @@ async def test_a_worker_is_ready_again_once_redis_is_back(staged: Stage, valkey:
     assert [] == left
 
 
+@pytest.mark.long
 async def test_a_redis_that_refuses_a_command_is_told(staged: Stage, valkey: Valkey) -> None:
     with staged.worker() as worker, redis.Redis.from_url(valkey.url) as client:
         await worker.wait_ready()
@@ -187,6 +191,7 @@ async def _is_ready(worker: WorkerProcess) -> bool:
 # The broker
 
 
+@pytest.mark.long
 async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | ApacheKafka) -> None:
     with apart.worker() as worker:
         await worker.wait_ready()
@@ -246,6 +251,7 @@ async def flush_all(config: Path) -> None:
 # The end
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["redis", "broker"])
 async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
     apart: Stage, valkey: Valkey, broker: Broker | ApacheKafka, which: str
@@ -275,6 +281,7 @@ class FragileWorker(WorkerProcess):
         return [sys.executable, "-c", program, "worker", "--config", str(config.resolve()), *arguments]
 
 
+@pytest.mark.long
 async def test_the_exit_code_does_not_depend_on_how_python_is_taken_apart(staged: Stage, valkey: Valkey) -> None:
     with FragileWorker(staged.config(), staged.folder, {"PYTHONUNBUFFERED": ""}) as worker:
         await worker.wait_ready()

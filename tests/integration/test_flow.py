@@ -21,7 +21,9 @@ class PatientWorker(WorkerProcess):
         return [sys.executable, "-m", "tests.patient", "worker", "--config", str(config.resolve()), *arguments]
 
 
-@pytest.mark.parametrize("partitions", [1, 3], ids=["all are paused", "others are idle"])
+@pytest.mark.parametrize(
+    "partitions", [pytest.param(1, id="all are paused", marks=pytest.mark.long), pytest.param(3, id="others are idle")]
+)
 async def test_a_paused_reader_is_woken(site: Site, partitions: int) -> None:
     await site.topics("events", "folded", "events.dead", partitions=partitions)
     await site.send("events", [event(f"group{number % 7}", f"n{number % 50}") for number in range(4_000)], partition=0)

@@ -101,6 +101,7 @@ def _names(items: list[tuple[bytes, bytes]], fold: str) -> list[tuple[str, bytes
     return found
 
 
+@pytest.mark.long
 async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events"))) as worker:
@@ -148,6 +149,7 @@ async def test_large_and_nested_values_come_out_in_parts_that_make_the_whole(sit
     assert values == {name: value for part in parts for name, value in part["metrics"].items()}
 
 
+@pytest.mark.long
 async def test_folds_come_and_go_while_workers_with_different_folds_take_turns(site: Site) -> None:
     await site.topics("events", "one", "two", "events.dead")
     one, two = site.fold("one", "events", quiet_period="2s"), site.fold("two", "events", quiet_period="3s")
@@ -199,6 +201,7 @@ async def test_open_groups_leave_under_the_definition_they_were_folded_by(site: 
     assert "definition of the fold changed" in log
 
 
+@pytest.mark.long
 async def test_another_quiet_period_and_hold_are_taken_for_open_groups_too(site: Site) -> None:
     await site.topics("events", "quieter", "shorter", "events.dead", partitions=1)
     long = {"quiet_period": "1h", "max_hold": "6h"}

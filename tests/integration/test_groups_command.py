@@ -80,6 +80,7 @@ async def test_groups_are_listed_as_a_table_for_people(place: Place) -> None:
     assert "5 h 59 min" in anna
 
 
+@pytest.mark.long
 async def test_no_key_can_break_the_list(place: Place, redis_client: Redis) -> None:
     keys = ["[/x]", "[red]x[/red]", ":smile:", "a\nb", "\x1b[31mred", "\u202eabc", "漢字", "k" * 300]
     events = [FoldEvent(number, 1_000 + number, b"s" + key.encode(), {"[/y]\n": 1}) for number, key in enumerate(keys)]
@@ -109,6 +110,7 @@ async def test_a_group_in_the_outbox_is_explained(place: Place, redis_client: Re
     assert "1 record of it left the open state, waiting in the outbox" in ran.out
 
 
+@pytest.mark.long
 async def test_a_redis_that_does_not_answer_is_given_up(place: Place) -> None:
     with Valkey.start() as silent:
         os.kill(silent.pid, signal.SIGSTOP)

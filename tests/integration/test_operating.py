@@ -141,6 +141,7 @@ async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
     assert "groups flushed on request fold=account-metrics" in log
 
 
+@pytest.mark.long
 async def test_a_flush_without_a_worker_stays_requested(site: Site) -> None:
     with site.worker() as worker:
         await worker.wait_ready()
@@ -176,6 +177,7 @@ async def test_what_was_meant_must_be_said(site: Site, words: tuple[str, ...]) -
     assert "name a GROUP" in err or "account-metrics" in err
 
 
+@pytest.mark.long
 async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(site: Site) -> None:
     with site.worker() as worker:
         await worker.wait_ready()

@@ -78,6 +78,7 @@ async def with_open_groups(stage: Stage, worker: WorkerProcess) -> None:
     await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
 
 
+@pytest.mark.long
 async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker: Broker | ApacheKafka) -> None:
     with apart.worker() as worker:
         await with_open_groups(apart, worker)
@@ -123,6 +124,7 @@ async def test_a_redis_that_was_wiped_is_told(staged: Stage, valkey: Valkey) -> 
         await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "the loss is told")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["frozen", "killed"])
 async def test_lag_and_overdue_rise_while_redis_is_away(staged: Stage, valkey: Valkey, how: str) -> None:
     with staged.worker() as worker:
@@ -157,6 +159,7 @@ GAP = 0 if KAFKA_CHOICE != "embedded" else 4
 """The embedded broker names the last batch's first record as the end of a partition."""
 
 
+@pytest.mark.long
 async def test_partitions_nobody_claims_are_in_the_lag_of_every_worker(staged: Stage) -> None:
     """The one that has them is frozen: for as long as its session lasts they are nobody's, and nobody folds them."""
     with staged.worker() as one, staged.worker() as two:

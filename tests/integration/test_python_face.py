@@ -42,7 +42,7 @@ def adapted(site: Site) -> str:
     return text
 
 
-@pytest.mark.parametrize("kind", [OwnWorker, FaustWorker])
+@pytest.mark.parametrize("kind", [OwnWorker, pytest.param(FaustWorker, marks=pytest.mark.long)])
 async def test_functions_decode_filter_group_and_name_and_their_errors_are_dead_letters(
     site: Site, kind: type[WorkerProcess]
 ) -> None:

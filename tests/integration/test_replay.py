@@ -129,6 +129,7 @@ async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_termina
     ] == lines
 
 
+@pytest.mark.long
 async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(desk: Desk) -> None:
     reasons = ["no-changed", "no-group"] * 3
     await desk.write(*((*event("a", f"n{at}"), desk.letter(at, reason=reason)) for at, reason in enumerate(reasons)))
@@ -142,6 +143,7 @@ async def test_what_was_not_chosen_or_beyond_the_limit_can_be_put_back_later(des
     assert dict.fromkeys((event("a", f"n{at}")[1] for at in range(6)), 2) == Counter(record.value for record in found)
 
 
+@pytest.mark.long
 async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk) -> None:
     mended = desk.config.with_name("mended.toml")
     mended.write_text(desk.config.read_text().replace('changed = "metrics"', 'changed = "tags"'))
@@ -164,6 +166,7 @@ async def test_a_replay_ends_though_a_worker_refuses_everything_again(desk: Desk
     assert (20, 40) == (len(found), sum(any(name == "reason" for name, _ in record.headers) for record in letters))
 
 
+@pytest.mark.long
 async def test_an_interrupted_replay_says_how_far_it_came_and_the_next_one_goes_on_from_there(desk: Desk) -> None:
     count, so_far = 30_000, 0
     await desk.write(*((b"k", event("a", f"n{at}")[1], desk.letter(at)) for at in range(count)))

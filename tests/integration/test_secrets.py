@@ -37,6 +37,7 @@ async def test_the_password_of_redis_is_never_told(place: Place, guarded: Valkey
         assert ran.code == 1
 
 
+@pytest.mark.long
 async def test_the_password_file_of_redis_is_used_and_never_told(place: Place, guarded: Valkey, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(f"{CANARY}\n", "utf-8")
@@ -48,7 +49,15 @@ async def test_the_password_file_of_redis_is_used_and_never_told(place: Place, g
     assert "a password is wanted: redis.password_file" in without.err
 
 
-@pytest.mark.parametrize("words", [["check"], ["topics", "create"], ["worker", "--log-level", "debug"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topics", "create"],
+        pytest.param(["check"], marks=pytest.mark.long),
+        pytest.param(["worker", "--log-level", "debug"], marks=pytest.mark.long),
+    ],
+    ids=" ".join,
+)
 def test_the_password_of_kafka_is_never_told(words: Sequence[str], away: Place, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(CANARY, "utf-8")

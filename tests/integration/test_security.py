@@ -246,6 +246,7 @@ async def test_a_worker_redis_does_not_let_in_ends_with_1_and_names_the_setting(
 # What is said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["file", "url"])
 async def test_no_secret_is_told_in_a_crash_of_redis_and_a_resync(stage: Stage, tmp_path: Path, where: str) -> None:
     home = tmp_path / "valkey"

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+import pytest
 from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome
@@ -105,6 +106,7 @@ def sessions_in(outcome: Outcome) -> list[Session]:
     )
 
 
+@pytest.mark.long
 async def test_sessions_of_a_replay_are_those_computed_offline_also_across_sigkills(site: Site) -> None:
     await site.topics("events", "sessions", "events.dead")
     begin_ms = int(time.time() * 1000) - 2 * HOUR_MS

@@ -120,6 +120,7 @@ async def goes_on_behind(stage: Stage, send: Any, letters: int) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 async def test_a_tombstone_without_a_key_is_dead_lettered(stage: Stage) -> None:
     letters = await goes_on_behind(stage, lambda: send_as_it_is(stage, 0, key=None, value=None), 1)
 

@@ -60,6 +60,7 @@ async def test_a_worker_that_claims_nothing_or_sends_nothing_ends_with_75(how: s
     assert why in log
 
 
+@pytest.mark.long
 async def test_a_known_pause_does_not_end_a_worker(stage: Stage) -> None:
     paused = worker("paused", stage.config(), stage.folder)
     await stage.send(20)
@@ -74,6 +75,7 @@ async def test_a_known_pause_does_not_end_a_worker(stage: Stage) -> None:
     paused.stop(20)
 
 
+@pytest.mark.long
 async def test_a_worker_whose_position_does_not_move_says_why_and_ends_with_75(
     kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path
 ) -> None:
