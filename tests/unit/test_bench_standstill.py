@@ -40,10 +40,9 @@ def test_a_core_that_stands_still_is_noted_with_its_time() -> None:
         os.kill(stopped, signal.SIGSTOP)
         time.sleep(0.1)
         os.kill(stopped, signal.SIGCONT)
-        longest = wait_until_sync(lambda: standstills.longest_ms(begin, time.time()), 10, "it is noted")
+        # A shorter one of the machine itself may be noted before.
+        wait_until_sync(lambda: (standstills.longest_ms(begin, time.time()) or 0) >= 90, 10, "it is noted")
 
-        assert longest is not None
-        assert longest >= 90
         assert 0 == standstills.longest_ms(begin - 20, begin - 10)
         os.kill(stopped, signal.SIGKILL)
         wait_until_sync(lambda: standstills.longest_ms(begin, time.time()) is None, 10, "a watcher that is gone knows nothing")
