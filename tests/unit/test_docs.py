@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -136,6 +137,30 @@ def test_the_reference_has_every_header_of_a_dead_letter() -> None:
     assert sorted([*(name for name, _ in smallest.headers), "fold-id", RECEIPT_HEADER]) == sorted(told)
 
 
+def logged() -> set[str]:
+    """What a worker logs, but for debugging: without its ``key=value``, and with … for what is put in."""
+    found = set()
+    for path in (ROOT / "streams_app").rglob("*.py"):
+        if path.parent.name in ("demo", "embedded"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="logger"), attr=level), args=args) if level != "debug":
+                    text = ast.literal_eval(args[level == "log"])
+                    found.add(re.sub(r"%[.0-9]*[a-z]", "…", re.split(r"[ ,;(]*\b[a-z_]+=", text)[0]))
+    return {text for text in found if re.search("[a-z]", text)}
+
+
+def test_every_line_of_the_log_is_explained_and_no_other() -> None:
+    told = quoted(columns(ROOT / "docs" / "operations.md", "Where a line has a number or a name, it is … here."))
+    told = [text.replace("no progress …", "…") for text in told if "=" not in text and text != "new"]
+
+    lines = logged()
+
+    assert [] == sorted(line for line in lines if not line.startswith(tuple(told)))
+    assert [] == [text for text in told if not any(line.startswith(text) for line in lines)]
+
+
 # Commands and links
 
 
@@ -197,7 +222,7 @@ def test_the_settings_of_the_readme_are_the_file_of_the_examples_and_load() -> N
 def test_the_record_of_the_readme_is_what_its_settings_make_of_the_event() -> None:
     kit = FoldTester(Settings.load(ROOT / "examples" / "streams.toml", {}).fold("account-metrics"))
     readme = (ROOT / "README.md").read_text("utf-8")
-    (event,) = re.findall(r"Produce `(.+?)` with key `account_1`", readme)
+    (event,) = re.findall(r"Produce events like `(.+?)` with key `account_1`", readme)
     (shown,) = fenced(ROOT / "README.md", "json")
     kit.send(event.encode(), key=b"account_1")
     (record,) = kit.advance("16m")
