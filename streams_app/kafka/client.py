@@ -10,16 +10,14 @@ import ssl
 from typing import Any
 
 from streams_app.errors import ConfigurationError
-from streams_app.kafka.patches.connections import expect_losses
-from streams_app.kafka.patches.metadata import ask_politely
-from streams_app.kafka.patches.record_batches import use_record_batches
+from streams_app.kafka.patches import install
 from streams_app.settings import KafkaSettings
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """Connection options shared by consumers, producers and admin clients.
 
-    From now on they may run on uvloop, make no topic, and read any header.
+    Every client is made with them: here aiokafka is patched, see :mod:`streams_app.kafka.patches`.
 
     Args:
         kafka: The ``[kafka]`` section.
@@ -28,11 +26,9 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
         Keyword arguments for ``AIOKafkaConsumer``, ``AIOKafkaProducer`` and ``AIOKafkaAdminClient``.
 
     Raises:
-        ConfigurationError: A certificate or key file cannot be read.
+        ConfigurationError: A certificate or key file cannot be read, or the installed aiokafka or Faust cannot be patched.
     """
-    expect_losses()
-    ask_politely()
-    use_record_batches()
+    install()
     options: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "security_protocol": kafka.security_protocol,

@@ -50,7 +50,7 @@ async def test_a_client_that_asks_at_once_again_waits_a_moment(monkeypatch: pyte
     second = asyncio.create_task(client._metadata_update(ClusterMetadata(), set()))
     await asyncio.wait({second}, timeout=0.05)
     was_waiting = not second.done()
-    client._pause.set()
+    client.streams_app_pause.set()
     await second
 
     assert was_waiting

@@ -18,6 +18,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 FIRST_VERSION_THAT_CAN_FORBID = 4
 PAUSE_SECONDS = 0.1
 """Between two questions of one client."""
+_PAUSE = "streams_app_pause"
+"""What is set at a client: an event, set when the pause is over."""
 
 
 def ask_politely() -> None:
@@ -35,14 +37,15 @@ def ask_politely() -> None:
 
     @wraps(update)
     async def metadata_update(self: AIOKafkaClient, *args: Any) -> Any:
-        pause: asyncio.Event | None = getattr(self, "_pause", None)
+        pause: asyncio.Event | None = getattr(self, _PAUSE, None)
         if pause is not None:
             await pause.wait()
         try:
             return await update(self, *args)
         finally:
-            self._pause = asyncio.Event()
-            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._pause.set)
+            over = asyncio.Event()
+            setattr(self, _PAUSE, over)
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, over.set)
 
     MetadataRequest.build = build
     AIOKafkaClient._metadata_update = metadata_update
