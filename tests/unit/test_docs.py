@@ -23,11 +23,12 @@ from streams_app.errors import StreamsAppError
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import Refused
 from streams_app.kafka.dead_letters import dead_letter, without_content
+from streams_app.metrics import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
 from streams_app.settings import Settings
 from streams_app.testing import FoldTester
 from tests.chaos.__main__ import main as chaos
-from tests.reference import REFERENCE, written
+from tests.reference import REFERENCE, settings, written
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -82,12 +83,12 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def columns(page: Path, heading: str) -> list[str]:
-    """The first cells of the table that follows a line."""
+def columns(page: Path, heading: str, column: int = 0) -> list[str]:
+    """The cells of one column of the table that follows a line."""
     _, _, rest = page.read_text("utf-8").partition(f"\n{heading}\n")
     table = re.search(r"(?:^\|.*\n)+", rest, re.MULTILINE)
     assert table, f"no table below {heading!r}"
-    return [row.split("|")[1] for row in table[0].splitlines()[2:]]
+    return [re.split(r"(?<!\\)\|", row)[1:-1][column] for row in table[0].splitlines()[2:]]
 
 
 def quoted(cells: list[str]) -> list[str]:
@@ -135,6 +136,27 @@ def test_the_reference_has_every_header_of_a_dead_letter() -> None:
     told = quoted(columns(REFERENCE, "Headers, all of them text:"))
 
     assert sorted([*(name for name, _ in smallest.headers), "fold-id", RECEIPT_HEADER]) == sorted(told)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_setting_and_metric_that_the_docs_name_is_one(page: Path) -> None:
+    text = page.read_text("utf-8")
+    known = {name.strip("`") for name, _, _ in settings(Settings)}
+    sections = "|".join(sorted({name.partition(".")[0] for name in known if "." in name}))
+    metrics = {metric.name for metric in METRICS}
+
+    assert set() == set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", text)) - known
+    assert set() == set(re.findall(r"\bstreams_app_[a-z_]+\b", text)) - metrics
+
+
+def test_every_broken_variant_that_internals_names_is_one() -> None:
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "tests" / "chaos").glob("mutants*.py"))
+    told = quoted(
+        columns(ROOT / "docs" / "internals.md", "rebalances, retention). A variant that is not caught fails the tests.", -1)
+    )
+
+    assert told
+    assert [] == [name for name in told if f'"{name}",' not in sources]
 
 
 def logged() -> set[str]:
@@ -207,6 +229,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             dead.append(link)
 
     assert [] == dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_and_folder_that_the_docs_name_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:streams_app|tests|deploy|examples|benchmarks|docs|\.ci)/[\w./*-]+)`", page.read_text("utf-8"))
+
+    assert [] == [name for name in named if not list(ROOT.glob(name.rstrip("/")))]
 
 
 # Settings and programs
