@@ -31,7 +31,7 @@ from tests.chaos.__main__ import main as chaos
 from tests.reference import REFERENCE, settings, written
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "streams_app" / "kafka" / "patches" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TARGETS = {"demo": demo, "bench": bench, "chaos": chaos}
 """Targets of the Makefile that hand their ARGS to a command."""
 
