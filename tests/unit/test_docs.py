@@ -101,7 +101,7 @@ def quoted(cells: list[str]) -> list[str]:
 def test_the_tables_of_the_reference_are_those_of_the_code() -> None:
     text = REFERENCE.read_text("utf-8")
 
-    assert written(text) == text, "run `make docs`"
+    assert written(text) == text, "run `make docs`, which is `python -m tests.reference`"
 
 
 def test_a_table_that_differs_is_noticed() -> None:
