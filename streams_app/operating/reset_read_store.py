@@ -15,9 +15,10 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
 from streams_app.operating.explain import counted
-from streams_app.read_store.store import Partition, ReadStore, open_store
+from streams_app.read_store.store import ReadStore, open_store
 from streams_app.read_store.sync import Sync, steps
 from streams_app.settings import Settings
 
@@ -102,7 +103,7 @@ async def _unread(
     progress = await store.progress()
     tps = [TopicPartition(topic, number) for number in sorted(await known_partitions(consumer, topic))]
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    places = {tp: (max(begins[tp], progress.get(Partition(tp.topic, tp.partition), 0)), ends[tp]) for tp in tps}
+    places = {tp: (max(begins[tp], progress.get(TP(*tp), 0)), ends[tp]) for tp in tps}
     return {tp: (begin, end) for tp, (begin, end) in places.items() if begin < end}
 
 
@@ -116,9 +117,9 @@ async def _sync(settings: Settings, consumer: AIOKafkaConsumer, unread: Mapping[
     try:
         # By position and not by record: the last offsets may be markers of transactions.
         while left := [tp for tp, (_, end) in unread.items() if await consumer.position(tp) < end]:
-            for fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).values():
+            for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
                 for step in steps(fetched):
-                    await sync.sync_once(step)
+                    await sync.sync_once(TP(*tp), step, step[-1].offset + 1)
     finally:
         await sync.close()
 

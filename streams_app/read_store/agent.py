@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Final
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.reader import OutputReader
@@ -99,13 +101,13 @@ class ReadStoreAgent:
             await asyncio.wait({working})
             await self._sync.close()
 
-    async def sync_once(self, records: Sequence[Record]) -> SyncResult:
+    async def sync_once(self, tp: TP, records: Sequence[Record]) -> SyncResult:
         """One batch into the store, see :meth:`streams_app.read_store.sync.Sync.sync_once`.
 
         Raises:
             TryAgainError: Source or store is away; nothing was written.
         """
-        result = await self._sync.sync_once(records)
+        result = await self._sync.sync_once(tp, records, records[-1].offset + 1)
         self.rejected_records += result.rejected
         return result
 
@@ -145,10 +147,11 @@ class ReadStoreAgent:
             # Also while it waits: a consumer that does not poll is put out of its group.
             records = await reader.poll()
             self._kafka_patience.succeeded()
-            for step in steps(records):
-                result = await self.sync_once(step)
-                reader.synced(result.progress)
-                self._sync_patience.succeeded()
+            for tp, fetched in groupby(records, key=lambda record: TP(record.topic, record.partition)):
+                for step in steps(list(fetched)):
+                    result = await self.sync_once(tp, step)
+                    reader.synced({tp: result.next_offset})
+                    self._sync_patience.succeeded()
         except TryAgainError as error:
             self._retry_at_ms = self._clock.monotonic_ms() + self._sync_patience.failed(error)
             reader.suspend()

@@ -17,8 +17,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import KafkaError
 
+from streams_app.delivery.batch import TP
 from streams_app.kafka.client import client_options
-from streams_app.read_store.store import Partition
 from streams_app.read_store.sync import MAX_RECORDS
 from streams_app.settings import KafkaSettings
 
@@ -86,7 +86,7 @@ class OutputReader(ConsumerRebalanceListener):
         """Some partition does not know yet where to begin."""
         return any(tp not in self._next for tp in self._consumer.assignment())
 
-    async def place(self, progress: Mapping[Partition, int]) -> None:
+    async def place(self, progress: Mapping[TP, int]) -> None:
         """Seeks every partition to where the store says and lets it flow. After a rebalance in between: does nothing.
 
         Args:
@@ -101,7 +101,7 @@ class OutputReader(ConsumerRebalanceListener):
         if generation != self._generation:
             return
         for tp in tps:
-            stored = progress.get(Partition(tp.topic, tp.partition))
+            stored = progress.get(TP(tp.topic, tp.partition))
             start = begins[tp] if stored is None else max(stored, begins[tp])
             if stored is not None and stored < start:
                 logger.warning(
@@ -135,7 +135,7 @@ class OutputReader(ConsumerRebalanceListener):
             taken += records
         return taken
 
-    def synced(self, progress: Mapping[Partition, int]) -> None:
+    def synced(self, progress: Mapping[TP, int]) -> None:
         """Notes what the store has taken; of partitions lost meanwhile nothing."""
         for partition, next_offset in progress.items():
             tp = TopicPartition(partition.topic, partition.partition)

@@ -11,10 +11,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.merge import Cell, Change, Stored, merge
 from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
-from streams_app.read_store.store import Counts, Partition
+from streams_app.read_store.store import Counts
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 
@@ -94,11 +95,11 @@ class SqliteStore:
         """Writes a row and takes it back."""
         await self._thread.call(self._probe)
 
-    async def progress(self) -> dict[Partition, int]:
+    async def progress(self) -> dict[TP, int]:
         """The offset to go on with, for each partition ever synced."""
         return await self._thread.call(self._read_progress)
 
-    async def apply(self, changes: Sequence[Change], progress: Mapping[Partition, int], now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
         """Merges changes and notes the progress in one transaction."""
         return await self._thread.call(lambda connection: self._apply(connection, changes, progress, now_ms))
 
@@ -150,14 +151,12 @@ class SqliteStore:
         connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), ("", -1, 0, 0))
         connection.execute("ROLLBACK")
 
-    def _read_progress(self, connection: sqlite3.Connection) -> dict[Partition, int]:
+    def _read_progress(self, connection: sqlite3.Connection) -> dict[TP, int]:
         self._require_tables(connection)
         rows = connection.execute(self._sql(SELECT_PROGRESS, self._progress_table)).fetchall()
-        return {Partition(topic, partition): next_offset for topic, partition, next_offset in rows}
+        return {TP(topic, partition): next_offset for topic, partition, next_offset in rows}
 
-    def _apply(
-        self, connection: sqlite3.Connection, changes: Sequence[Change], progress: Mapping[Partition, int], now_ms: int
-    ) -> Counts:
+    def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
         # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
         connection.execute("BEGIN IMMEDIATE")
         self._require_tables(connection)

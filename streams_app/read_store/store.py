@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.merge import Change
 from streams_app.settings import ReadStoreSettings
-
-
-class Partition(NamedTuple):
-    """One partition of an output topic."""
-
-    topic: str
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +40,10 @@ class ReadStore(Protocol):
     async def probe(self) -> None:
         """Tries whether the store can be written to, and leaves it as it was; the tables are there."""
 
-    async def progress(self) -> dict[Partition, int]:
+    async def progress(self) -> dict[TP, int]:
         """The offset to go on with, for each partition ever synced."""
 
-    async def apply(self, changes: Sequence[Change], progress: Mapping[Partition, int], now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
         """Merges changes and notes the progress, both or neither.
 
         Args:

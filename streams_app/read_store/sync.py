@@ -6,17 +6,18 @@ Touches the source and the store, never Kafka: the agent brings the records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
 from streams_app.metrics import Metrics
 from streams_app.read_store.merge import Change, newest
 from streams_app.read_store.record import Expected, Rejected, parse
 from streams_app.read_store.sources import open_source
-from streams_app.read_store.store import Partition, open_store
+from streams_app.read_store.store import open_store
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -27,10 +28,8 @@ MAX_BYTES: Final = 1_000_000
 
 
 class Record(Protocol):
-    """What is used of a ConsumerRecord."""
+    """What is used of a record of an output topic."""
 
-    topic: str
-    partition: int
     offset: int
     key: bytes | None
     value: bytes | None
@@ -47,7 +46,7 @@ class SyncResult:
         written: Cells with a new value.
         stale: Cells for which the store knew a newer version.
         unchanged: Cells that held the value already.
-        progress: Next offset of each partition.
+        next_offset: What the store goes on with from now on.
     """
 
     records: int
@@ -56,7 +55,7 @@ class SyncResult:
     written: int
     stale: int
     unchanged: int
-    progress: Mapping[Partition, int]
+    next_offset: int
 
 
 class Sync:
@@ -89,7 +88,7 @@ class Sync:
         """The metric label ``store``."""
         return self._store.name
 
-    async def progress(self) -> dict[Partition, int]:
+    async def progress(self) -> dict[TP, int]:
         """Where to go on.
 
         Raises:
@@ -97,34 +96,34 @@ class Sync:
         """
         return await self._store.progress()
 
-    async def sync_once(self, records: Sequence[Record]) -> SyncResult:
+    async def sync_once(self, tp: TP, records: Sequence[Record], next_offset: int) -> SyncResult:
         """One batch, whole or not at all; can be repeated.
 
         The source is read after the records, so its values are at least as new as the versions they are written under.
 
         Args:
-            records: Of the output topics, each partition in the order of its offsets.
+            tp: Partition of an output topic.
+            records: Of that partition, in the order of their offsets; none: only the progress is noted.
+            next_offset: What to go on with once they are in the store, up or down.
 
         Raises:
             TryAgainError: Source or store is away; nothing was written.
         """
         changes: list[Change] = []
-        progress: dict[Partition, int] = {}
         rejected: list[tuple[Record, str]] = []
         for record in records:
-            progress[Partition(record.topic, record.partition)] = record.offset + 1
-            parsed = parse(record.key, record.value, self._expected[record.topic])
+            parsed = parse(record.key, record.value, self._expected[tp.topic])
             if isinstance(parsed, Rejected):
                 rejected.append((record, parsed.why))
             else:
                 changes.extend(parsed)
         latest = newest(changes)
         current = await self._source.current(latest) if latest else []
-        counts = await self._store.apply(current, progress, self._clock.now_ms())
-        self._report(rejected)
+        counts = await self._store.apply(current, {tp: next_offset}, self._clock.now_ms())
+        self._report(tp, rejected)
         for result in ("written", "stale", "unchanged"):
             self._metrics.read_store_writes.labels(self._store.name, result).inc(getattr(counts, result))
-        return SyncResult(len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, progress)
+        return SyncResult(len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, next_offset)
 
     async def close(self) -> None:
         """Interrupts what is under way and closes source and store."""
@@ -132,12 +131,12 @@ class Sync:
         await self._store.close()
 
     @staticmethod
-    def _report(rejected: Sequence[tuple[Record, str]]) -> None:
+    def _report(tp: TP, rejected: Sequence[tuple[Record, str]]) -> None:
         if rejected:
             record, why = rejected[0]
             logger.warning(
                 "records skipped: not folded records count=%d source=%s-%d first_offset=%d first_why=%s",
-                len(rejected), record.topic, record.partition, record.offset, why,
+                len(rejected), tp.topic, tp.partition, record.offset, why,
             )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
+from streams_app.delivery.batch import TP
 from streams_app.read_store.reader import OutputReader
-from streams_app.read_store.store import Partition
 from streams_app.settings.sections import KafkaSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, wait_until
@@ -23,9 +23,9 @@ class Site:
 
     def __init__(self, reader: OutputReader, topic: str) -> None:
         self.reader = reader
-        self.partition = Partition(topic, 0)
+        self.partition = TP(topic, 0)
 
-    async def place(self, progress: Mapping[Partition, int]) -> None:
+    async def place(self, progress: Mapping[TP, int]) -> None:
         async def is_placed() -> bool:
             await self.reader.poll()
             if self.reader.needs_placing:

@@ -15,23 +15,22 @@ from typing import Any
 import pytest
 
 from streams_app.clock import ManualClock
+from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.merge import Cell, Change
 from streams_app.read_store.sqlite import SqliteStore
-from streams_app.read_store.store import Counts, Partition
+from streams_app.read_store.store import Counts
 from streams_app.read_store.sync import Sync, SyncResult
 from streams_app.settings import Settings
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
-P0 = Partition("s.f", 0)
+P0 = TP("s.f", 0)
 SUM = "SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY account_id, metric"
 
 
 @dataclass
 class Record:
-    topic: str
-    partition: int
     offset: int
     key: bytes | None
     value: bytes | None
@@ -39,7 +38,7 @@ class Record:
 
 def folded(offset: int, names: Any, version: int | None = None, group: str = "a") -> Record:
     fold = {"name": "f", "version": offset if version is None else version}
-    return Record("s.f", 0, offset, group.encode(), json.dumps({"id": group, "m": names, "fold": fold}).encode())
+    return Record(offset, group.encode(), json.dumps({"id": group, "m": names, "fold": fold}).encode())
 
 
 @pytest.fixture
@@ -105,12 +104,12 @@ async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Pat
 
 async def test_changes_and_progress_are_written_and_counted(store: SqliteStore, path: Path) -> None:
     first = await store.apply([Change(LIKES, 5, 1), Change(SHARES, 5, 2)], {P0: 6}, 100)
-    second = await store.apply([Change(LIKES, 4, 9), Change(SHARES, 7, 2)], {P0: 8, Partition("s.f", 1): 3}, 200)
+    second = await store.apply([Change(LIKES, 4, 9), Change(SHARES, 7, 2)], {P0: 8, TP("s.f", 1): 3}, 200)
     third = await store.apply([Change(SHARES, 6, 9), Change(LIKES, 8, None)], {P0: 9}, 300)
 
     assert [Counts(written=2), Counts(stale=1, unchanged=1), Counts(written=1, stale=1)] == [first, second, third]
     assert [("a", "likes", None, 8, 300), ("a", "shares", 2, 7, 100)] == cells(path)
-    assert {P0: 9, Partition("s.f", 1): 3} == await store.progress()
+    assert {P0: 9, TP("s.f", 1): 3} == await store.progress()
 
 
 @pytest.mark.parametrize("value", [0, -(2**63), 2**63 - 1, 1.5, "", "007", "1", "{}\n\x00", b"\x00\xff", None])
@@ -178,13 +177,13 @@ WRITER = """
 import asyncio, sys
 from streams_app.read_store.merge import Cell, Change
 from streams_app.read_store.sqlite import SqliteStore
-from streams_app.read_store.store import Partition
+from streams_app.delivery.batch import TP
 
 async def main():
     store = SqliteStore("sqlite:///" + sys.argv[1], "cells")
     for offset in range(10**9):
         changes = [Change(Cell("f", "a", f"name-{n}"), offset, offset) for n in range(50)]
-        await store.apply(changes, {Partition("s.f", 0): offset + 1}, 0)
+        await store.apply(changes, {TP("s.f", 0): offset + 1}, 0)
         if offset == 20:
             print("going", flush=True)
 
@@ -246,9 +245,11 @@ async def begin(store: SqliteStore, path: Path, write_db: Path) -> AsyncIterator
 
 async def test_sync_writes_the_sources_values_of_the_changed_names_only(begin: Callable[[str], Run], path: Path) -> None:
     worker = begin("sql")
-    result = await worker.sync.sync_once([folded(0, ["likes"]), folded(1, ["likes", "absent"]), folded(2, ["likes"], group="b")])
+    result = await worker.sync.sync_once(
+        P0, [folded(0, ["likes"]), folded(1, ["likes", "absent"]), folded(2, ["likes"], group="b")], 3
+    )
 
-    assert SyncResult(3, 0, 3, 3, 0, 0, {P0: 3}) == result
+    assert SyncResult(3, 0, 3, 3, 0, 0, 3) == result
     assert [("a", "absent", None, 1, 50), ("a", "likes", 7, 1, 50), ("b", "likes", 9, 2, 50)] == cells(path)
     assert [3, 0, 0] == worker.counted()
     assert {P0: 3} == await worker.sync.progress()
@@ -257,7 +258,7 @@ async def test_sync_writes_the_sources_values_of_the_changed_names_only(begin: C
 async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begin: Callable[[str], Run], path: Path) -> None:
     worker = begin("carried")
     for offset, version, names in [(0, 5, {"likes": 5}), (1, 3, {"likes": 3, "shares": 3}), (2, 6, {"likes": 5})]:
-        await worker.sync.sync_once([folded(offset, names, version)])
+        await worker.sync.sync_once(P0, [folded(offset, names, version)], offset + 1)
 
     assert [("a", "likes", 5, 6, 50), ("a", "shares", 3, 3, 50)] == cells(path)
     assert [2, 1, 1] == worker.counted()
@@ -266,20 +267,21 @@ async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begi
 @pytest.mark.parametrize("source", ["sql", "carried"])
 async def test_batch_delivered_again_after_a_crash_changes_nothing(begin: Callable[[str], Run], path: Path, source: str) -> None:
     batch = [folded(0, {"likes": 7}), folded(1, {"shares": 2})]
-    await begin(source).sync.sync_once(batch)
+    await begin(source).sync.sync_once(P0, batch, 2)
     before = cells(path)
     again = begin(source)  # another process: what it knows is in the file
 
     assert {P0: 2} == await again.sync.progress()
-    assert SyncResult(2, 0, 2, 0, 0, 2, {P0: 2}) == await again.sync.sync_once(batch)
+    assert SyncResult(2, 0, 2, 0, 0, 2, 2) == await again.sync.sync_once(P0, batch, 2)
     assert before == cells(path)
 
 
 async def test_records_of_others_are_passed_over_and_the_progress_moves_on(begin: Callable[[str], Run], path: Path) -> None:
-    others = [Record("s.f", 0, 4, None, b"{}"), Record("s.f", 1, 8, b"a", b"not JSON"), Record("s.f", 0, 5, b"a", None)]
-    result = await begin("sql").sync.sync_once(others)
+    others = [Record(4, None, b"{}"), Record(5, b"a", b"not JSON"), Record(8, b"a", None)]
+    sync = begin("sql").sync
+    result = await sync.sync_once(P0, others, 9)
 
-    assert (3, 3, 0, {P0: 6, Partition("s.f", 1): 9}) == (result.records, result.rejected, result.cells, result.progress)
+    assert (3, 3, 0, {P0: 9}) == (result.records, result.rejected, result.cells, await sync.progress())
     assert [] == cells(path)
 
 
@@ -289,10 +291,10 @@ async def test_source_that_is_away_leaves_store_and_progress_as_they_were(
     worker = begin("sql")
     hidden = await asyncio.to_thread(write_db.rename, write_db.with_suffix(".hidden"))
     with pytest.raises(TryAgainError, match=r"source .*there is no such file"):
-        await worker.sync.sync_once([folded(0, ["likes"])])
+        await worker.sync.sync_once(P0, [folded(0, ["likes"])], 1)
 
     assert ([], {}) == (cells(path), await worker.sync.progress())
 
     await asyncio.to_thread(hidden.rename, write_db)
 
-    assert 1 == (await worker.sync.sync_once([folded(0, ["likes"])])).written
+    assert 1 == (await worker.sync.sync_once(P0, [folded(0, ["likes"])], 1)).written

@@ -109,8 +109,6 @@ async def test_carried_values_are_as_they_are() -> None:
 
 @dataclass
 class Record:
-    topic: str
-    partition: int
     offset: int
     key: bytes | None
     value: bytes | None
@@ -121,7 +119,7 @@ class Record:
     [([], []), ([1, 1, 1, 1], [3, 1]), ([6, 4, 1], [2, 1]), ([99, 1, 99], [1, 1, 1]), ([0, 0, 0], [3])],
 )
 def test_fetch_is_cut_into_batches_by_count_and_size(sizes: list[int], expected: list[int]) -> None:
-    records: Sequence[Record] = [Record("t", 0, offset, None, b"." * size) for offset, size in enumerate(sizes)]
+    records: Sequence[Record] = [Record(offset, None, b"." * size) for offset, size in enumerate(sizes)]
     found = list(steps(records, max_records=3, max_bytes=10))
 
     assert expected == [len(step) for step in found]
