@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Names
-from tests.helpers import write_config
+from tests.integration.site import write_config
 from tests.servers.cache import ROOT
 
 CANARY = "canary-7f3a9c"

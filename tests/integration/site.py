@@ -18,7 +18,7 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
-from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until, write_config
+from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until
 
 LIMIT_SECONDS = 150
 GROUPS = 12
@@ -93,6 +93,71 @@ class Site:
 
     async def outcome(self, topic: str, events: int) -> Outcome:
         return outcome_of(await self.records(topic, events))
+
+
+def write_config(
+    path: Path,
+    *,
+    app_id: str,
+    bootstrap: str,
+    redis_url: str,
+    source: str,
+    output: str,
+    dead: str,
+    quiet_period: str = "1s",
+    fold_name: str = "account-metrics",
+    fold: str = "",
+    extra: str = "",
+) -> Path:
+    """Writes a ``streams.toml`` with one fold of ``account_id`` and short times.
+
+    Args:
+        path: The file.
+        app_id: Consumer group and key prefix.
+        bootstrap: host:port.
+        redis_url: Where open groups live.
+        source: Topic of the events.
+        output: Topic of the folded records.
+        dead: Topic of what is refused.
+        quiet_period: Of the fold.
+        fold_name: Its name.
+        fold: Further lines of its table.
+        extra: Further tables, at the end.
+
+    Returns:
+        ``path``.
+    """
+    # A JSON string is a TOML string.
+    text = f"""\
+app_id = {json.dumps(app_id)}
+
+[kafka]
+bootstrap_servers = {json.dumps(bootstrap)}
+session_timeout = "6s"
+
+[redis]
+url = {json.dumps(redis_url)}
+
+[http]
+port = 0
+
+[worker]
+tick = "200ms"
+commit_every = "500ms"
+
+[folds.{fold_name}]
+source = {json.dumps(source)}
+output = {json.dumps(output)}
+dead_letters = {json.dumps(dead)}
+group_key = "account_id"
+changed = "metrics"
+quiet_period = {json.dumps(quiet_period)}
+{fold}
+
+{extra}
+"""
+    path.write_text(text, "utf-8")
+    return path
 
 
 @dataclass

@@ -16,7 +16,8 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, write_config
+from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
+from tests.integration.site import write_config
 
 LIMIT_SECONDS = 120
 

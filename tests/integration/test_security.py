@@ -1,36 +1,26 @@
-"""Passwords, TLS and tokens: they are needed, they work, and nobody ever reads them in what a worker says."""
+"""TLS and passwords of Kafka and Redis: they are needed, they work, and a worker that is not let in says why and no more."""
 
 from __future__ import annotations
 
-import json
 import socket
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-import redis
 from aiokafka.errors import KafkaConnectionError
 
-from streams_app.embedded import Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.kafka.diagnosis import why_unreachable
-from streams_app.settings import KafkaSettings, Settings
+from streams_app.settings import KafkaSettings
 from tests.conftest import _unavailable
-from tests.helpers import WorkerProcess, create_topics, produce, wait_until
+from tests.helpers import create_topics, produce
+from tests.integration.canaries import CANARIES, debug, secret, told
 from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.secured_kafka import ADMIN, SecuredKafka
 from tests.servers.tls import Authority
-
-CANARIES = {
-    kind: f"canary-{kind}-5d81c0" for kind in ("kafka", "redis", "http", "redis-url", "read-url", "source-url", "broker", "wrong")
-}
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +47,6 @@ def secured(authority: Authority) -> Iterator[SecuredKafka]:
         yield running
 
 
-def secret(folder: Path, kind: str) -> str:
-    """A file with a secret in it."""
-    path = folder / f"{kind}.secret"
-    path.write_text(f"{CANARIES[kind]}\n", "utf-8")
-    return str(path)
-
-
-def told(text: str) -> list[str]:
-    """Secrets that are in a text."""
-    return [canary for canary in CANARIES.values() if canary in text]
-
-
 def kafka_variables(secured: SecuredKafka, authority: Authority, folder: Path, password: str = "kafka") -> dict[str, str]:
     return {
         "STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": secured.secured_servers,
@@ -78,10 +56,6 @@ def kafka_variables(secured: SecuredKafka, authority: Authority, folder: Path, p
         "STREAMS_APP_KAFKA_SASL_PASSWORD_FILE": secret(folder, password),
         "STREAMS_APP_KAFKA_SSL_CAFILE": str(authority.certificate),
     }
-
-
-def debug(stage: Stage, variables: Mapping[str, str]) -> WorkerProcess:
-    return WorkerProcess(stage.folder / "streams.toml", stage.folder, variables, ["--log-level", "debug"])
 
 
 def ended(log: str) -> str:
@@ -241,127 +215,3 @@ async def test_a_worker_redis_does_not_let_in_ends_with_1_and_names_the_setting(
     assert f"cannot reach Redis at {stage.redis_url}: " in ended(worker.log())
     assert REDIS_FAULTS[fault] in ended(worker.log())
     assert [] == told(worker.log())
-
-
-# What is said
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("where", ["file", "url"])
-async def test_no_secret_is_told_in_a_crash_of_redis_and_a_resync(stage: Stage, tmp_path: Path, where: str) -> None:
-    home = tmp_path / "valkey"
-    password = CANARIES["redis" if where == "file" else "redis-url"]
-    variables = {"STREAMS_APP_HTTP_TOKEN_FILE": secret(tmp_path, "http")}
-    with guarded(None, home, password) as first:
-        stage.redis_url = first.url if where == "file" else first.url.replace("//", f"//default:{password}@")
-        if where == "file":
-            variables["STREAMS_APP_REDIS_PASSWORD_FILE"] = secret(tmp_path, "redis")
-        config = stage.config(quiet_period="3s")
-        with debug(stage, variables) as worker:
-            await worker.wait_ready()
-            await stage.send(60)
-            await wait_until(lambda: "open_groups" in page(worker, "/metrics")[1], LIMIT_SECONDS, "metrics")
-            await wait_until(lambda: len(open_groups(worker)) > 0, LIMIT_SECONDS, "groups are open")
-            first.kill()
-            await stage.send(60)
-            await wait_until(lambda: page(worker, "/health/ready")[0] == 503, LIMIT_SECONDS, "the worker misses Redis")
-            pages = [page(worker, path)[1] for path in ("/metrics", "/groups", "/health/live", "/health/ready")]
-            with guarded(first.port, home, password):
-                await stage.send(60)
-                outcome = await stage.outcome()
-                pages += [page(worker, path)[1] for path in ("/metrics", "/groups", "/health/live", "/health/ready")]
-                code = await worker.terminate()
-    log = worker.log()
-
-    assert [] == outcome.faults(stage.sent, is_exact=False)
-    assert "claiming again: " in log
-    assert " DEBUG " in log
-    assert 0 == code
-    assert [] == told(log + "".join(pages))
-    settings = Settings.load(config, variables)
-    assert [] == told(f"{settings!r} {settings} {settings.redis!r} {settings.redis.redacted_url}")
-
-
-def guarded(port: int | None, home: Path, password: str) -> Valkey:
-    """A Valkey that wants a password; what it held before is gone."""
-    valkey = Valkey.start(port, home)
-    with redis.Redis.from_url(valkey.url) as client:
-        client.config_set("requirepass", password)
-    return valkey
-
-
-def page(worker: WorkerProcess, path: str, token: str | None = CANARIES["http"]) -> tuple[int, str]:
-    request = urllib.request.Request(f"{worker.url}{path}", headers={"Authorization": f"Bearer {token}"} if token else {})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def open_groups(worker: WorkerProcess) -> list[Any]:
-    found: list[Any] = json.loads(page(worker, "/groups")[1]).get("groups", [])
-    return found
-
-
-def test_no_secret_is_in_what_settings_print(tmp_path: Path) -> None:
-    settings = Settings.model_validate(
-        {
-            "app_id": "a",
-            "folds": [{"name": "f", "source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}],
-            "kafka": {"sasl_username": "u", "sasl_password_file": secret(tmp_path, "kafka")},
-            "redis": {"url": f"redis://u:{CANARIES['redis-url']}@localhost/0", "password_file": secret(tmp_path, "redis")},
-            "http": {"token_file": secret(tmp_path, "http")},
-            "read_store": {
-                "url": f"postgresql://u:{CANARIES['read-url']}@localhost/r",
-                "folds": ["f"],
-                "source_url": f"postgresql://u:{CANARIES['source-url']}@localhost/w",
-                "sql": "SELECT 1",
-            },
-        }
-    )
-    parts = [settings, settings.kafka, settings.redis, settings.http, settings.read_store]
-
-    assert [] == told(" ".join(f"{part!r} {part}" for part in parts))
-    # The secrets are there all the same.
-    used = f"{settings.kafka.sasl_password} {settings.redis.password} {settings.http.token} {settings.redis.url}"
-    assert {CANARIES[kind] for kind in ("kafka", "redis", "http", "redis-url")} == set(told(used))
-
-
-# HTTP
-
-
-def outer_address() -> str:
-    """An address of this machine that is not loopback; nothing is sent to find it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            pytest.skip("this machine has no address but loopback")
-        address = str(probe.getsockname()[0])
-    if address.startswith("127."):
-        pytest.skip("this machine has no address but loopback")
-    return address
-
-
-@pytest.mark.parametrize(("host", "is_open"), [(None, False), ("0.0.0.0", True)], ids=["by default", "when told so"])
-async def test_the_pages_are_open_to_this_machine_only(stage: Stage, host: str | None, is_open: bool) -> None:
-    address = outer_address()
-    with debug(stage, {"STREAMS_APP_HTTP_HOST": host} if host else {}) as worker:
-        url = await wait_until(lambda: worker.url, LIMIT_SECONDS, "it listens")
-        with socket.socket() as client:
-            client.settimeout(5)
-            refused = client.connect_ex((address, urlsplit(url).port or 0))
-
-    assert (host or LOOPBACK) == urlsplit(url).hostname
-    assert is_open == (refused == 0)
-
-
-async def test_a_token_is_wanted_for_all_but_the_health_pages(stage: Stage, tmp_path: Path) -> None:
-    with debug(stage, {"STREAMS_APP_HTTP_TOKEN_FILE": secret(tmp_path, "http")}) as worker:
-        await worker.wait_ready()
-        tokens = [CANARIES["http"], None, "", CANARIES["wrong"], CANARIES["http"][:-1], f"{CANARIES['http']}x"]
-        found = {path: [page(worker, path, token)[0] for token in tokens] for path in ("/metrics", "/groups", "/health/live")}
-
-    assert {"/metrics": [200] + [401] * 5, "/groups": [200] + [401] * 5, "/health/live": [200] * 6} == found

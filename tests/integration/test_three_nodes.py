@@ -12,8 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.checker import event, outcome_of
 from tests.conftest import Names, RedisServer, _unavailable
-from tests.helpers import WorkerProcess, create_topics, read_topic, wait_until, write_config
-from tests.integration.site import Site
+from tests.helpers import WorkerProcess, create_topics, read_topic, wait_until
+from tests.integration.site import Site, write_config
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.cluster import KafkaCluster
 

@@ -10,8 +10,8 @@ import pytest
 from streams_app.embedded.child import Child
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import create_topics, produce, wait_until, write_config
-from tests.integration.site import Stage
+from tests.helpers import create_topics, produce, wait_until
+from tests.integration.site import Stage, write_config
 
 # The worker as it is, but for one thing it does no longer, and a shorter minute.
 CRIPPLED = """

@@ -1,0 +1,26 @@
+"""What tests ask an HTTP server, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from streams_app.http import HttpServer
+
+FOLD = {"name": "f", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
+PAGES = ["/metrics", "/health/live", "/health/ready", "/groups"]
+
+Start = Callable[..., HttpServer]
+"""Starts a server with other settings than the default ones."""
+
+
+async def get(url: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    """Status and JSON of a page, or its text."""
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
+        session.get(url, headers=headers) as reply,
+    ):
+        is_json = reply.content_type == "application/json"
+        return reply.status, await reply.json() if is_json else await reply.text()

@@ -1,0 +1,76 @@
+"""How the HTTP server finds a port, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import aiohttp
+import pytest
+
+import streams_app.http
+from streams_app.errors import TryAgainError
+from streams_app.status import Status
+from tests.integration.http.asking import Start, get
+
+
+async def test_a_port_that_is_taken_gives_way_to_the_next_one(start: Start, taken: int, caplog: pytest.LogCaptureFixture) -> None:
+    server = start(port=taken)
+
+    assert server.port is not None
+    assert taken < server.port < taken + 100
+    assert f"port taken, trying the next one port={taken}" in caplog.text
+    assert (await get(f"{server.url}/health/live"))[0] == 200
+
+
+async def test_two_workers_on_one_machine_have_a_port_each(start: Start) -> None:
+    one = start()
+    other = start(port=one.port)
+
+    assert one.port != other.port
+    assert (await get(f"{other.url}/health/live"))[0] == 200
+
+
+async def test_an_address_that_is_not_ours_is_told(start: Start) -> None:
+    with pytest.raises(TryAgainError, match=r"cannot listen on 192\.0\.2\.1"):
+        start(host="192.0.2.1")
+
+
+async def test_without_any_free_port_it_says_so(start: Start, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_app.http, "PORTS_TRIED", 1)
+
+    with pytest.raises(TryAgainError, match=str(taken)):
+        start(port=taken)
+
+
+async def test_after_stop_nobody_listens_and_the_thread_is_gone(start: Start) -> None:
+    server = start()
+    thread = server._thread
+    server.stop()
+    server.stop()
+
+    assert thread is not None
+    assert not thread.is_alive()
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(f"{server.url}/health/live")
+
+
+async def test_stop_does_not_wait_for_a_page_that_hangs(start: Start, status: Status) -> None:
+    asked = asyncio.Event()
+
+    async def provider(*_: Any) -> list[dict[str, Any]]:
+        asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    status.groups_provider = provider
+    server = start()
+    asking = asyncio.create_task(get(f"{server.url}/groups"))
+    await asked.wait()
+    begin = time.monotonic()
+    await asyncio.to_thread(server.stop)
+
+    assert time.monotonic() - begin < streams_app.http.GROUPS_SECONDS
+    with pytest.raises(aiohttp.ClientError):
+        await asking

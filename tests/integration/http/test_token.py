@@ -1,0 +1,72 @@
+"""Who may read the pages: with a token, nobody else but whoever asks for health."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.clock import ManualClock
+from streams_app.errors import ConfigurationError
+from streams_app.http import HttpServer
+from streams_app.metrics import Metrics
+from streams_app.settings import HttpSettings
+from streams_app.status import Status
+from tests.integration.http.asking import PAGES, Start, get
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Bearer wrong", "Bearer open-sesame2", "open-sesame", "Basic open-sesame"]
+)
+async def test_without_the_token_only_health_is_told(start: Start, token_file: Path, authorization: str | None) -> None:
+    url = start(token_file=token_file).url
+    headers = {} if authorization is None else {"Authorization": authorization}
+    codes = {page: (await get(f"{url}{page}", headers))[0] for page in PAGES}
+
+    assert codes == {"/metrics": 401, "/health/live": 200, "/health/ready": 200, "/groups": 401}
+
+
+async def test_with_the_token_every_page_is_told(start: Start, status: Status, token_file: Path) -> None:
+    async def provider(*_: Any) -> list[dict[str, Any]]:
+        return []
+
+    status.groups_provider = provider
+    url = start(token_file=token_file).url
+    codes = [(await get(f"{url}{page}", {"Authorization": "Bearer open-sesame"}))[0] for page in PAGES]
+
+    assert [200, 200, 200, 200] == codes
+
+
+async def test_an_unknown_page_tells_nothing_without_the_token(start: Start, token_file: Path) -> None:
+    code, body = await get(f"{start(token_file=token_file).url}/nothing")
+
+    assert code == 401
+    assert "open-sesame" not in str(body)
+
+
+async def test_a_token_of_any_bytes_is_refused(start: Start, token_file: Path) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", start(token_file=token_file).port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_an_empty_token_file_opens_nothing(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("\n", "utf-8")
+    try:
+        server = start(token_file=path)
+    except ConfigurationError:
+        return  # refused at the start: as good
+
+    assert (await get(f"{server.url}/metrics"))[0] == 401
+
+
+def test_a_token_file_that_is_not_there_is_a_fault_of_the_settings(tmp_path: Path, status: Status, metrics: Metrics) -> None:
+    with pytest.raises(ConfigurationError, match=r"http\.token_file"):
+        HttpServer(HttpSettings(token_file=tmp_path / "nothing"), status, metrics, ManualClock())

@@ -1,0 +1,90 @@
+"""The check at the end of a demo: what the read store must hold, and that anything else is found out."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from streams_app.demo.load import Update
+from streams_app.demo.write_side import WriteSide, differences
+from streams_app.fold import Fold
+from streams_app.read_store.sqlite import SqliteStore
+from streams_app.settings import Limits
+
+FOLD = Fold.model_validate({"name": "f", "source": "events", "group_key": "account_id", "changed": "metrics", "quiet_period": "1s"})
+
+
+def update(account: str, post: str, **metrics: object) -> Update:
+    return Update(0.0, account.encode(), json.dumps({"account_id": account, "post_id": post, "metrics": metrics}).encode())
+
+
+@pytest.fixture
+def write_side(tmp_path: Path) -> Iterator[WriteSide]:
+    made = WriteSide(tmp_path / "write.db", FOLD, Limits())
+    made.write([update("a", "p1", likes=3, shares=1), update("a", "p2", likes=4), update("b", "p1", likes=0.5)])
+    made.write([update("a", "p1", likes=5), Update(0.0, None, b"not json"), update("b", "p2", likes=0.25)])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def read_db(tmp_path: Path) -> Path:
+    """A read store that is right."""
+    path = tmp_path / "read.db"
+    store = SqliteStore(f"sqlite:///{path}", "folded_values")
+    await store.initialise()
+    await store.close()
+    change(path, "INSERT INTO folded_values VALUES ('f','a','likes',9,1,1), ('f','a','shares',1,1,1), ('f','b','likes',0.75,1,1)")
+    return path
+
+
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def test_the_expectation_is_the_sum_of_the_latest_values_of_the_posts(write_side: WriteSide) -> None:
+    assert {("a", "likes"): 9, ("a", "shares"): 1, ("b", "likes"): 0.75} == write_side.expected()
+    assert write_side.refused == 1
+
+
+def test_the_write_database_holds_what_is_expected(write_side: WriteSide, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "write.db")) as connection:
+        found = connection.execute("SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY 1, 2").fetchall()
+
+    assert {(account, metric): value for account, metric, value in found} == write_side.expected()
+
+
+def test_a_right_read_store_has_no_differences(write_side: WriteSide, read_db: Path) -> None:
+    assert [] == differences(read_db, "folded_values", write_side.expected())
+
+
+@pytest.mark.parametrize(
+    ("tampering", "said"),
+    [
+        ("UPDATE folded_values SET value = 8 WHERE group_key = 'a' AND name = 'likes'", r"a\.likes: .*has 8, .*give 9"),
+        ("UPDATE folded_values SET value = '9' WHERE group_key = 'a' AND name = 'likes'", r"a\.likes: .*give 9"),
+        ("UPDATE folded_values SET value = NULL WHERE name = 'shares'", r"a\.shares: .*has None, .*give 1"),
+        ("DELETE FROM folded_values WHERE group_key = 'b'", r"b\.likes: .*has None, .*give 0\.75"),
+        ("UPDATE folded_values SET value = 0.7501 WHERE group_key = 'b'", r"b\.likes: .*has 0\.7501"),
+        ("INSERT INTO folded_values VALUES ('f', 'c', 'likes', 1, 1, 1)", r"c\.likes: in the read store, but in no event"),
+    ],
+)
+def test_a_read_store_that_was_tampered_with_is_found_out(write_side: WriteSide, read_db: Path, tampering: str, said: str) -> None:
+    change(read_db, tampering)
+    found = differences(read_db, "folded_values", write_side.expected())
+
+    assert 1 == len(found)
+    assert re.search(said, found[0])
+
+
+def test_sums_of_fractions_may_differ_in_their_last_digits(read_db: Path) -> None:
+    expected = {("a", "likes"): 9, ("a", "shares"): 1, ("b", "likes"): 0.75 + 1e-15}
+
+    assert [] == differences(read_db, "folded_values", expected)
