@@ -21,6 +21,9 @@ from tests.conftest import Names
 from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until
 
 LIMIT_SECONDS = 150
+SESSION = "3s"
+"""Short, as the embedded broker lets a new group wait for half of it, and one that had members before for twice as long."""
+
 GROUPS = 12
 """Of the events a `Stage` sends."""
 
@@ -37,10 +40,11 @@ class Site:
     redis_url: str
     folder: Path
 
-    def config(self, folds: str, name: str = "streams.toml") -> Path:
+    def config(self, folds: str, name: str = "streams.toml", session_timeout: str = SESSION) -> Path:
         path = self.folder / name
         path.write_text(
-            f'app_id = "{self.names.app_id}"\n[kafka]\nbootstrap_servers = "{self.bootstrap}"\nsession_timeout = "6s"\n'
+            f'app_id = "{self.names.app_id}"\n[kafka]\nbootstrap_servers = "{self.bootstrap}"\n'
+            f'session_timeout = "{session_timeout}"\n'
             f'[redis]\nurl = "{self.redis_url}"\n[http]\nport = 0\n[worker]\ntick = "200ms"\ncommit_every = "500ms"\n{folds}'
         )
         return path
@@ -106,6 +110,7 @@ def write_config(
     dead: str,
     quiet_period: str = "1s",
     fold_name: str = "account-metrics",
+    session_timeout: str = SESSION,
     fold: str = "",
     extra: str = "",
 ) -> Path:
@@ -121,6 +126,7 @@ def write_config(
         dead: Topic of what is refused.
         quiet_period: Of the fold.
         fold_name: Its name.
+        session_timeout: How long a worker may be silent before it is thrown out of its group.
         fold: Further lines of its table.
         extra: Further tables, at the end.
 
@@ -133,7 +139,7 @@ app_id = {json.dumps(app_id)}
 
 [kafka]
 bootstrap_servers = {json.dumps(bootstrap)}
-session_timeout = "6s"
+session_timeout = {json.dumps(session_timeout)}
 
 [redis]
 url = {json.dumps(redis_url)}

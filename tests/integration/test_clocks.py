@@ -77,7 +77,9 @@ async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
 @pytest.mark.long
 async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
-    with site.worker(site.config(site.fold("folded", "events", quiet_period="4s"))) as worker:
+    # Its session lasts for longer than it is stopped.
+    config = site.config(site.fold("folded", "events", quiet_period="4s"), session_timeout="8s")
+    with site.worker(config) as worker:
         await worker.wait_ready()
         await site.send("events", [event("a", "n0")])
         await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")

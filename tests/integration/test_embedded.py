@@ -96,8 +96,8 @@ async def test_two_members_of_a_group_share_the_partitions(kafka, names) -> None
     topic = names.topic("events")
     await create_topics(kafka.bootstrap_servers, [topic], partitions=4)
     options = {"group_id": names.app_id, "bootstrap_servers": kafka.bootstrap_servers, "rebalance_timeout_ms": 10_000}
-    first = AIOKafkaConsumer(topic, heartbeat_interval_ms=300, session_timeout_ms=6_000, **options)
-    second = AIOKafkaConsumer(topic, heartbeat_interval_ms=300, session_timeout_ms=6_000, **options)
+    first = AIOKafkaConsumer(topic, heartbeat_interval_ms=300, session_timeout_ms=2_000, **options)
+    second = AIOKafkaConsumer(topic, heartbeat_interval_ms=300, session_timeout_ms=2_000, **options)
     await first.start()
     try:
         await wait_until(lambda: len(first.assignment()) == 4, 20, "the first member has all partitions")

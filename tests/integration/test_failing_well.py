@@ -17,7 +17,7 @@ from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric,
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 
-FREEZE_SECONDS = 8
+FREEZE_SECONDS = 5
 
 EXACTLY_ONCE = {"enable_idempotence": KAFKA_CHOICE != "embedded"}
 """What the test sends while leaders change is in the topic once; a plain producer sends it again."""

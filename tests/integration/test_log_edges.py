@@ -75,7 +75,7 @@ async def test_a_worker_under_which_a_topic_is_made_again_ends_and_names_the_com
 @pytest.mark.parametrize("is_running", [False, True], ids=["while away", "while frozen"])
 async def test_retention_that_overtakes_a_worker_is_told_as_a_range_and_folding_goes_on(stage: Stage, is_running: bool) -> None:
     """All that was folded is delivered; what was cut before it was folded is counted, no more and no less."""
-    config = stage.config(quiet_period="2s")
+    config = stage.config(quiet_period="2s", session_timeout="6s")
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(100)

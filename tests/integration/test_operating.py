@@ -17,9 +17,10 @@ from aiokafka.structs import ConsumerRecord
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
-from tests.integration.site import write_config
+from tests.integration.site import metric, write_config
 
 LIMIT_SECONDS = 120
+OPEN = "streams_app_open_groups"
 
 
 @dataclass
@@ -104,11 +105,7 @@ async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
             site.source,
             [both("a", "x"), both("a", "y"), both("b", "x"), (b"1", b'{"account_id": 1, "metrics": ["z"], "tags": ["z"]}')],
         )
-
-        async def all_open() -> bool:
-            return len(await open_groups(site)) == 6
-
-        await wait_until(all_open, LIMIT_SECONDS, "three groups are open in both folds")
+        await wait_until(lambda: metric(worker, OPEN) == 6, LIMIT_SECONDS, "three groups are open in both folds")
         code, text, err = await site.run("groups", "explain", "a", "--fold", "account-metrics")
         assert 0 == code, err
         for words in (
@@ -147,11 +144,7 @@ async def test_a_flush_without_a_worker_stays_requested(site: Site) -> None:
     with site.worker() as worker:
         await worker.wait_ready()
         await produce(site.bootstrap, site.source, [both("a", "x")])
-
-        async def is_open() -> bool:
-            return len(await open_groups(site)) == 2
-
-        await wait_until(is_open, LIMIT_SECONDS, "the group is open in both folds")
+        await wait_until(lambda: metric(worker, OPEN) == 2, LIMIT_SECONDS, "the group is open in both folds")
         await worker.terminate()
     code, _, err = await site.run("groups", "flush", "a", "--fold", "account-metrics", "--timeout", "0.5")
     with site.worker():
@@ -197,11 +190,7 @@ async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(
     with site.worker() as worker:
         await worker.wait_ready()
         await produce(site.bootstrap, site.source, [both("b", "m3")])
-
-        async def all_open() -> bool:
-            return len(await open_groups(site)) == 4
-
-        await wait_until(all_open, LIMIT_SECONDS, "both groups are open in both folds")
+        await wait_until(lambda: metric(worker, OPEN) == 4, LIMIT_SECONDS, "both groups are open in both folds")
         events = {(row["fold"], row["group"]): row["events"] for row in await open_groups(site)}
 
     assert {("no-changed", 2), ("not-json", 1)} == {
@@ -218,11 +207,7 @@ async def test_a_name_with_wildcards_resets_nothing_and_one_fold_leaves_the_othe
     with site.worker() as worker:
         await worker.wait_ready()
         await produce(site.bootstrap, site.source, [both("a", "m")])
-
-        async def both_open() -> bool:
-            return len(await open_groups(site)) == 2
-
-        await wait_until(both_open, LIMIT_SECONDS, "the group is open in both folds")
+        await wait_until(lambda: metric(worker, OPEN) == 2, LIMIT_SECONDS, "the group is open in both folds")
         await worker.terminate()
     refused = [await site.run("reset", "--fold", name, "--yes") for name in ("*", "[ao]*")]
     unknown = await site.run("reset", "--fold", "other-one", "--yes")

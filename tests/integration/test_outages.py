@@ -162,6 +162,7 @@ GAP = 0 if KAFKA_CHOICE != "embedded" else 4
 @pytest.mark.long
 async def test_partitions_nobody_claims_are_in_the_lag_of_every_worker(staged: Stage) -> None:
     """The one that has them is frozen: for as long as its session lasts they are nobody's, and nobody folds them."""
+    staged.config(quiet_period="8s", session_timeout="6s")
     with staged.worker() as one, staged.worker() as two:
         await asyncio.gather(one.wait_ready(), two.wait_ready())
         await staged.send(100)
