@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 from redis.asyncio import Redis
@@ -16,11 +16,13 @@ from redis.asyncio import Redis
 from streams_app.codec import canonical_bytes
 from streams_app.errors import UnknownFoldError
 from streams_app.fold import Fold
-from streams_app.folding.agents.ownership import Ownership
 from streams_app.folding.store.keys import INFO_FIELD, ShardKeys, shard_keys
 from streams_app.operating.text import group_value
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
+
+if TYPE_CHECKING:  # a command that lists groups needs no worker: importing one, with Faust, takes half of its time
+    from streams_app.folding.agents.ownership import Ownership
 
 MAX_ROWS: Final = 10_000
 MAX_SCANNED: Final = 100_000

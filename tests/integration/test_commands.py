@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from streams_app.cli import COMMANDS
 from streams_app.embedded.ports import free_port
 from tests.helpers import create_topics
 from tests.integration.commands import CANARY, FOLD, WITH_SETTINGS, Place, run
+from tests.servers.cache import ROOT
 
 # Help and usage
 
@@ -86,6 +89,16 @@ def test_the_version_is_that_of_the_package() -> None:
 
     assert ran.code == 0
     assert re.fullmatch(r"streams-app, version \d+\.\d+\.\d+\n", ran.out)
+
+
+def test_what_an_operator_asks_does_not_load_faust() -> None:
+    """It would take longer than the rest of a command."""
+    modules = "checking.logs, checking.kafka, operating.groups, operating.explain, operating.dead_letters, operating.reset"
+    program = "\n".join(f"import streams_app.{module}" for module in modules.split(", "))
+    command = [sys.executable, "-c", f"{program}\nimport sys\nprint('faust' in sys.modules)"]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+
+    assert "False\n" == loaded.stdout
 
 
 # Settings
