@@ -12,7 +12,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -79,6 +80,17 @@ def wait_until_sync(predicate: Callable[[], T], timeout_seconds: float, descript
     return value
 
 
+@asynccontextmanager
+async def admin_of(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """What asks a broker, and tells it, for the ``with`` block."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
 async def create_topics(
     bootstrap: str, names: Iterable[str], partitions: int = 4, configs: Mapping[str, str] | None = None
 ) -> None:
@@ -91,9 +103,7 @@ async def create_topics(
         configs: Topic configuration, by its Kafka name.
     """
     wanted = list(names)
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with admin_of(bootstrap) as admin:
         new = [NewTopic(name, partitions, 1, topic_configs=dict(configs or {})) for name in wanted]
         answer = await admin.create_topics(new)
         faults = [error for error in answer.topic_errors if error[1] != 0]
@@ -107,8 +117,17 @@ async def create_topics(
             )
 
         await wait_until(leaders, _TOPIC_LIMIT_SECONDS, f"all partitions of {wanted} have a leader")
-    finally:
-        await admin.close()
+
+
+async def delete_topic(bootstrap: str, topic: str) -> None:
+    """Deletes a topic and returns when it is gone."""
+    async with admin_of(bootstrap) as admin:
+        await admin.delete_topics([topic])
+
+        async def is_gone() -> bool:
+            return topic not in await admin.list_topics()
+
+        await wait_until(is_gone, _TOPIC_LIMIT_SECONDS, f"topic {topic} is gone")
 
 
 async def produce(
@@ -166,17 +185,13 @@ async def read_topic(
 
 
 async def _partitions(bootstrap: str, topic: str, timeout_seconds: float) -> list[int]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
+    async with admin_of(bootstrap) as admin:
 
-    async def partitions() -> list[int]:
-        (found,) = await admin.describe_topics([topic])
-        return sorted(each["partition"] for each in found["partitions"])
+        async def partitions() -> list[int]:
+            (found,) = await admin.describe_topics([topic])
+            return sorted(each["partition"] for each in found["partitions"])
 
-    try:
         return await wait_until(partitions, timeout_seconds, f"topic {topic} exists")
-    finally:
-        await admin.close()
 
 
 class WorkerProcess:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
-from tests.helpers import WorkerProcess, _get, create_topics, produce, read_topic, wait_until
+from tests.helpers import WorkerProcess, _get, create_topics, delete_topic, produce, read_topic
 
 LIMIT_SECONDS = 150
 SESSION = "3s"
@@ -64,18 +63,7 @@ class Site:
 
     async def make_again(self, name: str, **options: Any) -> None:
         """Deletes a topic and creates it anew."""
-        topic = self.names.topic(name)
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
-        await admin.start()
-        try:
-            await admin.delete_topics([topic])
-
-            async def is_gone() -> bool:
-                return topic not in await admin.list_topics()
-
-            await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
-        finally:
-            await admin.close()
+        await delete_topic(self.bootstrap, self.names.topic(name))
         await self.topics(name, **options)
 
     async def send(self, source: str, items: Sequence[tuple[bytes | None, bytes | None]], **options: Any) -> None:

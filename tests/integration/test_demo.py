@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from aiokafka.admin import AIOKafkaAdminClient
 
 from streams_app.embedded.ports import free_port
 from tests.conftest import KafkaServer, RedisServer
-from tests.helpers import wait_until_sync
+from tests.helpers import admin_of, wait_until_sync
 from tests.servers.cache import ROOT
 
 LIMIT_SECONDS = 120
@@ -258,9 +257,5 @@ def test_a_demo_on_given_servers_removes_what_it_made_there(demo: Demo, kafka: K
 
 async def groups_of(bootstrap: str) -> list[str]:
     """Consumer groups of a broker."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with admin_of(bootstrap) as admin:
         return [group for group, _ in await admin.list_consumer_groups()]
-    finally:
-        await admin.close()

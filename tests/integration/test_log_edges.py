@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.admin import NewPartitions, RecordsToDelete
 
 from tests.checker import event, outcome_of
-from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
+from tests.helpers import WorkerProcess, admin_of, create_topics, delete_topic, produce, read_topic, wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, LOOK_OFTEN, Stage, metric, riddles
 
 PARTITIONS = 4
@@ -19,19 +18,9 @@ PARTITIONS = 4
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 
 
-@asynccontextmanager
-async def admin_of(stage: Stage) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(bootstrap_servers=stage.bootstrap)
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
 async def cut(stage: Stage, before: dict[int, int]) -> None:
     """Removes what is below an offset, as retention does."""
-    async with admin_of(stage) as admin:
+    async with admin_of(stage.bootstrap) as admin:
         await admin.delete_records(
             {TopicPartition(stage.source, partition): RecordsToDelete(before_offset=offset) for partition, offset in before.items()}
         )
@@ -52,13 +41,7 @@ async def test_a_worker_under_which_a_topic_is_made_again_ends_and_names_the_com
         await worker.wait_ready()
         await stage.send(100, **({"partition": 2} if idle else {}))
         await stage.outcome()
-        async with admin_of(stage) as admin:
-            await admin.delete_topics([stage.source])
-
-            async def is_gone() -> bool:
-                return stage.source not in await admin.list_topics()
-
-            await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
+        await delete_topic(stage.bootstrap, stage.source)
         await create_topics(stage.bootstrap, [stage.source])
         code = await worker.wait_exit(LIMIT_SECONDS)
 
@@ -161,7 +144,7 @@ async def test_events_in_partitions_added_under_a_running_worker_are_folded(stag
         await worker.wait_ready()
         await stage.send(100)
         await stage.outcome()
-        async with admin_of(stage) as admin:
+        async with admin_of(stage.bootstrap) as admin:
             await admin.create_partitions({stage.source: NewPartitions(total_count=PARTITIONS + 2)})
         # Before the worker knows: what is sent meanwhile is not skipped.
         for partition in range(PARTITIONS + 2):

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until
+from tests.helpers import WorkerProcess, create_topics, delete_topic, produce, read_topic, wait_until
 from tests.integration.site import metric, write_config
 
 LIMIT_SECONDS = 120
@@ -234,15 +233,7 @@ async def test_after_a_topic_was_made_again_a_reset_begins_anew(site: Site) -> N
         code, text, err = await site.run("reset", "--fold", "account-metrics", "--yes")
         assert (1, True) == (code, "stop them first" in err), text
         await worker.terminate()
-    admin = AIOKafkaAdminClient(bootstrap_servers=site.bootstrap)
-    await admin.start()
-    await admin.delete_topics([site.source])
-
-    async def is_gone() -> bool:
-        return site.source not in await admin.list_topics()
-
-    await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
-    await admin.close()
+    await delete_topic(site.bootstrap, site.source)
     await create_topics(site.bootstrap, [site.source])
     await produce(site.bootstrap, site.source, [both("a", "again")])
     with site.worker() as worker:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import NewPartitions
 
 from tests.checker import event, outcome_of
-from tests.helpers import WorkerProcess, read_topic, wait_until
+from tests.helpers import WorkerProcess, admin_of, read_topic, wait_until
 from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Site
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
@@ -36,10 +36,8 @@ async def test_latest_is_about_the_first_start_and_a_partition_added_later_begin
     with WorkerProcess(config, site.folder, LOOK_OFTEN) as worker:
         await worker.wait_ready()
         # Added before there is a mark of anything folded, and filled before the worker knows of them.
-        admin = AIOKafkaAdminClient(bootstrap_servers=site.bootstrap)
-        await admin.start()
-        await admin.create_partitions({site.names.topic("events"): NewPartitions(total_count=4)})
-        await admin.close()
+        async with admin_of(site.bootstrap) as admin:
+            await admin.create_partitions({site.names.topic("events"): NewPartitions(total_count=4)})
         for partition in (2, 3, 0):
             later |= (names := {f"later{partition}-{number}" for number in range(15)})
             await send(site, partition, *names)
@@ -63,15 +61,13 @@ async def test_marks_of_sixty_five_folds_with_long_names_are_committed(site: Sit
     with site.worker(config) as worker:
         await worker.wait_ready()
         await send(site, 0, "one")
-        admin = AIOKafkaAdminClient(bootstrap_servers=site.bootstrap)
-        await admin.start()
+        async with admin_of(site.bootstrap) as admin:
 
-        async def noted() -> str:
-            held = await admin.list_consumer_group_offsets(site.names.app_id)
-            return next((mark.metadata for tp, mark in held.items() if tp.topic == site.names.topic("events")), "")
+            async def noted() -> str:
+                held = await admin.list_consumer_group_offsets(site.names.app_id)
+                return next((mark.metadata for tp, mark in held.items() if tp.topic == site.names.topic("events")), "")
 
-        metadata = await wait_until(noted, LIMIT_SECONDS, "the marks are committed")
-        await admin.close()
+            metadata = await wait_until(noted, LIMIT_SECONDS, "the marks are committed")
         assert 0 == await worker.terminate()
 
     assert (True, 65) == (len(metadata) <= 4_096, metadata.count("=0"))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
 from tests.checker import event, outcome_of
 from tests.conftest import Names, RedisServer, _unavailable
-from tests.helpers import WorkerProcess, create_topics, read_topic, wait_until
+from tests.helpers import WorkerProcess, admin_of, create_topics, read_topic, wait_until
 from tests.integration.site import Site, write_config
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.cluster import KafkaCluster
@@ -36,9 +36,7 @@ def cluster() -> Iterator[KafkaCluster]:
 
 
 async def create(bootstrap: str, names: list[str]) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with admin_of(bootstrap) as admin:
         answer = await admin.create_topics(
             [NewTopic(name, PARTITIONS, 3, topic_configs={"min.insync.replicas": "2"}) for name in names]
         )
@@ -49,19 +47,13 @@ async def create(bootstrap: str, names: list[str]) -> None:
             return len(found) == PARTITIONS * len(names) and all(len(each["isr"]) == 3 for each in found)
 
         await wait_until(is_complete, 30, "every partition is on three nodes")
-    finally:
-        await admin.close()
 
 
 async def leader_of(bootstrap: str, topic: str) -> set[int]:
     """Nodes that lead partitions of a topic."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with admin_of(bootstrap) as admin:
         (found,) = await admin.describe_topics([topic])
         return {each["leader"] for each in found["partitions"]}
-    finally:
-        await admin.close()
 
 
 async def committed(bootstrap: str, app_id: str, topic: str) -> tuple[int, int]:
@@ -128,12 +120,8 @@ async def test_a_node_killed_in_the_middle_of_the_load_costs_no_event_and_repeat
 
 async def coordinator_of(bootstrap: str, group: str) -> int:
     """The node that keeps a consumer group."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with admin_of(bootstrap) as admin:
         return await admin.find_coordinator(group)
-    finally:
-        await admin.close()
 
 
 async def test_partitions_without_a_leader_hold_up_one_fold_and_no_other(

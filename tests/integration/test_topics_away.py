@@ -7,19 +7,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.settings.sections import KafkaSettings
 from tests.checker import event
 from tests.conftest import Names, RedisServer, _unavailable
-from tests.helpers import WorkerProcess, wait_until
+from tests.helpers import WorkerProcess, admin_of, wait_until
 from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Site, riddles
 from tests.servers.apache_kafka import ApacheKafka
@@ -45,26 +43,16 @@ def site(broker: ApacheKafka, redis_server: RedisServer, names: Names, tmp_path:
     return Site(names, broker.bootstrap_servers, redis_server.url, tmp_path)
 
 
-@asynccontextmanager
-async def admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await client.start()
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
 async def delete(site: Site, topic: str) -> None:
-    async with admin(site.bootstrap) as client:
-        await client.delete_topics([site.names.topic(topic)])
+    async with admin_of(site.bootstrap) as admin:
+        await admin.delete_topics([site.names.topic(topic)])
 
 
 async def topics_of(site: Site) -> list[str]:
     """Topics of this test, without its own prefix."""
-    async with admin(site.bootstrap) as client:
+    async with admin_of(site.bootstrap) as admin:
         prefix = site.names.topic("")
-        return sorted(name.removeprefix(prefix) for name in await client.list_topics() if name.startswith(prefix))
+        return sorted(name.removeprefix(prefix) for name in await admin.list_topics() if name.startswith(prefix))
 
 
 async def send_events(site: Site, numbers: range) -> None:
