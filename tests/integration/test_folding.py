@@ -101,7 +101,6 @@ def _names(items: list[tuple[bytes, bytes]], fold: str) -> list[tuple[str, bytes
     return found
 
 
-@pytest.mark.long
 async def test_misrouted_events_are_folded_counted_and_warned_of_once(site: Site) -> None:
     await site.topics("events", "folded", "events.dead", partitions=1)
     with site.worker(site.config(site.fold("folded", "events"))) as worker:
