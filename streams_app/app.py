@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,17 +23,24 @@ from streams_app.checking.finding import Level
 from streams_app.checking.redis import server_findings
 from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.patience import DEPENDENCY_ERRORS
+from streams_app.delivery.skew import SkewWatch
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.folding.agents.gauges import observe
-from streams_app.folding.agents.ownership import Ownership
+from streams_app.folding.agents.held import Held
 from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
+from streams_app.folding.agents.watched import WatchedFolding
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka.admin import require_topics
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
+from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave
 from streams_app.logs import hold_back_libraries
@@ -75,6 +82,8 @@ class Services:
     status: Status
     http: HttpServer
     watchdog: Watchdog
+    skew: SkewWatch
+    held: Held
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -86,14 +95,16 @@ class Services:
             ConfigurationError: One of them does not let us in.
         """
         try:
-            await ownership.check_skew_once()
+            await self.skew.check_once()
             await self._warn_of_redis()
         except REDIS_ERRORS as error:
             raise await connection.why_unreachable(self.settings.redis, error) from error
-        self.status.groups_provider = lambda fold, limit: groups_of_worker(ownership, self.redis, self.settings.app_id, fold, limit)
+        self.status.groups_provider = lambda fold, limit: groups_of_worker(
+            self.held.shards(), self.settings, self.redis, fold, limit
+        )
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
-        self.watchdog.start(ownership)
+        self.watchdog.start(WatchedFolding(ownership, self.held))
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
         if self.settings.read_store is not None:
             agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
@@ -182,6 +193,8 @@ class FoldingApp(faust.App):
 
     def on_seek(self, generation: int) -> None:
         """The consumer group has assigned partitions."""
+        self.services.producer.forget_trouble()
+        self.status.clear("start")
         self.ownership.assigned(generation)
 
     async def on_revoke(self, tps: Iterable[TP]) -> None:
@@ -239,16 +252,32 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=app.status.set_topic)
     http = HttpServer(settings.http, app.status, app.metrics, clock)
     watchdog = Watchdog(settings, clock, app.metrics, app.status)
-    app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog)
+    trusted = TrustedClock(clock)
+    skew = SkewWatch(trusted, app.status, redis.time)
+    parts = Parts(settings, ScriptSet(redis), producer, trusted, app.metrics, app.status)
+    app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held)
     app.ownership = Ownership(
-        Parts(settings, ScriptSet(redis), producer, clock, app.metrics, app.status),
-        consumer=lambda: app.consumer,
-        generation=lambda: app.consumer_generation_id,
-        on_fatal=app.on_fatal,
-    )
+        FaustHost(lambda: app.consumer, lambda: app.consumer_generation_id),
+        FoldProcessors(parts),
+        Surroundings(
+            trusted, app.status, app.on_fatal, _counted(settings, app.metrics),
+            settings.kafka.session_timeout_ms, settings.worker.tick_ms / 1000,
+        ),
+    )  # fmt: skip
     _add_agents(app)
-    _add_timers(app, clock)
+    _add_timers(app, trusted)
     return app
+
+
+def _counted(settings: Settings, metrics: Metrics) -> Callable[[str, str], None]:
+    """Counts resyncs of declared folds."""
+    declared = {fold.name for fold in settings.folds}
+
+    def count(fold: str, cause: str) -> None:
+        if fold in declared:
+            metrics.resyncs.labels(fold=fold, cause=cause).inc()
+
+    return count
 
 
 def _add_agents(app: FoldingApp) -> None:
@@ -262,14 +291,14 @@ def _add_agents(app: FoldingApp) -> None:
         app.agent(topic, name=f"fold-{source}")(fold)
 
 
-def _add_timers(app: FoldingApp, clock: Clock) -> None:
-    settings, ownership = app.settings, app.ownership
+def _add_timers(app: FoldingApp, clock: TrustedClock) -> None:
+    settings, ownership, services = app.settings, app.ownership, app.services
 
     @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")
     async def tick() -> None:
         ownership.tick_once()
-        ownership.look_once()
-        observe(ownership.known, settings, app.metrics, clock.monotonic_ms())
+        services.held.look_once(ownership.assignment, clock.now_ms(), clock.monotonic_ms())
+        observe(services.held.known, settings, app.metrics, clock.monotonic_ms())
 
     @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
     async def commit() -> None:
@@ -282,6 +311,6 @@ def _add_timers(app: FoldingApp, clock: Clock) -> None:
     @app.timer(interval=SKEW_EVERY_SECONDS, name="skew")
     async def skew() -> None:
         try:
-            await ownership.check_skew_once()
+            await services.skew.check_once()
         except DEPENDENCY_ERRORS as error:
             logger.info("cannot compare clocks with Redis error=%s", text_of(error))

@@ -53,10 +53,12 @@ EMISSION_PAUSES: Final = ("start", "redis", "clock-skew", "producer", *AWAY)
 class Watched(Protocol):
     """The worker, as this thread sees it: everything here may be called from any thread, while the main loop hangs."""
 
-    known: LastKnown
+    @property
+    def known(self) -> LastKnown:
+        """What was last known of each shard."""
 
     def positions(self) -> dict[TP, int]:
-        """Next offset to be folded of every assigned partition; :data:`UNCLAIMED` of :class:`Progress` while it has no owner."""
+        """How far every assigned partition is; :data:`UNCLAIMED` of :class:`Progress` while it has no owner."""
 
     def fences(self) -> dict[ShardKey, int]:
         """Highest offset folded of every shard the worker has."""

@@ -15,8 +15,8 @@ from unittest import mock
 
 from streams_app import app
 from streams_app.delivery.batch import Batch
-from streams_app.folding.agents import claiming
-from streams_app.folding.agents.processor import Partition
+from streams_app.folding.agents import processors
+from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.kafka import consumer
 from streams_app.kafka.consumer import FoldingConsumer
 
@@ -28,11 +28,11 @@ STUCK = "PATIENT_STUCK"
 WAIT_SECONDS = 3_600.0
 
 
-class PatientPartition(Partition):
+class PatientProcessor(FoldProcessor):
     """Takes its time, so that others are read meanwhile."""
 
     async def fold_once(self, batch: Batch) -> None:
-        await asyncio.sleep(WAIT_SECONDS if str(self.tp.partition) in os.environ.get(STUCK, "") else FOLD_SECONDS)
+        await asyncio.sleep(WAIT_SECONDS if str(batch.tp.partition) in os.environ.get(STUCK, "") else FOLD_SECONDS)
         await super().fold_once(batch)
 
 
@@ -54,6 +54,6 @@ if __name__ == "__main__":
     with (
         mock.patch.multiple(app, FoldingConsumer=PatientConsumer, MAX_POLL_RECORDS=RECORDS),
         mock.patch.object(consumer, "HELD_RECORDS", HELD),
-        mock.patch.object(claiming, "Partition", PatientPartition),
+        mock.patch.object(processors, "FoldProcessor", PatientProcessor),
     ):
         main()

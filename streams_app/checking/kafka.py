@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from streams_app.checking.finding import Finding, Level
-from streams_app.delivery.packed_marks import faults_of
 from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.fold_count import faults_of
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
 from streams_app.settings import Settings
 

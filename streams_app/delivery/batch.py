@@ -29,7 +29,7 @@ class Batch:
         seek_number: Of the last seek before the fetch, see :meth:`streams_app.delivery.host.Host.seek`.
     """
 
-    __slots__ = ("begin", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
+    __slots__ = ("__weakref__", "begin", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
 
     def __init__(  # what a fetch reply says
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 
 class NotOwnerError(Exception):
@@ -15,3 +16,22 @@ class Committed:
 
     offset: int
     metadata: str
+
+
+class Member(Protocol):
+    """Under what something is committed: a claim is one."""
+
+    @property
+    def generation(self) -> int:
+        """Of the consumer group."""
+
+    @property
+    def member_id(self) -> str:
+        """Of this member in that generation."""
+
+
+class Membership(NamedTuple):
+    """A member of a consumer group, before it has claimed anything."""
+
+    generation: int
+    member_id: str

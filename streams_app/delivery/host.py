@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.commits import Committed, Member
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim
 
 
 class Host(Protocol):
@@ -60,7 +59,7 @@ class Host(Protocol):
     async def commits(self, topic: str) -> Mapping[int, Committed]:
         """The same for all partitions of a topic, by their numbers; without those never committed."""
 
-    async def commit(self, marks: Mapping[TP, Committed], claim: Claim) -> None:
+    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
         """Commits under the generation *and the member id* of a claim, whatever this member is by now.
 
         A client commits under what is current when the request is sent, and may send it again after it has joined anew: a mark of

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 from aiokafka.errors import KafkaError
 
-from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
@@ -19,10 +18,48 @@ BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
+class MonotonicClock(Protocol):
+    """What is needed of a clock here."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of the monotonic clock."""
+
+
+MANY: Final = len(BACKOFF_SECONDS)
+"""So often a partition is claimed again without getting any further before that is told."""
+
+LONG_AGO_MS: Final = 60_000
+
+
+class Stumbling:
+    """How often partitions are claimed again before they get any further."""
+
+    def __init__(self, clock: MonotonicClock) -> None:
+        """None was yet."""
+        self._clock = clock
+        self._last: dict[TP, tuple[int, int, int]] = {}
+
+    def again(self, tp: TP, at: int) -> tuple[float, int]:
+        """Notes that a partition is claimed again.
+
+        Args:
+            tp: Which.
+            at: How far it has got.
+
+        Returns:
+            Seconds until then, and how often in a row it has not got any further.
+        """
+        now_ms = self._clock.monotonic_ms()
+        stood_at, times, before_ms = self._last.get(tp, (-1, -1, -LONG_AGO_MS))
+        times = times + 1 if at == stood_at and now_ms - before_ms < LONG_AGO_MS else 0
+        self._last[tp] = at, times, now_ms
+        return BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS) - 1)], times
+
+
 class Patience:
     """How long one claim is tried, and what is said about it."""
 
-    def __init__(self, clock: Clock, session_ms: int) -> None:
+    def __init__(self, clock: MonotonicClock, session_ms: int) -> None:
         self._clock = clock
         self._give_up_ms = 3 * session_ms + 10_000
         self._failures = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.partition_clock import ReaderView
 
 READS_NOTHING: Final = 2**63 - 1
 """What :meth:`Processor.claim` returns where nothing is to be delivered: beyond the end of every log."""
@@ -54,7 +55,7 @@ class ClaimedPartition(Protocol):
     def fatal(self, error: BaseException) -> None:
         """See :meth:`Claim.fatal`."""
 
-    def applied(self, claim: Claim) -> None:
+    def applied_by(self, claim: Claim) -> None:
         """See :meth:`Claim.applied`."""
 
     async def commit_now(self, claim: Claim, mark: Mark) -> None:
@@ -62,6 +63,12 @@ class ClaimedPartition(Protocol):
 
     async def elsewhere(self, claim: Claim) -> Mapping[int, Mark | None]:
         """See :meth:`Claim.elsewhere`."""
+
+    async def edges_now(self) -> Edges:
+        """See :meth:`Claim.edges_now`."""
+
+    def reader_view(self) -> ReaderView:
+        """See :meth:`Claim.reader_view`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +86,7 @@ class Claim:
         member_id: Of this member in that generation.
         mark: What is committed for this processor; None where it has no mark: it is new. Where the broker keeps no metadata, the
             committed offset without a note.
-        edges: Of the log.
+        edges: Of the log when the claim began.
         partitions: How many the topic has.
         topic_id: The one the broker gave the topic when it was made; "" where it gives none.
         was_reset: The client has just been thrown back by itself: what it had read from is gone, or the topic was made again.
@@ -113,7 +120,7 @@ class Claim:
 
     def applied(self) -> None:
         """To be called when ``held`` has fallen: the reader of this partition may go on. Once a script, never once a record."""
-        self._partition.applied(self)
+        self._partition.applied_by(self)
 
     async def commit_now(self, mark: Mark) -> None:
         """Returns when Kafka has accepted this mark, with those of the other processors.
@@ -123,7 +130,6 @@ class Claim:
 
         Raises:
             NotOwnerError: Kafka refused it, or the claim is over.
-            ConfigurationError: The marks and notes of the partition are too long for a commit.
             KafkaError, TimeoutError: The outcome is unknown; a mark may be committed again at any time.
         """
         await self._partition.commit_now(self, mark)
@@ -139,6 +145,21 @@ class Claim:
             KafkaError, TimeoutError: To be tried again.
         """
         return await self._partition.elsewhere(self)
+
+    async def edges_now(self) -> Edges:
+        """The edges of the log as they are now.
+
+        Between :attr:`edges` and the moment at which a processor has taken its state much may have been appended: who wants to know
+        whether it is at the end asks again after that.
+
+        Raises:
+            KafkaError, TimeoutError: To be tried again.
+        """
+        return await self._partition.edges_now()
+
+    def reader_view(self) -> ReaderView:
+        """What the last fetch of this partition said, whether or not it brought anything."""
+        return self._partition.reader_view()
 
 
 class Processor(Protocol):
@@ -195,13 +216,20 @@ class Processor(Protocol):
 class Processors(Protocol):
     """Makes the processors of partitions: what a consumer group is there for."""
 
+    @property
+    def topics(self) -> Collection[str]:
+        """What is read: partitions of other topics are never claimed."""
+
     def of(self, tp: TP, committed: Collection[str]) -> Mapping[str, Processor]:
-        """New processors for a partition by their names; none where its topic is nobody's.
+        """New processors for a partition by their names; at least one.
 
         Args:
             tp: Assigned to this member.
             committed: Names in its last commit. A processor may be made for what is no longer declared; a mark whose name has no
                 processor is carried on as it is.
+
+        Raises:
+            ConfigurationError: Marks and notes of so many cannot fit into a commit.
         """
 
 
@@ -217,5 +245,6 @@ class OtherLogError(Exception):
     """
 
     def __init__(self, tp: TP, what: str, advice: str) -> None:
+        """Says what is wrong with the log of a partition."""
         super().__init__(f"{tp.topic}-{tp.partition} {what}")
         self.advice = advice

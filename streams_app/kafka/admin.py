@@ -14,8 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthorizationFailedError, for_code
 
-from streams_app.delivery.packed_marks import faults_of
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.fold_count import faults_of
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
 from streams_app.settings import KafkaSettings, Settings

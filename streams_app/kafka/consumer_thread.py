@@ -182,6 +182,16 @@ class FoldingThread(AIOKafkaConsumerThread):
         asked = asked_ms(state)  # first: a reply that comes between may make the end newer than the time, never older
         return ReaderView(_stable_offset(state), asked), position
 
+    @property
+    def member_id(self) -> str:
+        """Of this member in its group; "" before it has joined. Safe to call from any thread."""
+        return str(self._consumer._coordinator.member_id) if self._consumer is not None else ""
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        partitions = self._consumer.partitions_for_topic(topic) if self._consumer is not None else None
+        return len(partitions) if partitions else 1
+
     def wake(self) -> None:
         """A partition was resumed: what was fetched of it is handed out now; safe to call from any thread."""
         if self._consumer is not None and not self.thread_loop.is_closed():

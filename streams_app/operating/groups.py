@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgpack
 from redis.asyncio import Redis
@@ -16,13 +16,11 @@ from redis.asyncio import Redis
 from streams_app.codec import canonical_bytes
 from streams_app.errors import UnknownFoldError
 from streams_app.fold import Fold
+from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import INFO_FIELD, ShardKeys, shard_keys
 from streams_app.operating.text import group_value
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
-
-if TYPE_CHECKING:  # a command that lists groups needs no worker: importing one, with Faust, takes half of its time
-    from streams_app.folding.agents.ownership import Ownership
 
 MAX_ROWS: Final = 10_000
 MAX_SCANNED: Final = 100_000
@@ -138,19 +136,20 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
     return rows
 
 
-async def groups_of_worker(ownership: Ownership, redis: Redis, app_id: str, fold: str | None, limit: int) -> list[dict[str, Any]]:
+async def groups_of_worker(
+    shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
+) -> list[dict[str, Any]]:
     """Open groups of this worker's partitions, longest quiet first; of those that are looked at, as the worker has more to do.
 
     Raises:
         UnknownFoldError: No such fold is declared.
     """
-    declared = [known.name for known in ownership.folds]
+    declared = [known.name for known in settings.folds]
     if fold is not None and fold not in declared:
         raise UnknownFoldError(fold, declared)
     places = [
-        Place(app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence, shard.late_ms)
-        for partition in list(ownership.partitions.values())
-        for shard in partition.shards
+        Place(settings.app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence, shard.late_ms)
+        for shard in shards
         if fold is None or shard.fold.name == fold
     ]
     return await collect(redis, places, limit, "quiet", max(limit, min(10 * limit, WORKER_SCANNED)))

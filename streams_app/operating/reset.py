@@ -20,7 +20,8 @@ from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
 from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import began_of, commit_of, marks_of
+from streams_app.delivery.marks import commit_of, marks_of
+from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.folding.store.keys import APP_PATTERN
@@ -177,8 +178,8 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
         return None
     others = {name: mark for name, mark in marks.items() if name != fold}
     if not others:
-        return commit_of({fold: start})
-    commit = commit_of(others, began_of(held))
+        return commit_of({fold: Mark(start)})
+    commit = commit_of(others)
     # A broker that keeps no metadata knows the offset only: not above what the others need, nor above where this one begins.
     return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
 

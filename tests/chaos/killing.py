@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from streams_app.cli import main
-from streams_app.folding.agents.ownership import Ownership
+from streams_app.delivery.ownership import Ownership
 from streams_app.folding.shard.shard import Shard
-from streams_app.kafka.consumer import FoldingConsumer
+from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 
 POINTS: dict[str, tuple[Any, str, str]] = {
@@ -23,7 +23,7 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "after-seal": (Shard, "seal", "after"),
     "after-produce": (AckedProducer, "send", "during"),
     "after-ack": (AckedProducer, "send", "after"),
-    "mid-commit": (FoldingConsumer, "commit_offsets", "during"),
+    "mid-commit": (FaustHost, "commit", "during"),
     "in-rebalance": (Ownership, "assigned", "after"),
 }
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
-from tests.chaos.mutants_protocol import CLAIM, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
+from tests.chaos.mutants_protocol import CHAIN_RULE, CLAIM, DELIVER, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
 
 BEYOND, OUTBOX = "beyond.lua", "outbox.lua"
-FOLD_ALL = "folding.agents.processor:Partition._fold_all"
+FOLD_ALL = "folding.agents.processor:FoldProcessor._fold_all"
 STAGED = ("history lossy crash zombie:3 rebalance", "history fragile:stage fragile:fold crash")
 
-CLAIM_ONCE = "folding.agents.claiming:Claimer.claim_once"
+CLAIM_ONCE = "delivery.claiming:Claimer.claim_once"
+ASK_KAFKA = "delivery.claiming:Claimer._ask_kafka"
 SEND_PENDING = "folding.agents.emission:Emitter._send_pending"
 PRODUCE = "folding.agents.emission:Emitter._produce"
-SKIP_LOST = "folding.agents.claiming:Claimer._skip_lost"
-MARKS = "folding.agents.claiming:Claimer._marks"
+SKIP_LOST = "folding.agents.claiming:_skip_lost"
+BEGINNING = "folding.agents.claiming:beginning_of"
 SHARD = "folding.shard.shard:Shard"
-COMMIT_AT_CLAIM = "await consumer.commit_offsets({tp: commit_of(marks, began)})"
+COMMIT_AT_CLAIM = "await host.commit({tp: partition.marks.committed or committed}, partition.member)"
+CLAIM_ALL = "edges = await self._claim_all(partition, was_reset=was_reset)"
 
 NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.pending):", "if False:")
 """The count of the outbox would mend these by itself."""
@@ -157,8 +159,8 @@ DELIVERY: Final = (
         "The mark passes an event that is neither folded nor in the dead letters.",
         LOSSY,
         (
-            Change(FOLD_ALL, "await self._send_dead_letters(shard, reading)", "pass"),
-            Change(FOLD_ONCE, "if reading.misrouted:", "await self._send_dead_letters(shard, reading)\nif reading.misrouted:"),
+            Change(FOLD_ALL, "await self._send_dead_letters(reading)", "pass"),
+            Change(FOLD_ONCE, "if reading.misrouted:", "await self._send_dead_letters(reading)\nif reading.misrouted:"),
         ),
     ),
     Mutant(
@@ -220,43 +222,48 @@ CLAIMS: Final = (
         "reader at the highest fence of several folds",
         "The folds behind it miss what lies between, or refuse for ever.",
         SPLIT,
-        (Change(CLAIM_ONCE, "min(shard.fence for shard", "max(shard.fence for shard"),),
+        (Change(CLAIM_ONCE, "min(served.next for served", "max(served.next for served"),),
     ),
     Mutant(
         "reader at the highest fence, no chain rule",
         "The folds behind it lose what lies between.",
         SPLIT,
         (
-            Change(CLAIM_ONCE, "min(shard.fence for shard", "max(shard.fence for shard"),
-            Change(FOLD_ONCE, "if batch.begin > shard.fence + 1:", "if False:"),
+            Change(CLAIM_ONCE, "min(served.next for served", "max(served.next for served"),
+            Change(DELIVER, CHAIN_RULE, "if False:"),
         ),
     ),
     Mutant(
         "claim without asking Kafka",
         "A member whose generation is over robs the owner.",
         ZOMBIE,
-        (Change(CLAIM_ONCE, COMMIT_AT_CLAIM, f"if await consumer.committed(tp) is None:\n    {COMMIT_AT_CLAIM}"),),
+        (Change(ASK_KAFKA, COMMIT_AT_CLAIM, "pass"),),
     ),
     Mutant(
         "claim in Redis before asking Kafka",
         "A member whose generation is over robs the owner, and is refused afterwards.",
         ZOMBIE,
         (
-            Change(CLAIM_ONCE, COMMIT_AT_CLAIM, "pass"),
-            Change(CLAIM_ONCE, "begin, end = await", f"{COMMIT_AT_CLAIM}\nbegin, end = await"),
+            Change(ASK_KAFKA, COMMIT_AT_CLAIM, "pass"),
+            Change(
+                CLAIM_ONCE,
+                CLAIM_ALL,
+                f"{CLAIM_ALL}\nif partition.marks.committed:\n"
+                "    await self._host.commit({tp: partition.marks.committed}, partition.member)",
+            ),
         ),
     ),
     Mutant(
         "start position not committed",
         "With `latest` a loss of Redis before the first commit begins again at the end.",
         ("lossy latest wipe:8", "latest wipe:15"),
-        (Change(CLAIM_ONCE, COMMIT_AT_CLAIM, f"if await consumer.committed(tp) is not None:\n    {COMMIT_AT_CLAIM}"),),
+        (Change(BEGINNING, "await claim.commit_now(begin)", "pass"),),
     ),
     Mutant(
         "start rule applied over state",
         "Kafka forgot the offset, Redis did not: with `latest` open groups are committed.",
         ("lossy latest forget:3 crash", "lossy crash zombie rebalance forget:2 latest"),
-        (Change(MARKS, "low = await shard.store.watermark()", "low = None"),),
+        (Change(BEGINNING, "low = await shard.store.watermark()", "low = None"),),
     ),
     Mutant(
         "state begins above the mark",

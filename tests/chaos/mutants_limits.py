@@ -7,20 +7,20 @@ from typing import Final
 from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
-MARKS = "folding.agents.claiming:Claimer._marks"
+BEGINNING = "folding.agents.claiming:beginning_of"
 
 STARTS: Final = (
     Mutant(
         "earliest begins at the end",
         "What was in the log before the first worker is never folded.",
         ("", "lossy"),
-        (Change(MARKS, "low = edges[0]", "low = edges[1]"),),
+        (Change(BEGINNING, "low = claim.edges.begin", "low = claim.edges.end"),),
     ),
     Mutant(
         "latest begins at the start",
         "What was in the log before the first worker is folded all the same.",
         ("latest", "lossy latest crash"),
-        (Change(MARKS, "low = edges[1] if tp.partition < count else edges[0]", "low = edges[0]"),),
+        (Change(BEGINNING, "low = claim.edges.end if claim.tp.partition < count else claim.edges.begin", "pass"),),
     ),
 )
 

@@ -8,8 +8,9 @@ from tests.chaos.mutants import Change, Mutant
 
 FOLD, STAGE, SEAL, FINISH = "fold.lua", "stage.lua", "seal.lua", "finish.lua"
 WATERMARK, CLAIM = "watermark.lua", "claim.lua"
-FOLD_ONCE = "folding.agents.processor:Partition.fold_once"
-LOW_MARKS = "folding.agents.processor:Partition.low_marks"
+FOLD_ONCE = "folding.agents.processor:FoldProcessor.fold_once"
+DELIVER = "delivery.ranges:Ranges.deliver"
+CHAIN_RULE = "if any(batch.begin > served.next for served in self.served.values()):"
 RAISED = "delivery.marks:raised"
 
 ROLLBACK = ("rollback:3", "lossy rollback:2")
@@ -70,7 +71,7 @@ MARKS: Final = (
         "no chain rule",
         "A range was dropped with the buffers of a rebalance; folding the next one moves the fence over a hole.",
         DROPS,
-        (Change(FOLD_ONCE, "if batch.begin > shard.fence + 1:", "if False:"),),
+        (Change(DELIVER, CHAIN_RULE, "if False:"),),
     ),
     Mutant(
         "a range begins at its first record",
@@ -78,9 +79,10 @@ MARKS: Final = (
         DROPS,
         (
             Change(
-                FOLD_ONCE,
-                "if batch.begin > shard.fence + 1:",
-                "if batch.records and batch.begin > shard.fence + 1 and batch.records[0].offset <= shard.fence + 1:",
+                DELIVER,
+                CHAIN_RULE,
+                "at = batch.records[0].offset if batch.records else batch.begin\n"
+                "if any(batch.begin > served.next >= at for served in self.served.values()):",
             ),
         ),
     ),
@@ -88,7 +90,11 @@ MARKS: Final = (
         "the fence moves to the last record, not to the end of the range",
         "What the log skips at the end of a range is a hole for the next one: a claim after every marker.",
         ("",),
-        (Change(FOLD_ONCE, "end = batch.end - 1", "end = batch.records[-1].offset if batch.records else batch.end - 1"),),
+        (
+            Change(
+                FOLD_ONCE, "self.shard, batch.end - 1", "self.shard, batch.records[-1].offset if batch.records else batch.end - 1"
+            ),
+        ),
     ),
     Mutant(
         "batches fetched before a seek are taken",
@@ -96,9 +102,9 @@ MARKS: Final = (
         ("lossy rebalance:6", "history lossy rebalance:6"),
         (
             Change(
-                "folding.agents.processor:Partition.deliver",
-                "if not self.is_claimed or batch.seek_number != self.seek_number:",
-                "if not self.is_claimed:",
+                DELIVER,
+                "if batch.seek_number != self.seek_number:",
+                "if False:",
             ),
         ),
     ),
@@ -108,9 +114,9 @@ MARKS: Final = (
         ("drops:3", "lossy drops:3"),
         (
             Change(
-                "folding.agents.ownership:Ownership.tick_once",
-                "elif ahead and not partition.waiting and now - partition.progress_ms > IDLE_MS:",
-                "elif False:",
+                "delivery.ranges:Ranges.look",
+                "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:",
+                "if False:",
             ),
         ),
     ),
@@ -118,7 +124,7 @@ MARKS: Final = (
         "an overlapping range is folded from its fence on",
         "The event at the fence is folded twice where one reader serves several folds.",
         ("lossy crash:2 rebalance:2 foldset", "lossy:2 rebalance:3"),
-        (Change(FOLD_ONCE, "if record.offset > above)", "if record.offset >= above)"),),
+        (Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)"),),
     ),
 )
 
@@ -127,7 +133,7 @@ COMMITS: Final = (
         "commit of the position",
         "The committed offset passes events that are in Redis only.",
         ("lossy", *WIPE),
-        (Change(LOW_MARKS, "low = await shard.store.watermark()", "low = shard.fence + 1"),),
+        (Change("folding.agents.processor:FoldProcessor.mark", "await self.shard.store.watermark()", "self.shard.fence + 1"),),
     ),
     Mutant(
         "outbox not in the watermark",
@@ -172,24 +178,27 @@ COMMITS: Final = (
         "marks of unknown folds are dropped",
         "A worker of another version forgets where a fold stood; without state it begins anew.",
         FOLDSET,
-        (Change(RAISED, "return {**marks, **{", "return {**{"),),
+        (
+            Change(RAISED, "return {**marks, **lows", "return {**lows"),
+            Change("folding.agents.processors:FoldProcessors.of", "for name in gone:", "for name in ():"),
+        ),
     ),
     Mutant(
         "a mark goes back after a roll-back",
         "What was committed has been delivered all the same.",
         ROLLBACK,
-        (Change(RAISED, "fold: max(low, marks.get(fold, 0))", "fold: low"),),
+        (Change(RAISED, "lows[name].offset < mark.offset", "False"),),
     ),
     Mutant(
         "the commit is the highest mark",
         "Without metadata, or for a fold without state, the others' events are passed over.",
         ("lossy",),
-        (Change("delivery.marks:commit_of", "Committed(min(marks.values())", "Committed(max(marks.values())"),),
+        (Change("delivery.marks:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"),),
     ),
     Mutant(
         "every fold resumes at the highest mark",
         "The mark of one fold says nothing about another.",
         FOLDSET,
-        (Change("delivery.marks:marks_of", "return decoded", "return dict.fromkeys(decoded, max(decoded.values()))"),),
+        (Change("delivery.marks:marks_of", "else noted", "else dict.fromkeys(noted, max(noted.values()))"),),
     ),
 )

@@ -10,26 +10,21 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
-from unittest.mock import patch
 
 import redis
 
 from streams_app.delivery.batch import TP
-from streams_app.fold import Fold
-from streams_app.folding.agents.processor import RESET
-from streams_app.folding.core import chunks as batch
-from streams_app.folding.shard import cutting, shard
-from streams_app.folding.store import portions, scripts
-from streams_app.folding.store.keys import shard_keys
+from streams_app.delivery.ranges import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
+from tests.chaos.simulation_folding import Folding
 from tests.chaos.simulation_kafka import Group, Log
-from tests.chaos.simulation_ledger import Ledger, marks_in
+from tests.chaos.simulation_ledger import marks_in
 from tests.chaos.simulation_mix import Mix
 from tests.chaos.simulation_redis import Server
+from tests.chaos.simulation_subject import Subject
 from tests.chaos.simulation_worker import CURRENT, Worker
 from tests.virtual_loop import VirtualLoop
 
@@ -38,10 +33,7 @@ DRAIN_SECONDS = 100.0
 FRAGILE_LOSS = 0.15
 IDLE_SECONDS = 4.0
 BEHIND_MS = (5_000, 3_600_000)
-GROUPS = "pqrs"
 SOURCE = "t"
-UNDO = b"\xff"
-"""In the place of a group: what groups were that go on ahead of the fence, see :mod:`streams_app.folding.store.keys`."""
 
 
 @dataclass(slots=True)
@@ -63,7 +55,9 @@ class Outcome:
 class World:
     """Everything of one schedule."""
 
-    def __init__(self, client: redis.Redis, words: str, seed: int, tolerated: frozenset[str]) -> None:
+    def __init__(
+        self, client: redis.Redis, words: str, seed: int, tolerated: frozenset[str], subject: Callable[[World], Subject]
+    ) -> None:
         self.mix = Mix.of(words)
         self._tolerated = tolerated
         self.rng = random.Random(f"{words}/{seed}")
@@ -76,26 +70,13 @@ class World:
         self.behind_ms = self.rng.choice(BEHIND_MS) if "behind" in self.mix.faults else 0
         self.future_share = self.rng.choice([0.0, 0.0, 0.02])
         self.log = Log(TP(SOURCE, 0))
-        self.folds = {fold.name: fold for fold in self._new_folds()}
-        shards = {name: shard_keys(self.app_id, name, SOURCE, 0) for name in self.folds}
-        members = [UNDO, *(b"s" + group.encode() for group in GROUPS)]
-        self.server = Server(client, shards, members, self)
-        self.ledger = Ledger(self.log, self.folds, self.tell, keeps_either="settings" in self.mix.faults)
+        self.subject = subject(self)
+        self.folds = list(self.subject.keys)
+        self.ledger = self.subject.ledger
+        self.server = Server(client, self.subject, self)
         self.group = Group(self.log)
         self._slow = self.rng.choice([0.002, 0.01, 0.03])
         self._loss = self.rng.choice([0.01, 0.04]) * self.mix.faults.get("lossy", 0)
-
-    def _new_folds(self) -> Iterator[Fold]:
-        start: Any = "latest" if "latest" in self.mix.faults else "earliest"
-        for name in ("a", "b"):
-            yield Fold(
-                name=name, source=SOURCE, group_key=name, changed="m",
-                keep=self.rng.choice(["names", "last"]),
-                quiet_period=timedelta(seconds=1), max_hold=timedelta(seconds=self.rng.choice([3.0, 3.0, 1.5])),
-                max_events=self.rng.choice([0, 0, 3]), max_changed=self.rng.choice([10_000, 10_000, 2]),
-                backlog=self.rng.choice(["merge", "sessions"]), start=start,
-                tombstones=self.rng.choice(["dead-letter", "ignore"]),
-            )  # fmt: skip
 
     # ---- chance
 
@@ -147,27 +128,10 @@ class World:
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def new_worker(self) -> Worker:
-        """Starts a process; with ``foldset`` it may know one fold only."""
-        folds = tuple(self.folds.values())
-        if "foldset" in self.mix.faults and self.is_faulty and self.rng.random() < 0.5:
-            folds = (self.rng.choice(folds),)
-        if "settings" in self.mix.faults and self.is_faulty and self.rng.random() < 0.5:
-            self.count("settings")
-            folds = tuple(fold.model_copy(update=self._other_settings()) for fold in folds)
-        worker = Worker(self, f"w{len(self.workers)}", folds)
+        """Starts a process."""
+        worker = Worker(self, f"w{len(self.workers)}")
         self.workers.append(worker)
         return worker
-
-    def _other_settings(self) -> dict[str, Any]:
-        """What a worker may have that was started before, or after, somebody changed the settings."""
-        return {
-            "keep": self.rng.choice(["names", "last"]),
-            "quiet_period": timedelta(seconds=self.rng.choice([0.5, 1.0, 1.4])),
-            "max_hold": timedelta(seconds=self.rng.choice([1.5, 3.0])),
-            "max_events": self.rng.choice([0, 2]),
-            "max_changed": self.rng.choice([10_000, 2]),
-            "backlog": self.rng.choice(["merge", "sessions"]),
-        }
 
     async def rebalance(self, to: Worker) -> None:
         """The group gives the partition to a member; whoever does not answer is not waited for."""
@@ -243,27 +207,26 @@ class World:
                 break
             await asyncio.sleep(0.5)
         for worker in self.workers:
-            causes = worker.resyncs()
+            causes = worker.causes
             if RESET in causes and not worker.reader.was_reset:
                 self.tell("reset", f"{worker.name} took a batch for a reset of the reader")
             if causes and not self.mix.has_any:
                 self.tell("resync", f"{worker.name} claimed again without a fault: {causes}")
         if not self.violations:
-            self.ledger.check_end()
-            if not self.mix.dying and "settings" not in self.mix.faults:
-                self.ledger.check_limits(is_calm=self.mix.is_calm and batch.HELD_RUNS == HELD[-1])
+            self.subject.check_end()
 
     def _waits_for(self) -> str:
         """Why the system is not quiet yet; empty when it is."""
         committed, end = self.group.committed, self.log.end
-        if committed is None or committed.offset < end or marks_in(committed).keys() < self.folds.keys():
-            state = {name: self._state(name) for name in self.folds}
-            return f"committed {committed}, the log ends at {end}, fence, open groups and outbox are {state}"
+        if (
+            committed is None
+            or committed.offset < end
+            or not set(self.folds) <= marks_in(committed).keys()
+            or not self.subject.is_whole()
+        ):
+            state = {name: self.subject.state(name) for name in self.folds}
+            return f"committed {committed}, the log ends at {end}, Redis has {state}"
         return ""
-
-    def _state(self, fold: str) -> tuple[Any, int, int]:
-        client, keys = self.server.client, self.server.shards[fold]
-        return client.hget(keys.meta, "fence"), client.zcard(keys.first), client.zcard(keys.outbox)
 
 
 class _KnownLosses(logging.Handler):
@@ -295,66 +258,27 @@ def _listening(trace: bool) -> Iterator[None]:
             logger.removeHandler(handler)
 
 
-PORTIONS = (1, 2, 500)
-"""Sessions and groups that one script stages: a schedule has few of them."""
-
-HELD = (1, 4, 500)
-"""Groups and sessions that the script which folds may look at."""
-
-SMALL = {
-    "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1, 1, 1",
-    "MOST_READ, ENDING, BYTES = 2500, 20, 75": "MOST_READ, ENDING, BYTES = 1, 20, 75",
-}
-"""What one script undoes, or reads of groups that end: as little as can be."""
-
-
-@contextmanager
-def _with_small_scripts() -> Iterator[None]:
-    with_included = scripts.with_included
-    unused = set(SMALL)
-
-    def small(text: str) -> str:
-        text = with_included(text)
-        for limit, less in SMALL.items():
-            unused.difference_update([limit] if limit in text else [])
-            text = text.replace(limit, less)
-        return text
-
-    with patch.object(scripts, "with_included", small):
-        yield
-    assert not unused, f"no script says {unused}"
-
-
 def run_schedule(
-    client: redis.Redis, mix: str, seed: int, *, tolerated: frozenset[str] = frozenset(), trace: bool = False
-) -> Outcome:
+    client: redis.Redis, mix: str, seed: int, *, subject: Callable[[World], Subject] = Folding,
+    tolerated: frozenset[str] = frozenset(), trace: bool = False,
+) -> Outcome:  # fmt: skip
     """Runs one schedule to its end or to its first violation.
 
     Args:
         client: Of a real server; only keys of a name of its own are touched.
         mix: Words, see :class:`Mix`.
         seed: Of everything that is random.
+        subject: The processors that are tried.
         tolerated: Kinds of violations that are counted only.
         trace: Print the product's log.
     """
     outcome = Outcome(mix, seed)
-    most = PORTIONS[seed % len(PORTIONS)]
-    staged = patch.multiple(portions, STAGED_RECORDS=most, STAGED_GROUPS=most, SINGLE_GROUPS=most)
-    held = HELD[seed // len(PORTIONS) % len(HELD)]
-    paced = patch.multiple(batch, LEAST_RUNS=min(held, 4), HELD_RUNS=held)
-    with (
-        staged,
-        paced,
-        patch.object(shard, "MOST_HELD", held),
-        patch.object(cutting, "HELD_RUNS", held),
-        _with_small_scripts() if most < PORTIONS[-1] else nullcontext(),
-        _listening(trace),
-        asyncio.Runner(loop_factory=VirtualLoop) as runner,
-    ):
+    with _listening(trace), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.get_loop()
-        world = World(client, mix, seed, tolerated)
+        world = World(client, mix, seed, tolerated, subject)
         try:
-            runner.run(world.run())
+            with world.subject.limits(seed):
+                runner.run(world.run())
         finally:
             world.server.close()
     outcome.violations = world.violations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.commits import Committed, Member, NotOwnerError
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.producer import Outgoing
 from tests.virtual_loop import LoopClock
@@ -111,20 +111,20 @@ class Group:
     committed: Committed | None = None
     rebalancing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def commit(self, worker: Worker, mark: Committed) -> None:
-        """Takes a commit of the current generation.
+    def commit(self, worker: Worker, mark: Committed, member: Member) -> None:
+        """Takes a commit of a member of the current generation.
 
         Raises:
             NotOwnerError: Of any other.
         """
-        if worker.generation != self.generation or worker is not self.owner:
-            raise NotOwnerError(f"generation {worker.generation} is not {self.generation}")
+        if member.generation != self.generation or self.owner is None or member.member_id != self.owner.name:
+            raise NotOwnerError(f"generation {member.generation} is not {self.generation}")
         worker.world.ledger.on_commit(self.committed, mark, worker.end_at_claim)
         self.committed = mark
 
 
 class Reader:
-    """One worker's consumer: the part of ``FoldingConsumer`` that the product uses."""
+    """One worker's consumer: a :class:`streams_app.delivery.host.Host`."""
 
     def __init__(self, worker: Worker, group: Group) -> None:
         self._worker = worker
@@ -155,11 +155,21 @@ class Reader:
         """It is never made again."""
         return await self._worker.call(lambda: "the one", KafkaError)
 
-    def pause_partitions(self, tps: set[TP]) -> None:
+    @property
+    def generation(self) -> int:
+        """As this member knows it."""
+        return self._worker.generation
+
+    @property
+    def member_id(self) -> str:
+        """It joins once."""
+        return self._worker.name
+
+    def pause(self, tps: Collection[TP]) -> None:
         """No more fetches."""
         self.is_paused = True
 
-    def resume_partitions(self, tps: set[TP]) -> None:
+    def resume(self, tps: Collection[TP]) -> None:
         """Fetches again."""
         self.is_paused = False
 
@@ -179,18 +189,24 @@ class Reader:
         """There is one partition in these schedules."""
         return await self._worker.call(dict[int, Committed], KafkaError)
 
-    async def commit_offsets(self, offsets: dict[TP, Committed]) -> None:
-        """Under the generation this member knows."""
+    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
+        """Under the generation and member id of a claim."""
         async with self._connection:
-            for mark in offsets.values():
-                await self._worker.call(partial(self._group.commit, self._worker, mark), KafkaError)
+            for mark in marks.values():
+                await self._worker.call(partial(self._group.commit, self._worker, mark, claim), KafkaError)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset and end."""
         log = self._group.log
         return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
 
-    async def seek_to(self, tp: TP, offset: int) -> int:
+    async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
+        """By the clocks of producers."""
+        log = self._group.log
+        entries = log.entries[log.start : log.stable]
+        return next((entry.offset for entry in entries if entry and entry.timestamp >= timestamp_ms), log.stable)
+
+    async def seek(self, tp: TP, offset: int) -> int:
         """Within the process; batches that have been handed over already come all the same."""
         await self._worker.pause()
         if not self._worker.is_assigned:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from streams_app.folding.store.keys import ShardKeys
+from tests.chaos.simulation_subject import Subject
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -47,25 +47,20 @@ class Server:
 
     Attributes:
         client: Of the server.
-        shards: Keys of each fold's shard.
-        members: Every group there may be, as it is called in Redis.
+        subject: Whose keys they are.
         world: Takes violations.
         restarts: A restart cuts every connection: what was on its way never arrives.
     """
 
     client: redis.Redis
-    shards: dict[str, ShardKeys]
-    members: Sequence[bytes]
+    subject: Subject
     world: World
     restarts: int = 0
+    losses: int = 0
     snapshots: list[dict[str, dict[bytes, bytes]]] = field(default_factory=list)
     owners: dict[str, bytes] = field(default_factory=dict)
     loaded: dict[str, str] = field(default_factory=dict)
     scripts_run: int = 0
-    _fold_of: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._fold_of = {keys.meta: fold for fold, keys in self.shards.items()}
 
     def run(self, name: str, text: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """One script, at once."""
@@ -75,14 +70,11 @@ class Server:
             sha = self.loaded[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             self.client.script_load(text)
         reply: Any = self.client.evalsha(sha, len(keys), *keys, *args)
-        if self.world.is_snapshot_due(name in ("seal", "fold") and bool(reply[-1])):
+        has_sealed = self.subject.ran(name, keys, args, reply)
+        if self.world.is_snapshot_due(has_sealed):
             self.take_snapshot()
         if name != "watermark":
             self._check_owner(name, keys[0], str(args[0]).encode(), reply[0])
-        if name == "fold" and reply[0] == b"ok":
-            self.world.ledger.on_folding(self._fold_of[keys[0]], int(args[1]) + 1)
-        if name == "seal" and reply[0] == b"ok":
-            self.world.ledger.on_sealed(self._fold_of[keys[0]], reply[7], int(args[1]), int(args[2]))
         return reply
 
     def _check_owner(self, name: str, meta: str, token: bytes, status: bytes) -> None:
@@ -92,23 +84,22 @@ class Server:
         elif status in (b"ok", b"already") and self.owners.get(meta) != token:
             self.world.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")
 
-    def keys(self, folds: Iterable[str]) -> list[bytes]:
+    def keys(self, names: Iterable[str]) -> list[bytes]:
         """Every key that may exist."""
-        found: list[bytes] = []
-        for fold in folds:
-            shard = self.shards[fold]
-            found += [str(value).encode() for name, value in asdict(shard).items() if name != "group_prefix"]
-            found += [shard.group_prefix.encode() + member for member in self.members]
-        return found
+        return [key for name in names for key in self.subject.keys[name]]
+
+    def meta(self, name: str) -> str:
+        """The key that holds the marks of a processor."""
+        return self.subject.keys[name][0].decode()
 
     def has_state(self) -> bool:
-        """Whether every fold has state."""
-        return all(self.client.hexists(shard.meta, "fence") for shard in self.shards.values())
+        """Whether every processor has state."""
+        return all(self.client.hexists(self.meta(name), "fence") for name in self.subject.keys)
 
     def take_snapshot(self) -> None:
         """Keeps a copy of everything, to come back to."""
         copy: dict[str, dict[bytes, bytes]] = {}
-        for fold in self.shards:
+        for fold in self.subject.keys:
             names = self.keys([fold])
             pipe = self.client.pipeline(transaction=False)
             for name in names:
@@ -119,7 +110,7 @@ class Server:
     def wipe(self, folds: Sequence[str], *, only_meta: bool = False) -> None:
         """The data of some folds is gone; connections stay."""
         self._lose(folds)
-        names = [self.shards[fold].meta.encode() for fold in folds] if only_meta else self.keys(folds)
+        names = [self.meta(fold).encode() for fold in folds] if only_meta else self.keys(folds)
         if names:
             self.client.delete(*names)
 
@@ -134,17 +125,18 @@ class Server:
         for fold in folds:
             for name, dump in copy[fold].items():
                 self.client.restore(name, 0, dump)
-            meta = self.shards[fold].meta
+            meta = self.meta(fold)
             token: Any = self.client.hget(meta, "token")
             self.owners[meta] = token or b""
 
     def _lose(self, folds: Sequence[str]) -> None:
+        self.losses += 1
         for fold in folds:
             self.world.ledger.on_loss(fold)
 
     def close(self) -> None:
         """Removes every key."""
-        self.client.delete(*self.keys(self.shards))
+        self.client.delete(*self.keys(self.subject.keys))
 
 
 class Script:

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.skew import SkewWatch
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import TryAgainError
-from streams_app.fold import Fold
-from streams_app.folding.agents.ownership import Ownership
-from streams_app.folding.agents.parts import Parts
-from streams_app.folding.store.scripts import ScriptSet
-from streams_app.metrics import Metrics
-from streams_app.settings import Settings
 from streams_app.status import Status
-from tests.chaos.simulation_kafka import NO_GENERATION, Reader, Sender
-from tests.chaos.simulation_redis import Link, Script
+from tests.chaos.simulation_kafka import NO_GENERATION, Reader
+from tests.chaos.simulation_redis import Link
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -36,6 +34,7 @@ CURRENT: contextvars.ContextVar[Worker] = contextvars.ContextVar("CURRENT")
 WRONG_MS = (0, 0, 600_000, -600_000)
 """By how much the wall clock of a worker is wrong, where they differ."""
 
+SESSION_MS = 10_000
 SKEW_SECONDS = 5.0
 TICK_SECONDS = 0.2
 COMMIT_SECONDS = 0.4
@@ -59,12 +58,12 @@ class Worker:
     Attributes:
         generation: Of the consumer group, as this process knows it.
         is_assigned: This process believes that the partition is its own.
+        causes: Why it has ever claimed again.
     """
 
-    def __init__(self, world: World, name: str, folds: tuple[Fold, ...]) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.folds = folds
         self.generation = NO_GENERATION
         self.is_assigned = False
         self.is_alive = True
@@ -78,20 +77,16 @@ class Worker:
         self._context = contextvars.copy_context()
         self._context.run(CURRENT.set, self)
         self.reader = Reader(self, world.group)
-        settings = Settings(app_id=world.app_id, folds=folds, worker={"tick": f"{TICK_SECONDS}s"})
-        scripts = ScriptSet(cast("Any", Link(self, world.server)))
-        for script_name, script in scripts.by_name.items():
-            cast("Script", script.script).name = script_name
         has_own_clock = "clocks" in world.mix.faults
         clock = WrongClock(world.rng.choice(WRONG_MS) if has_own_clock and world.is_faulty else 0)
         self.clock = clock
-        self.metrics = Metrics(settings)
-        self.ownership = Ownership(
-            Parts(settings, scripts, cast("Any", Sender(self)), clock, self.metrics, Status()),
-            consumer=lambda: cast("Any", self.reader),
-            generation=lambda: self.generation,
-            on_fatal=self._on_fatal,
+        self.trusted, self.status = TrustedClock(clock), Status()
+        self.causes: set[str] = set()
+        self.skew = SkewWatch(self.trusted, self.status, Link(self, world.server).time)
+        around = Surroundings(
+            self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS
         )
+        self.ownership = Ownership(self.reader, world.subject.processors(self), around)
         for loop in (self._fetch_forever, self._deliver_forever, self._tick_forever, self._commit_forever):
             self.spawn(loop())
         if has_own_clock:
@@ -114,11 +109,6 @@ class Worker:
     def is_responsive(self) -> bool:
         """Neither dead nor frozen."""
         return self.is_alive and not self.is_frozen
-
-    def resyncs(self) -> set[str]:
-        """Why it has ever claimed again."""
-        (family,) = self.metrics.resyncs.collect()
-        return {sample.labels["cause"] for sample in family.samples if sample.name.endswith("_total") and sample.value}
 
     def check_claim(self, began_at: float) -> None:
         """A member whose generation was over before its claim began must not touch Redis."""
@@ -197,7 +187,7 @@ class Worker:
         """What the application does before it joins: without an answer of Redis it ends."""
         try:
             async with asyncio.timeout(REVOKE_SECONDS):
-                await self.spawn(self.ownership.check_skew_once())
+                await self.spawn(self.skew.check_once())
         except (RedisConnectionError, TimeoutError):
             self.kill()
 
@@ -251,7 +241,7 @@ class Worker:
             await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))
             await self.running()
             with suppress(RedisConnectionError):
-                await self.ownership.check_skew_once()
+                await self.skew.check_once()
 
     async def _commit_forever(self) -> None:
         while True:

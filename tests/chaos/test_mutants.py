@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from unittest.mock import patch
 
 import pytest
 import redis
@@ -11,14 +12,18 @@ from hypothesis import strategies as st
 
 from streams_app.read_store import merge as merging
 from streams_app.read_store.merge import Cell, Change, Stored
-from tests.chaos import mutants
+from tests.chaos import mutants, simulation_counting
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_delivery import AHEAD, CLAIMS, DELIVERY, SCRIPTS
+from tests.chaos.mutants_layer import LAYER
 from tests.chaos.mutants_limits import LIMITS, STARTS
 from tests.chaos.mutants_protocol import COMMITS, MARKS
 from tests.chaos.mutants_read_store import READ_STORE
 from tests.chaos.simulation import Outcome, run_schedule
+from tests.chaos.simulation_counting import Counting
+from tests.chaos.simulation_folding import Folding
 from tests.conftest import RedisServer
+from tests.toy import COUNT
 
 SCHEDULES = 80
 """Tried for each mix of a mutant before it counts as a survivor."""
@@ -32,13 +37,13 @@ def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
         yield made
 
 
-def first_catch(client: redis.Redis, mutant: Mutant) -> Outcome | None:
+def first_catch(client: redis.Redis, mutant: Mutant, subject: type[Folding | Counting] = Folding) -> Outcome | None:
     """The first schedule that fails with the mutant and passes without it."""
     for seed in range(SCHEDULES):
         for mix in mutant.mixes:
             with mutant.applied():
-                broken = run_schedule(client, mix, seed)
-            if broken.violations and not run_schedule(client, mix, seed).violations:
+                broken = run_schedule(client, mix, seed, subject=subject)
+            if broken.violations and not run_schedule(client, mix, seed, subject=subject).violations:
                 return broken
     return None
 
@@ -48,8 +53,22 @@ def test_a_broken_variant_is_caught(client: redis.Redis, mutant: Mutant) -> None
     assert first_catch(client, mutant) is not None, f"survived: {mutant.why}"
 
 
+@pytest.mark.parametrize("mutant", LAYER, ids=lambda mutant: mutant.name)
+def test_a_broken_delivery_is_caught_whatever_stands_on_it(client: redis.Redis, mutant: Mutant) -> None:
+    assert first_catch(client, mutant, Counting) is not None, f"survived: {mutant.why}"
+
+
+def test_a_processor_that_does_not_compare_its_fence_is_caught(client: redis.Redis) -> None:
+    careless = COUNT.replace("if state[2] ~= ARGV[2] then return {'refused', 'fence'} end", "")
+    with patch.object(simulation_counting, "COUNT", careless):
+        broken = [run_schedule(client, "lossy rollback:3", seed, subject=Counting) for seed in range(20)]
+
+    assert careless != COUNT
+    assert any(outcome.violations for outcome in broken)
+
+
 def test_names_of_broken_variants_are_unique() -> None:
-    names = [mutant.name for mutant in (*PROTOCOL, *READ_STORE)]
+    names = [mutant.name for mutant in (*PROTOCOL, *LAYER, *READ_STORE)]
 
     assert sorted(set(names)) == sorted(names)
 

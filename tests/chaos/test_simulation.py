@@ -19,6 +19,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation import run_schedule
+from tests.chaos.simulation_counting import Counting
 from tests.chaos.simulation_faults import FAULTS
 from tests.conftest import Names, RedisServer
 
@@ -81,6 +82,32 @@ def test_nothing_is_lost_invented_or_stuck_whatever_happens(client: redis.Redis,
     assert counts["events"] > 50 * SCHEDULES
     assert counts["records"] > 25 * SCHEDULES
     assert [] == [fault for fault in mix.split() if fault in FAULTS and not counts[fault]], "a fault never happened"
+
+
+TOY_MIXES = [
+    "",
+    "history",
+    "lossy",
+    "lossy crash zombie rebalance",
+    "lossy crash zombie rebalance clocks",
+    "lossy wipe crash",
+    "lossy rollback crash zombie",
+    "lossy drops:3 rebalance:2",
+    "lossy crash zombie rebalance wipe rollback drops",
+    "late rollback crash",
+    "fragile:count fragile:claim",
+]
+
+
+@pytest.mark.parametrize("mix", TOY_MIXES, ids=lambda mix: mix or "no faults")
+def test_another_processor_counts_every_event_once_whatever_happens(client: redis.Redis, mix: str) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        outcome = run_schedule(client, mix, seed, subject=Counting)
+        counts.update(outcome.counts)
+
+        assert outcome.violations == [], outcome
+    assert counts["records"] > 50 * SCHEDULES
 
 
 def test_a_schedule_is_decided_by_its_mix_and_seed(client: redis.Redis) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -12,25 +11,30 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claiming import Claimer
+from streams_app.delivery.committing import Commits
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.claiming import Claimer
-from streams_app.folding.agents.parts import Hooks, Parts
-from streams_app.folding.agents.processor import Partition
+from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.posts import Posts
+from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core.chunks import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import EventReader
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import collect, places_of
-from streams_app.settings import Settings
+from streams_app.settings import Limits, Settings
 from streams_app.status import Status
 from tests.conftest import Names
 
 NOW = 1_700_000_000_000
+LIMITS = Limits()
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 Owner = Callable[[], Awaitable[Shard]]
@@ -183,15 +187,11 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_
     ahead = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
     clock = TrustedClock(ahead)
     clock.compare(clock.read(), NOW)
-    settings = Settings(app_id=names.app_id, folds=(fold,))
-    nobody: Any = None
-    parts = Parts(settings, ScriptSet(redis_client), nobody, ahead, Metrics(settings), Status())
-    readers = {"f": reader_of(fold, settings.limits)}
-    partition = Partition(TP("t", 0), [shard], readers, [], parts, Hooks(nobody, nobody, nobody, clock))
+    processor = FoldProcessor(shard, *reading_of(fold), parts_of(redis_client, names, fold, clock))
     # As live as can be, and by a producer on the same host.
     shard.caught_up_at_ms = ahead.now_ms()
     record = SimpleNamespace(offset=0, timestamp=ahead.now_ms(), key=b"x", value=b'{"a":"x","m":"y"}', headers=())
-    await partition.fold_once(Batch(TP("t", 0), [record], 0, 1, stable_offset=1, fetched_at_ms=ahead.now_ms(), seek_number=0))
+    await processor.fold_once(Batch(TP("t", 0), [record], 0, 1, stable_offset=1, fetched_at_ms=ahead.now_ms(), seek_number=0))
     await heir.claim(0, 1)
 
     assert [] == await silent_until(heir, NOW + MINUTE)
@@ -200,26 +200,41 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_
 
 async def test_a_claim_by_a_clock_that_is_ahead_knows_when_it_was_at_the_end(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
-    settings, nobody, tp = Settings(app_id=names.app_id, folds=(fold,)), cast("Any", None), TP("t", 0)
+    tp = TP("t", 0)
     host = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
     clock = TrustedClock(host)
     clock.compare(clock.read(), NOW)
-    parts = Parts(settings, ScriptSet(redis_client), nobody, host, Metrics(settings), Status())
-    reader = SimpleNamespace(
-        topic_id=_saying(""), committed=_saying(None), log_range=_saying((0, 0)), commit_offsets=_saying(None), seek_to=_saying(0),
-        partition_count=lambda _: 1,
+    reader: Any = SimpleNamespace(
+        generation=1, member_id="m", topic_id=_saying(""), committed=_saying(None), log_range=_saying((0, 0)),
+        commit=_saying(None), seek=_saying(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
-    claimer = Claimer(parts, lambda: cast("Any", reader), lambda: 1, Hooks(nobody, nobody, nobody, clock), asyncio.Lock())
-    partition = await claimer.claim_once(tp, 1, was_reset=False)
+    owner: Any = SimpleNamespace(applied=lambda _: None, commit_now=_saying(None), now_ms=clock.now_ms)
+    claimer = Claimer(reader, FoldProcessors(parts_of(redis_client, names, fold, clock)), clock, Commits(reader))
+    partition = await claimer.claim_once(tp, 1, owner, was_reset=False)
+    processor = cast("FoldProcessor", partition.ranges.served["f"].processor)
+    await processor.revoke(0)
+    shard = processor.shard
+    shard.is_claimed = True  # by hand from here on
     host.now_ms = lambda: NOW + SECOND  # set right
     clock.compare(clock.read(), NOW + SECOND)
     # It arrived live, so it is of now, whatever its producer says.
     record = SimpleNamespace(offset=0, timestamp=NOW - HOUR, key=b"x", value=b'{"a":"x","m":"y"}', headers=())
-    await partition.fold_once(Batch(tp, [record], 0, 1, stable_offset=1, fetched_at_ms=NOW + SECOND, seek_number=0))
-    (shard,) = partition.shards
+    await processor.fold_once(Batch(tp, [record], 0, 1, stable_offset=1, fetched_at_ms=NOW + SECOND, seek_number=0))
 
     assert [] == await silent_until(shard, NOW + SECOND + MINUTE)
     assert [(1, "quiet")] == await silent_until(shard, NOW + SECOND + MINUTE + 1)
+
+
+def reading_of(fold: Fold) -> tuple[EventReader, Posts]:
+    """How a fold reads, alone in its source."""
+    reader = reader_of(fold, LIMITS)
+    return reader, Posts("a", {fold.name: reader}, LIMITS)
+
+
+def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> Parts:
+    """What a processor needs of a worker, without a producer."""
+    settings = Settings(app_id=names.app_id, folds=(fold,))
+    return Parts(settings, ScriptSet(redis_client), cast("Any", None), clock, Metrics(settings), Status())
 
 
 def _saying(answer: Any) -> Any:

@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import began_of, began_with, commit_of, marks_of, raised
+from streams_app.delivery.marks import commit_of, marks_of, raised
+from streams_app.delivery.processor import Mark
+from streams_app.folding.agents.starts import began_with
 
 offsets = st.integers(0, 2**40)
-marks = st.dictionaries(st.text("abc-_0", min_size=1, max_size=5), offsets, max_size=5)
+marks = st.dictionaries(
+    st.text("abc-_0", min_size=1, max_size=5), st.builds(Mark, offsets, st.sampled_from(["", "4", "a/b, c=d;ü"])), max_size=5
+)
 
 
 @pytest.mark.parametrize(
@@ -29,30 +33,32 @@ marks = st.dictionaries(st.text("abc-_0", min_size=1, max_size=5), offsets, max_
         pytest.param('{"likes": null}', id="null is no offset"),
         pytest.param('{"likes": -1}', id="a negative offset"),
         pytest.param('{"likes": 9, "shares": {}}', id="one of several is no offset"),
+        pytest.param('{"likes": 9, "@notes": []}', id="notes that are none"),
+        pytest.param('{"likes": 9, "@notes": {"likes": 4}}', id="a note that is no text"),
     ],
 )
 def test_commit_without_usable_metadata_is_the_mark_of_every_fold(metadata: str) -> None:
-    assert {"likes": 41, "shares": 41} == marks_of(Committed(41, metadata), ["likes", "shares"])
+    assert {"likes": Mark(41), "shares": Mark(41)} == marks_of(Committed(41, metadata), ["likes", "shares"])
 
 
 def test_metadata_gives_each_fold_its_own_mark() -> None:
     committed = Committed(5, '{"likes":5,"shares":9}')
 
-    assert {"likes": 5, "shares": 9} == marks_of(committed, ["likes", "shares"])
+    assert {"likes": Mark(5), "shares": Mark(9)} == marks_of(committed, ["likes", "shares"])
 
 
 def test_fold_missing_from_the_metadata_is_new_and_has_no_mark() -> None:
-    assert {"likes": 5} == marks_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
+    assert {"likes": Mark(5)} == marks_of(Committed(5, '{"likes":5}'), ["likes", "shares"])
 
 
 def test_mark_of_a_fold_unknown_here_is_carried_on() -> None:
     read = marks_of(Committed(5, '{"likes":5,"older":8}'), ["likes"])
 
-    assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": 7})).metadata)
+    assert {"likes": 7, "older": 8} == json.loads(commit_of(raised(read, {"likes": Mark(7)})).metadata)
 
 
 def test_committed_offset_is_the_lowest_mark() -> None:
-    assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": 9, "a": 3})
+    assert Committed(3, '{"a":3,"b":9}') == commit_of({"b": Mark(9), "a": Mark(3)})
 
 
 @pytest.mark.parametrize(
@@ -64,59 +70,50 @@ def test_committed_offset_is_the_lowest_mark() -> None:
     ],
 )
 def test_mark_is_raised_and_never_lowered(low: int, expected: int) -> None:
-    assert {"likes": expected, "other": 2} == raised({"likes": 10, "other": 2}, {"likes": low})
+    before = {"likes": Mark(10, "as committed"), "other": Mark(2)}
+    note = "new" if low >= 10 else "as committed"
+
+    assert {"likes": Mark(expected, note), "other": Mark(2)} == raised(before, {"likes": Mark(low, "new")})
 
 
 def test_fold_without_a_mark_gets_one_with_its_first_watermark() -> None:
-    assert {"likes": 10, "new": 3} == raised({"likes": 10}, {"new": 3})
+    assert {"likes": Mark(10), "new": Mark(3)} == raised({"likes": Mark(10)}, {"new": Mark(3)})
 
 
 @given(marks.filter(bool))
-def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, int]) -> None:
+def test_marks_survive_the_way_through_a_commit(given_marks: dict[str, Mark]) -> None:
     committed = commit_of(given_marks)
 
     assert given_marks == marks_of(committed, given_marks)
-    assert min(given_marks.values()) == committed.offset
+    assert min(mark.offset for mark in given_marks.values()) == committed.offset
 
 
 @given(marks, marks)
-def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, int], lows: dict[str, int]) -> None:
+def test_raising_goes_back_for_no_fold_and_forgets_none(before: dict[str, Mark], lows: dict[str, Mark]) -> None:
     after = raised(before, lows)
 
     assert before.keys() | lows.keys() == after.keys()
-    assert {} == {fold: mark for fold, mark in after.items() if mark < max(before.get(fold, 0), lows.get(fold, 0))}
+    assert set() == {
+        name for name, mark in after.items() if mark.offset < max(read.get(name, mark).offset for read in (before, lows))
+    }
 
 
 # Where a fold that starts at the end begins in a partition
 
 
-def mark(began: int | None, fold: str = "likes") -> Committed:
-    return commit_of({fold: 5}, {} if began is None else {fold: began})
-
-
 @pytest.mark.parametrize(
-    ("partition", "commits", "expected"),
+    ("partition", "elsewhere", "expected"),
     [
         pytest.param(2, {}, 4, id="the first claim of the first start"),
-        pytest.param(2, {0: mark(4)}, 4, id="another partition of the first start"),
-        pytest.param(4, {0: mark(4), 1: mark(4)}, 4, id="a partition that was added later"),
-        pytest.param(5, {0: mark(4), 4: mark(4)}, 4, id="a second one keeps the count of the first start"),
-        pytest.param(2, {0: mark(None)}, 0, id="a fold that began before counts were noted"),
-        pytest.param(2, {0: mark(4, "shares")}, 4, id="a fold that is new beside another one"),
-        pytest.param(2, {0: Committed(7, "")}, 4, id="a broker that keeps no metadata"),
+        pytest.param(2, {0: Mark(5, "4")}, 4, id="another partition of the first start"),
+        pytest.param(4, {0: Mark(5, "4"), 1: Mark(5, "4")}, 4, id="a partition that was added later"),
+        pytest.param(5, {0: Mark(5, "4"), 4: Mark(5, "4")}, 4, id="a second one keeps the count of the first start"),
+        pytest.param(2, {0: Mark(5)}, 0, id="a fold that began before counts were noted"),
+        pytest.param(2, {0: None}, 4, id="a broker that keeps no metadata"),
         pytest.param(9, {}, 10, id="a partition that the metadata of this host does not know yet"),
-        pytest.param(2, {2: mark(1)}, 4, id="its own commit says nothing"),
     ],
 )
 def test_a_fold_knows_how_many_partitions_there_were_when_it_began(
-    partition: int, commits: dict[int, Committed], expected: int
+    partition: int, elsewhere: dict[int, Mark | None], expected: int
 ) -> None:
-    assert expected == began_with("likes", partition, commits, present=4)
-
-
-@given(marks.filter(bool), st.integers(1, 9))
-def test_counts_survive_the_way_through_a_commit_and_marks_stay_as_they_are(given_marks: dict[str, int], count: int) -> None:
-    began = dict.fromkeys(list(given_marks)[::2], count)
-    committed = commit_of(given_marks, began | {"of a fold without a mark": 3})
-
-    assert (given_marks, began) == (marks_of(committed, []), began_of(committed))
+    assert expected == began_with(partition, elsewhere, present=4)

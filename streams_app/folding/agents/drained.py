@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
 
-from streams_app.delivery.batch import TP
+from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.processor import READS_NOTHING, Claim, ClaimRefusedError, Mark
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import RefusedError
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_client import REDIS_ERRORS
@@ -32,29 +31,62 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 10.0
 
 
-async def claimed(tp: TP, marks: Mapping[str, int], declared: Iterable[str], partitions: int, parts: Parts) -> list[Emitter]:
-    """Claims what other folds than the declared ones have left in a partition; their groups are not yet emitted.
+class DrainProcessor:
+    """Emits what a fold has left in a partition; nothing is delivered to it."""
 
-    Args:
-        tp: The partition, which this process owns.
-        marks: Of its commit: fold → offset.
-        declared: Folds of this source that this worker has.
-        partitions: Partition count of the source.
-        parts: Of the worker.
-    """
-    emitters = []
-    for name in sorted(set(marks) - set(declared)):
-        store = ShardStore(parts.scripts, shard_keys(parts.settings.app_id, name, tp.topic, tp.partition))
-        left = await store.left_behind()
-        if left is None:
-            continue
+    held = 0
+
+    def __init__(self, store: ShardStore, parts: Parts) -> None:
+        """Claims nothing yet."""
+        self._store = store
+        self._parts = parts
+        self._mark: Mark | None = None
+        self._shard: Shard | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def claim(self, claim: Claim) -> int:
+        """Takes over what is left, if anything is; its groups are emitted in the background."""
+        self._mark = claim.mark
+        left = await self._store.left_behind()
+        if left is None or claim.mark is None:
+            return READS_NOTHING
         definition, topics = left
-        shard = Shard(_fold(tp, RecordShape.from_text(definition), orjson.loads(topics)), tp.topic, tp.partition, store)
-        await shard.claim(marks[name], partitions)
-        emitters.append(
-            Emitter(shard, parts.producer, parts.clock, parts.metrics, view=lambda: ReaderView(None, None), trusted=lambda: True)
+        fold = _fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
+        self._shard = shard = Shard(fold, claim.tp.topic, claim.tp.partition, self._store)
+        try:
+            await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
+        except RefusedError as refused:
+            raise ClaimRefusedError(str(refused)) from refused
+        parts = self._parts
+        emitter = Emitter(
+            shard, parts.producer, parts.clock, parts.metrics, view=lambda: ReaderView(None, None), trusted=lambda: True
         )
-    return emitters
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                claim.fatal(error)
+
+        self._task = asyncio.create_task(drain(emitter), name=f"drain {fold.name} {claim.tp}")
+        self._task.add_done_callback(ended)
+        return READS_NOTHING
+
+    def deliver(self, batch: Batch) -> None:
+        """Never called: it reads nothing."""
+
+    async def mark(self) -> Mark | None:
+        """How far it is drained; what was committed where nothing is left."""
+        low = await self._store.watermark() if self._shard else None
+        return self._mark if low is None or self._mark is None else Mark(low, self._mark.note)
+
+    def tick(self, now_ms: int) -> None:
+        """Nothing is waited for."""
+
+    async def revoke(self, seconds: float) -> None:
+        """Stops at once; what is in Redis stays."""
+        if self._shard:
+            self._shard.release()
+        if self._task:
+            self._task.cancel()
 
 
 def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
@@ -73,8 +105,8 @@ def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
     return Fold(**values)
 
 
-async def drain(emitter: Emitter, is_claimed: Callable[[], bool]) -> None:
-    """Emits what is open, with the reason ``flush``; tried again until it is done or the partition is let go."""
+async def drain(emitter: Emitter) -> None:
+    """Emits what is open, with the reason ``flush``; tried again until it is done."""
     shard = emitter.shard
     name = shard.fold.name
     logger.warning(
@@ -83,7 +115,7 @@ async def drain(emitter: Emitter, is_claimed: Callable[[], bool]) -> None:
         name, shard.topic, shard.partition, shard.fold.output, name,
     )  # fmt: skip
     failures = 0
-    while is_claimed():
+    while True:
         try:
             await emitter.drain()
         except RefusedError:

@@ -80,5 +80,5 @@ def _next(
     commit = committed.get(tp)
     mark = None if commit is None else marks_of(commit, (fold.name,)).get(fold.name)
     if mark is not None:
-        return mark
+        return mark.offset
     return end if fold.start == "latest" else begins.get(tp, 0)

@@ -92,17 +92,18 @@ class Shard:
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.topic}-{self.partition} fence={self.fence}>"
 
-    async def claim(self, mark: int, partitions: int, topic_id: str = "") -> None:
+    async def claim(self, mark: int, partitions: int, topic_id: str = "", token: str = "") -> None:
         """Takes the shard over, from whoever had it; the caller has just committed under its own generation.
 
         Args:
             mark: Where this fold begins if Redis has no state: its low watermark in Kafka.
             partitions: Partition count of the source.
             topic_id: Of the source; "": not known.
+            token: Of the claim; "": a fresh one.
         """
         async with self.lock:
             self.is_claimed = False
-            self.token = secrets.token_hex(8)
+            self.token = token or secrets.token_hex(8)
             topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
             claimed = await self.store.claim(
                 self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text(), topics, topic_id

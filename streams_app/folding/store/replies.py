@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from streams_app.delivery import ranges
 from streams_app.folding.core.record import Sealed
 
 
@@ -32,10 +33,7 @@ CAUSES: Final = {
     "detail": "Redis asks for the same events again",
     "lost-reply": "a reply of Redis was lost, and what it did is to be read again",
     "released": "a reply of Redis was lost, and what it did is to be read again",
-    "hole": "what was fetched does not follow what is folded",
-    "reset": "the client was thrown back to another offset",
-    "idle": "the reader is ahead and nothing arrives",
-}
+} | ranges.CAUSES
 """Why a partition is claimed again, for people."""
 
 

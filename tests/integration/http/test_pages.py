@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import urllib.request
-from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
@@ -18,6 +17,7 @@ from streams_app.clock import ManualClock
 from streams_app.http import GROUPS_MAX
 from streams_app.metrics import METRICS, Metrics
 from streams_app.operating.groups import groups_of_worker
+from streams_app.settings import Settings
 from streams_app.status import LIVE_MS, Status
 from tests.integration.http.asking import FOLD, Start, get
 
@@ -114,8 +114,8 @@ async def test_groups_are_those_of_the_provider(start: Start, status: Status) ->
 
 
 async def test_groups_of_a_fold_nobody_declared_are_not_found(start: Start, status: Status) -> None:
-    ownership: Any = SimpleNamespace(folds=(Fold(**FOLD),), partitions={})
-    status.groups_provider = lambda fold, limit: groups_of_worker(ownership, cast("Any", None), "a", fold, limit)
+    settings = Settings(app_id="a", folds=(Fold(**FOLD),))
+    status.groups_provider = lambda fold, limit: groups_of_worker([], settings, cast("Any", None), fold, limit)
     url = start().url
 
     assert await get(f"{url}/groups?fold=zz") == (404, {"error": "there is no fold 'zz'; declared: f"})

@@ -1,0 +1,81 @@
+"""What is committed: the marks of a partition's processors together, one commit in flight, no mark ever back.
+
+Low watermarks are committed every few seconds, also in silence, on revocation and at the end. A commit whose outcome is unknown is
+made again by the next one; a low watermark is true for ever, so a repeated or late one does no harm under its own generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.host import Host
+from streams_app.delivery.marks import commit_of
+from streams_app.delivery.partition import Partition
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
+from streams_app.delivery.processor import Mark
+from streams_app.errors import text_of
+
+logger = logging.getLogger(__name__)
+
+
+class Commits:
+    """Commits marks of many partitions in one request.
+
+    Attributes:
+        lock: Held by whoever commits, and while a claim reads what is committed and commits it once more: what slipped between
+            would be taken back.
+    """
+
+    def __init__(self, host: Host) -> None:
+        """Nothing is on its way."""
+        self.lock = asyncio.Lock()
+        self._host = host
+        self._is_failing = False
+
+    async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> None:
+        """Commits the low watermarks of those that have moved; never raises for a broker or a state that is away.
+
+        Args:
+            partitions: Claimed by this process.
+            is_last: They have just been let go. Else one that was let go is left out: it may have been claimed again.
+        """
+        async with self.lock:
+            try:
+                await self._commit(partitions, is_last=is_last)
+            except NotOwnerError as error:
+                logger.info("commit refused, a rebalance is under way error=%s", error)
+            except DEPENDENCY_ERRORS as error:
+                level = logging.DEBUG if self._is_failing else logging.WARNING
+                logger.log(level, "commit not made, tried again until it is error=%s", text_of(error))
+                self._is_failing = True
+
+    async def _commit(self, partitions: Collection[Partition], *, is_last: bool) -> None:
+        wanted: dict[Partition, Committed] = {}
+        for partition in partitions:
+            low = await partition.marks.low(partition.ranges.served)
+            if low is not None and low != partition.marks.committed:
+                wanted[partition] = low
+        by_member: dict[tuple[int, str], list[Partition]] = {}
+        for partition in wanted:
+            if is_last or not partition.is_over:
+                by_member.setdefault((partition.member.generation, partition.member.member_id), []).append(partition)
+        for together in by_member.values():
+            await self._host.commit({partition.tp: wanted[partition] for partition in together}, together[0].member)
+            self._is_failing = False
+            for partition in together:
+                partition.marks.committed = wanted[partition]
+
+    async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
+        """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
+        partition.marks.note({name: mark})
+        await partition.marks.beginning.told(name)
+        async with self.lock:
+            if partition.is_over:
+                raise NotOwnerError("the claim is over")
+            wanted = commit_of(partition.marks.marks)
+            if wanted != partition.marks.committed:
+                await self._host.commit({partition.tp: wanted}, partition.member)
+                partition.marks.committed = wanted

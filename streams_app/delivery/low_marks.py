@@ -1,0 +1,47 @@
+"""The marks of one partition as its owner knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streams_app.delivery.beginning import Beginning
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import commit_of, raised
+from streams_app.delivery.processor import Mark
+from streams_app.delivery.ranges import Served
+
+
+class LowMarks:
+    """The marks of one partition.
+
+    Attributes:
+        marks: What is committed, or will be with the next commit, for each name; also for names without a processor.
+        committed: What the broker holds.
+        beginning: The processors whose first mark is not known yet.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is committed."""
+        self.marks: dict[str, Mark] = {}
+        self.committed: Committed | None = None
+        self.beginning = Beginning()
+
+    def found(self, committed: Committed, marks: Mapping[str, Mark]) -> None:
+        """What the broker holds, and what that says of each name."""
+        self.marks = dict(marks)
+        self.committed = commit_of(marks) if marks else committed
+
+    def note(self, lows: Mapping[str, Mark]) -> Committed:
+        """What is to be committed after low watermarks were read."""
+        self.marks = raised(self.marks, lows)
+        return commit_of(self.marks)
+
+    async def low(self, served: Mapping[str, Served]) -> Committed | None:
+        """What may be committed now: the lowest mark of all; None if any processor has no state."""
+        lows: dict[str, Mark] = {}
+        for name, one in served.items():
+            mark = await one.processor.mark()
+            if mark is None:
+                return None
+            lows[name] = mark
+        return self.note(lows)

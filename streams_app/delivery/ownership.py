@@ -1,0 +1,258 @@
+"""Which partitions this process owns: claims, resyncs, revocations.
+
+Claims (see :mod:`streams_app.delivery.claiming`) run in the background, each with a deadline, while the partition stays paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.claiming import Claimer
+from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.committing import Commits
+from streams_app.delivery.host import Host
+from streams_app.delivery.partition import Partition, Refusal
+from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Patience, Stumbling
+from streams_app.delivery.processor import ClaimRefusedError, Mark, OtherLogError, Processors
+from streams_app.delivery.progress import UNCLAIMED
+from streams_app.delivery.ranges import CAUSES, RESET
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.errors import ConfigurationError, text_of
+
+logger = logging.getLogger(__name__)
+
+CLAIM_SECONDS: Final = 30.0
+REVOKE_SECONDS: Final = 4.0
+
+
+class Ownership:
+    """Claims and releases the partitions that one consumer group assigns to this process.
+
+    Attributes:
+        partitions: Claimed now.
+        assignment: As the group said last.
+    """
+
+    def __init__(self, host: Host, processors: Processors, around: Surroundings) -> None:
+        """Owns nothing yet."""
+        self.partitions: dict[TP, Partition] = {}
+        self.assignment: set[TP] = set()
+        self._host = host
+        self._topics = processors.topics
+        self._around = around
+        self._commits = Commits(host)
+        self._claimer = Claimer(host, processors, around.clock, self._commits)
+        self._claims: dict[TP, asyncio.Task[None]] = {}
+        self._endings: dict[TP, asyncio.Task[None]] = {}
+        self._stumbling = Stumbling(around.clock)
+        self._ticked: set[Partition] = set()
+
+    # ---- assignment
+
+    def assigned(self, generation: int) -> None:
+        """Claims whatever the group has assigned, in the background."""
+        self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._topics}
+        for tp in list(self.partitions):
+            self._let_go(tp)
+        self._around.status.clear(self._around.about)
+        for tp in self.assignment:
+            self._around.status.set_not_ready(self._around.about, f"claiming {len(self.assignment)} partitions")
+            self._claim_soon(tp, generation)
+
+    async def revoked(self, tps: Iterable[TP]) -> None:
+        """Lets go of partitions and commits their marks, within a few seconds."""
+        held = [self.partitions[tp] for tp in tps if tp in self.partitions]
+        endings = [ending for tp in tps if (ending := self._let_go(tp, REVOKE_SECONDS / 2))]
+        if held:
+            try:
+                async with asyncio.timeout(REVOKE_SECONDS):
+                    await asyncio.wait(endings)
+                    await self._commits.commit_once(held, is_last=True)
+            except TimeoutError:
+                logger.info("commit on revocation not answered in time; the next owner folds a little again")
+
+    async def stop(self) -> None:
+        """Releases everything after a last commit."""
+        await self.revoked(list(self.partitions) + list(self._claims))
+
+    def _let_go(self, tp: TP, seconds: float = 0.0) -> asyncio.Task[None] | None:
+        """Ends a claim, or a claimed partition; its processors may take so long."""
+        claim = self._claims.pop(tp, None)
+        if claim is not None and claim is not asyncio.current_task():
+            claim.cancel()
+        partition = self.partitions.pop(tp, None)
+        if partition is None:
+            return None
+        partition.is_over = True
+        ending = self._endings[tp] = asyncio.create_task(partition.end(seconds), name=f"end {tp}")
+        ending.add_done_callback(lambda ended: self._endings.pop(tp) if self._endings.get(tp) is ended else None)
+        return ending
+
+    # ---- claim
+
+    def _claim_soon(self, tp: TP, generation: int, *, delay_seconds: float = 0.0, was_reset: bool = False) -> None:
+        self._let_go(tp)
+        work = self._claim_until_held(tp, generation, delay_seconds, was_reset=was_reset)
+        task = self._claims[tp] = asyncio.create_task(work, name=f"claim {tp}")
+        task.add_done_callback(self._claim_ended)
+
+    def _claim_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._around.on_fatal(error)
+
+    async def _claim_until_held(self, tp: TP, generation: int, delay_seconds: float, *, was_reset: bool) -> None:
+        patience = Patience(self._around.clock, self._around.session_ms)
+        wait_seconds: float | None = delay_seconds
+        while wait_seconds is not None:
+            await asyncio.sleep(wait_seconds)
+            if ending := self._endings.get(tp):
+                await asyncio.wait({ending})
+            wait_seconds = await self._claim_once(tp, generation, patience, was_reset=was_reset)
+
+    async def _claim_once(self, tp: TP, generation: int, patience: Patience, *, was_reset: bool) -> float | None:
+        """Tries to claim a partition.
+
+        Returns:
+            Seconds until the next try; None where it is claimed, or no longer ours.
+        """
+        if generation != self._host.generation or tp not in self._host.assignment():
+            self._claims.pop(tp, None)
+            return None
+        try:
+            async with asyncio.timeout(CLAIM_SECONDS):
+                partition = await self._claimer.claim_once(tp, generation, self, was_reset=was_reset)
+        except OtherLogError as error:
+            raise ConfigurationError([f"{error}: {error.advice}"]) from error
+        except (NotOwnerError, ClaimRefusedError, *DEPENDENCY_ERRORS) as error:
+            if isinstance(error, DEPENDENCY_ERRORS):
+                about = f"cannot claim {tp.topic}-{tp.partition}: {text_of(error)}"
+                self._around.status.set_not_ready(self._around.about, about)
+            return patience.failed(tp, error)
+        # Nothing is awaited from here on: a revocation finds either the claim or the partition.
+        self._hold(partition)
+        return None
+
+    def _hold(self, partition: Partition) -> None:
+        self._claims.pop(partition.tp, None)
+        if not self._claims:
+            self._around.status.clear(self._around.about)
+        self.partitions[partition.tp] = partition
+        if partition.refusal is None:
+            self._host.resume({partition.tp})
+        else:
+            self.refused(partition, partition.refusal)
+
+    # ---- what partitions say
+
+    def refused(self, partition: Partition, refusal: Refusal) -> None:
+        """A refusal or a hole: claims again, from the commit on."""
+        if self.partitions.get(partition.tp) is not partition:
+            partition.refusal = partition.refusal or refusal
+            return
+        tp = partition.tp
+        logger.warning(
+            "claiming again: %s source=%s-%d script=%s cause=%s",
+            refusal.why, tp.topic, tp.partition, refusal.script, refusal.cause,
+        )  # fmt: skip
+        for name in partition.ranges.served:
+            self._around.on_resync(name, refusal.cause)
+        self._host.pause({tp})
+        delay_seconds, times = self._stumbling.again(tp, partition.ranges.applied)
+        if times >= MANY:
+            about = f"{tp.topic}-{tp.partition} is claimed again and again ({refusal.why}), see the log"
+            self._around.status.set_not_ready(self._around.about, about)
+        self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=refusal.cause == RESET)
+
+    def fatal(self, error: BaseException) -> None:
+        """The process ends."""
+        self._around.on_fatal(error)
+
+    def applied(self, partition: Partition) -> None:
+        """Some of what was delivered is applied."""
+        partition.ranges.note_applied(self._around.clock.monotonic_ms())
+        self._flow(partition)
+
+    def now_ms(self) -> int:
+        """The wall clock, as far as it is trusted."""
+        return self._around.clock.now_ms()
+
+    async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
+        """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
+        await self._commits.commit_now(partition, name, mark)
+
+    # ---- ranges
+
+    def deliver(self, batch: Batch) -> None:
+        """Hands a fetched range to its partition; unclaimed partitions drop it, their claim reads it again."""
+        partition = self.partitions.get(batch.tp)
+        if partition is None:
+            return
+        cause = partition.ranges.deliver(batch, self._around.clock.monotonic_ms())
+        if cause is not None:
+            self._look_refused(partition, cause)
+        else:
+            self._flow(partition)
+
+    def _flow(self, partition: Partition) -> None:
+        """Pauses the reader of a partition that cannot keep up; no other partition waits for it."""
+        is_full = partition.ranges.held > 0
+        if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
+            return
+        partition.is_paused = is_full
+        if is_full:
+            self._host.pause({partition.tp})
+        else:
+            self._host.resume({partition.tp})
+
+    def _look_refused(self, partition: Partition, cause: str) -> None:
+        self.refused(partition, Refusal(cause, CAUSES[cause], "deliver"))
+
+    def held(self) -> int:
+        """Records that were delivered and are not applied yet; without those of partitions that do not move."""
+        now_ms = self._around.clock.monotonic_ms()
+        held = (partition.ranges for partition in self.partitions.values())
+        return sum(ranges.held for ranges in held if not ranges.is_stuck(now_ms))
+
+    def positions(self) -> dict[TP, int]:
+        """About how far every partition is that the group has assigned; -1 while it is not claimed.
+
+        Safe to call from any thread.
+        """
+        held = dict(self.partitions)
+        assigned = {tp for tp in self._host.assignment() if tp.topic in self._topics}
+        return {tp: held[tp].ranges.done if tp in held else UNCLAIMED for tp in assigned}
+
+    def read_end(self, tp: TP) -> int | None:
+        """End of a partition as the last fetch named it; safe to call from any thread."""
+        return self._host.reader_view(tp)[0].stable_offset
+
+    # ---- every tick
+
+    def tick_once(self) -> None:
+        """Calls the timers of processors and notices a reader that is ahead with nothing on its way.
+
+        Partitions have their turns one after the other, evenly over the tick: all at once they would wait for each other, and their
+        readers for them. One that has been claimed since the last tick has a turn now, too, as its own may be a tick away.
+        """
+        now_ms = self._around.clock.monotonic_ms()
+        loop, tick_seconds = asyncio.get_running_loop(), self._around.tick_seconds
+        partitions = list(self.partitions.values())
+        ticked, self._ticked = self._ticked, set(partitions)
+        for place, partition in enumerate(partitions):
+            if partition not in ticked:
+                self._tick(partition)
+            loop.call_later(tick_seconds * place / len(partitions), self._tick, partition)
+            cause = partition.ranges.look(self._host.reader_view(partition.tp)[1], now_ms)
+            if cause is not None:
+                self._look_refused(partition, cause)
+
+    def _tick(self, partition: Partition) -> None:
+        partition.tick(self.now_ms())
+
+    async def commit_once(self) -> None:
+        """Commits the low watermark of every partition that has one to commit."""
+        await self._commits.commit_once(list(self.partitions.values()))

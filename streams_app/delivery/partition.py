@@ -1,0 +1,125 @@
+"""A claimed partition: its processors, the ranges they are handed, and what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Membership
+from streams_app.delivery.host import Host
+from streams_app.delivery.low_marks import LowMarks
+from streams_app.delivery.marks import noted_in
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.processor import Claim, Edges, Mark
+from streams_app.delivery.ranges import Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a partition is claimed again: in one word, for people, and what was refused."""
+
+    cause: str
+    why: str
+    script: str
+
+
+class Owner(Protocol):
+    """Whoever has claimed a partition, and is told of it."""
+
+    def refused(self, partition: Partition, refusal: Refusal) -> None:
+        """It has to be claimed again."""
+
+    def fatal(self, error: BaseException) -> None:
+        """The process has to end."""
+
+    def applied(self, partition: Partition) -> None:
+        """Some of what was delivered is applied."""
+
+    def now_ms(self) -> int:
+        """The wall clock, as far as it is trusted."""
+
+    async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
+        """Commits one mark of it with the others."""
+
+
+class Partition:
+    """One partition in the hands of this process, from a claim to its end.
+
+    Attributes:
+        tp: Which.
+        member: Who has claimed it: whatever is committed for it is committed under this generation and member id.
+        ranges: What has been handed to its processors.
+        marks: What they are done with.
+        refusal: Why it has to be claimed again although its claim is still under way.
+        is_paused: Its reader waits for a processor.
+        is_over: It was let go: what its processors still say is ignored.
+    """
+
+    def __init__(self, tp: TP, member: Membership, host: Host, owner: Owner) -> None:
+        """Nothing is claimed yet."""
+        self.tp = tp
+        self.member = member
+        self.ranges = Ranges()
+        self.marks = LowMarks()
+        self.refusal: Refusal | None = None
+        self.is_paused = self.is_over = False
+        self._host = host
+        self._owner = owner
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.tp.topic}-{self.tp.partition} generation={self.member.generation}>"
+
+    def tick(self, now_ms: int) -> None:
+        """The timers of its processors; nothing once it is over."""
+        if not self.is_over:
+            for served in self.ranges.served.values():
+                served.processor.tick(now_ms)
+
+    async def end(self, seconds: float) -> None:
+        """Its processors let go; they may take so long."""
+        self.is_over = True
+        ending = [served.processor.revoke(seconds) for served in self.ranges.served.values()]
+        for outcome in await asyncio.gather(*ending, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                self._owner.fatal(outcome)
+
+    # ---- what its processors say, by way of their claims
+
+    def refused(self, claim: Claim, cause: str, why: str, script: str) -> None:
+        """See :meth:`Claim.refused`."""
+        if not self.is_over:
+            self._owner.refused(self, Refusal(cause, why or cause, script))
+
+    def fatal(self, error: BaseException) -> None:
+        """See :meth:`Claim.fatal`."""
+        self._owner.fatal(error)
+
+    def applied_by(self, claim: Claim) -> None:
+        """See :meth:`Claim.applied`."""
+        if not self.is_over:
+            self._owner.applied(self)
+
+    async def commit_now(self, claim: Claim, mark: Mark) -> None:
+        """See :meth:`Claim.commit_now`."""
+        await self._owner.commit_now(self, claim.name, mark)
+
+    async def elsewhere(self, claim: Claim) -> Mapping[int, Mark | None]:
+        """See :meth:`Claim.elsewhere`."""
+        found: dict[int, Mark | None] = {}
+        for number, committed in (await self._host.commits(self.tp.topic)).items():
+            noted = noted_in(committed)
+            if number != self.tp.partition and (noted is None or claim.name in noted):
+                found[number] = None if noted is None else noted[claim.name]
+        return found
+
+    async def edges_now(self) -> Edges:
+        """See :meth:`Claim.edges_now`."""
+        asked_ms = self._owner.now_ms()
+        return Edges(*await self._host.log_range(self.tp), asked_ms)
+
+    def reader_view(self) -> ReaderView:
+        """See :meth:`Claim.reader_view`."""
+        return self._host.reader_view(self.tp)[0]

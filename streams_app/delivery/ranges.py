@@ -1,0 +1,117 @@
+"""The chain rule: which range may be handed to whom, and when the reader is not where it should be (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from streams_app.delivery.batch import Batch
+from streams_app.delivery.processor import Processor
+
+HOLE, RESET, IDLE = "hole", "reset", "idle"
+CAUSES: Final = {
+    HOLE: "what was fetched does not follow what is folded",
+    RESET: "the client was thrown back to another offset",
+    IDLE: "the reader is ahead and nothing arrives",
+}
+"""Why a partition is claimed again by this rule, for people."""
+
+IDLE_MS: Final = 10_000
+STUCK_MS: Final = 1_000
+"""What a processor does at once takes a fraction of it."""
+
+
+@dataclass(slots=True)
+class Served:
+    """One processor of a partition.
+
+    Attributes:
+        processor: It.
+        next: First offset that has not been delivered to it.
+    """
+
+    processor: Processor
+    next: int = 0
+
+
+@dataclass(slots=True)
+class Ranges:
+    """What of one partition has been handed out; times of the monotonic clock.
+
+    Attributes:
+        served: Its processors by their names.
+        seek_number: Of the last seek: batches with another one were fetched before it.
+        position: Where the next range begins.
+        applied: What lies below it is applied.
+        progress_ms: When something was last delivered or applied.
+    """
+
+    served: dict[str, Served] = field(default_factory=dict)
+    seek_number: int = -1
+    position: int = 0
+    applied: int = 0
+    progress_ms: int = 0
+
+    def begin(self, position: int, seek_number: int, monotonic_ms: int) -> None:
+        """The reader stands where the first range is to begin."""
+        self.position = self.applied = position
+        self.seek_number = seek_number
+        self.progress_ms = monotonic_ms
+
+    @property
+    def held(self) -> int:
+        """Records delivered and not yet applied; processors share them."""
+        return max(served.processor.held for served in self.served.values())
+
+    @property
+    def done(self) -> int:
+        """About how far all processors are; it moves with every record that is applied."""
+        return min(served.next for served in self.served.values()) - self.held
+
+    def is_stuck(self, monotonic_ms: int) -> bool:
+        """Whether nothing gets applied: then no other partition waits for this one."""
+        return monotonic_ms - self.progress_ms > STUCK_MS
+
+    def deliver(self, batch: Batch, monotonic_ms: int) -> str | None:
+        """Hands a range to the processors that do not have it; one fetched before the last seek is dropped quietly.
+
+        Returns:
+            Why the partition has to be claimed again; then nobody has been given anything.
+        """
+        if batch.seek_number != self.seek_number:
+            return None
+        if batch.begin < self.position:
+            # The client reset its position by itself: what it read from was removed, or the topic was made again.
+            return RESET
+        if any(batch.begin > served.next for served in self.served.values()):
+            # An earlier range was dropped with the buffers of a rebalance; with this one it would be lost for good.
+            return HOLE
+        self.position = batch.end
+        self.progress_ms = monotonic_ms
+        for served in self.served.values():
+            if served.next < batch.end:
+                served.processor.deliver(batch.since(served.next))
+                served.next = batch.end
+        return None
+
+    def look(self, position: int | None, monotonic_ms: int) -> str | None:
+        """Looks where the reader stands although nothing arrives.
+
+        Returns:
+            Why the partition has to be claimed again.
+        """
+        if position is None:
+            return None
+        if position < self.position:
+            return RESET
+        is_ahead = any(position > served.next for served in self.served.values())
+        if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:
+            # The last range before a silence was dropped: no later one will show the hole.
+            return IDLE
+        return None
+
+    def note_applied(self, monotonic_ms: int) -> None:
+        """Some of what was delivered is applied."""
+        self.progress_ms = monotonic_ms
+        if not self.held:
+            self.applied = self.position

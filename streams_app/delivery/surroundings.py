@@ -1,0 +1,32 @@
+"""What the ownership of partitions needs of the worker around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Of one consumer group.
+
+    Attributes:
+        clock: The wall clock as far as it is trusted, and the monotonic one.
+        status: Where is said why the worker is not ready.
+        on_fatal: Ends the process.
+        on_resync: Told the name of a processor and the cause, for each that is claimed again.
+        session_ms: Session time-out of the group.
+        tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
+        about: Under what the status is told; each group of a process has its own.
+    """
+
+    clock: TrustedClock
+    status: Status
+    on_fatal: Callable[[BaseException], None]
+    on_resync: Callable[[str, str], None]
+    session_ms: int
+    tick_seconds: float
+    about: str = "claim"

@@ -1,0 +1,55 @@
+"""Whether the marks of all folds of a source fit into the metadata of a commit (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, text_of
+from streams_app.fold import Fold
+
+MOST_OFFSET: Final = 10**13 - 1
+"""Offsets end at 2^40, see the version of a folded record."""
+MOST_PARTITIONS: Final = 9_999
+
+
+def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
+    """The most that the marks of these folds can need.
+
+    Args:
+        names: Of all folds of one source.
+        latest: Those of them with ``start = "latest"``.
+    """
+    return len(text_of(MOST_OFFSET, dict.fromkeys(names, MOST_OFFSET), dict.fromkeys(latest, str(MOST_PARTITIONS))))
+
+
+def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> str | None:
+    """What to say of folds whose marks a broker may refuse; None where they fit.
+
+    Args:
+        source: Of these folds.
+        names: Theirs.
+        latest: Those of them with ``start = "latest"``.
+    """
+    most = metadata_bytes(names, latest)
+    if most <= MOST_METADATA_BYTES:
+        return None
+    offsets = len(names) * len(f"={MOST_OFFSET},")
+    return (
+        f"{len(names)} folds of {source} are too many for one application: Kafka keeps a mark of each beside the committed "
+        f"offset, {most - offsets} bytes for the names and {offsets} for offsets of up to {len(str(MOST_OFFSET))} digits make "
+        f"{most}, and a broker takes {MOST_METADATA_BYTES} (offset.metadata.max.bytes); shorten their names, or divide them "
+        "among applications (app_id)"
+    )
+
+
+def faults_of(folds: Iterable[Fold]) -> list[str]:
+    """A sentence for each source whose folds are too many, see :func:`too_long`."""
+    by_source: dict[str, list[Fold]] = {}
+    for fold in folds:
+        by_source.setdefault(fold.source, []).append(fold)
+    found = [
+        too_long(source, [fold.name for fold in mine], [fold.name for fold in mine if fold.start == "latest"])
+        for source, mine in by_source.items()
+    ]
+    return [fault for fault in found if fault]

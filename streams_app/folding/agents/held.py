@@ -1,0 +1,58 @@
+"""The shards this worker has, and what was last known of those it had."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streams_app.delivery.batch import TP
+from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.agents.known import LastKnown
+from streams_app.folding.agents.lag import ShardKey
+from streams_app.folding.shard.shard import Shard
+
+
+def key_of(shard: Shard) -> ShardKey:
+    """Under which a shard is known."""
+    return shard.fold.name, TP(shard.topic, shard.partition)
+
+
+class Held:
+    """Written by the main loop, and read from any thread.
+
+    Attributes:
+        known: What was last known of each shard.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.known = LastKnown()
+        self._emitters: dict[ShardKey, Emitter] = {}
+        self._ever: set[ShardKey] = set()
+
+    def add(self, emitter: Emitter) -> None:
+        """A shard has been claimed."""
+        self._emitters[key_of(emitter.shard)] = emitter
+        self._ever.add(key_of(emitter.shard))
+
+    def remove(self, emitter: Emitter) -> None:
+        """A shard is let go."""
+        key = key_of(emitter.shard)
+        if self._emitters.get(key) is emitter:
+            del self._emitters[key]
+
+    def had(self, shard: Shard) -> bool:
+        """Whether this process has ever had the shard."""
+        return key_of(shard) in self._ever
+
+    def shards(self) -> list[Shard]:
+        """Those the worker has now."""
+        return [emitter.shard for emitter in self._emitters.copy().values()]
+
+    def fences(self) -> dict[ShardKey, int]:
+        """Highest offset folded of each."""
+        return {key_of(shard): shard.fence for shard in self.shards()}
+
+    def look_once(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
+        """Notes what is known of every shard, for the gauges and for the watchdog."""
+        held = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
+        self.known.look(held, assigned, now_ms, monotonic_ms)

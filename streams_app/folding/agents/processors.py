@@ -1,0 +1,64 @@
+"""Folding, as the delivery sees it: which processors a partition has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.processor import Processor
+from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
+from streams_app.fold_count import too_long
+from streams_app.folding.agents.drained import DrainProcessor
+from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.posts import Posts
+from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.shard_store import ShardStore
+
+
+class FoldProcessors:
+    """A processor for each fold of a source, and one for each fold that is no longer declared."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Makes the readers once."""
+        self._parts = parts
+        self._folds: dict[str, list[Fold]] = {}
+        for fold in parts.settings.folds:
+            self._folds.setdefault(fold.source, []).append(fold)
+        self._readers = {fold.name: reader_of(fold, parts.settings.limits) for fold in parts.settings.folds}
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The sources."""
+        return self._folds.keys()
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
+        """See :meth:`streams_app.delivery.processor.Processors.of`."""
+        parts, folds = self._parts, self._folds[tp.topic]
+        gone = sorted(set(committed) - {fold.name for fold in folds})
+        _check_size(tp, folds, gone)
+        readers = {fold.name: self._readers[fold.name] for fold in folds}
+        posts = Posts(parts.settings.app_id, readers, parts.settings.limits)
+        made: dict[str, Processor] = {}
+        for fold in folds:
+            shard = Shard(fold, tp.topic, tp.partition, self._store(tp, fold.name))
+            made[fold.name] = FoldProcessor(shard, readers[fold.name], posts, parts)
+        for name in gone:
+            made[name] = DrainProcessor(self._store(tp, name), parts)
+        return made
+
+    def _store(self, tp: TP, fold: str) -> ShardStore:
+        keys = shard_keys(self._parts.settings.app_id, fold, tp.topic, tp.partition)
+        return ShardStore(self._parts.scripts, keys)
+
+
+def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
+    """Refuses marks that may outgrow a commit: nothing would ever be committed any more."""
+    latest = [fold.name for fold in folds if fold.start == "latest"]
+    fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
+    if fault is not None:
+        advice = [f"`streams-app reset --fold {name}` removes the mark of a fold that is not declared any more" for name in gone]
+        raise ConfigurationError([fault, *advice])

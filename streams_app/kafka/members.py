@@ -1,0 +1,102 @@
+"""What a member of a consumer group asks of the broker, on an aiokafka consumer; to be awaited on the loop that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    IllegalGenerationError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    for_code,
+)
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.structs import TopicPartition
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, Member, NotOwnerError
+
+RETRY_SECONDS: Final = 0.1
+_NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
+
+
+async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
+    """What the broker holds now, not what the client has meant to commit; without partitions never committed."""
+    asked = [TopicPartition(*tp) for tp in tps]
+    found = await consumer._coordinator.fetch_committed_offsets(asked)
+    return {TP(*tp): Committed(held.offset, held.metadata or "") for tp, held in found.items() if held.offset >= 0}
+
+
+async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], member: Member) -> None:
+    """Commits as a member of a generation, whatever the client is by now; waits for a coordinator that moves.
+
+    aiokafka's own commit is sent under what is current at that moment, and again after a rejoin: the mark of a partition that
+    was taken away meanwhile would be accepted. This request stays what it is, however often it is sent.
+
+    Raises:
+        NotOwnerError: The broker refused it: the group has gone on without this member, or is about to.
+        KafkaError: Anything else.
+    """
+    coordinator: Any = consumer._coordinator
+    request = _commit_request(coordinator.group_id, marks, member)
+    while True:
+        await coordinator.ensure_coordinator_known()
+        try:
+            async with coordinator._commit_lock:
+                response = await asyncio.shield(coordinator._send_req(request))
+            _check(response, coordinator, member)
+        except _NOT_OWNER as error:
+            raise NotOwnerError(str(error)) from error
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+def _commit_request(group: str, marks: Mapping[TP, Committed], member: Member) -> OffsetCommitRequest:
+    topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for tp, mark in marks.items():
+        topics[tp.topic].append((tp.partition, mark.offset, mark.metadata))
+    retention = OffsetCommitRequest.DEFAULT_RETENTION_TIME
+    return OffsetCommitRequest(group, member.generation, member.member_id, retention, list(topics.items()))
+
+
+def _check(response: Any, coordinator: Any, member: Member) -> None:
+    """Raises what the broker says of the first partition it refuses."""
+    codes = [code for _, partitions in response.topics for _, code in partitions if code]
+    if not codes:
+        return
+    error = for_code(codes[0])
+    if error in (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
+        coordinator.coordinator_dead()
+    is_current = (coordinator.generation, coordinator.member_id) == (member.generation, member.member_id)
+    # As aiokafka does: but what an old claim is told says nothing of the member of now.
+    if is_current and error is RebalanceInProgressError:
+        coordinator.request_rejoin()
+    elif is_current and error in _NOT_OWNER:
+        coordinator.reset_generation()
+    raise error(coordinator.group_id)
+
+
+async def log_range_of(consumer: AIOKafkaConsumer, tp: TP) -> tuple[int, int]:
+    """First offset of a log and its end, as ``read_committed`` sees it."""
+    key = TopicPartition(*tp)
+    begin = await consumer.beginning_offsets([key])
+    end = await consumer.end_offsets([key])
+    return begin[key], end[key]
+
+
+async def offset_at(consumer: AIOKafkaConsumer, tp: TP, timestamp_ms: int) -> int:
+    """First offset whose record is not older than that; the end of the log where there is none."""
+    key = TopicPartition(*tp)
+    found = (await consumer.offsets_for_times({key: timestamp_ms}))[key]
+    return found.offset if found is not None else (await consumer.end_offsets([key]))[key]

@@ -1,0 +1,74 @@
+"""The broken variants of the delivery that the toy shows: nothing of folding is needed to see them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+from tests.chaos.mutants_protocol import CHAIN_RULE, DELIVER, DROPS, WIPE, ZOMBIE
+
+IDLE = "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:"
+COMMIT = "delivery.committing:Commits._commit"
+
+LAYER: Final = (
+    Mutant(
+        "toy: no chain rule",
+        "A range was dropped with the buffers of a rebalance; with the next one the fence moves over a hole.",
+        DROPS,
+        (Change(DELIVER, CHAIN_RULE, "if False:"),),
+    ),
+    Mutant(
+        "toy: batches fetched before a seek are delivered",
+        "They look as if the client had been thrown back.",
+        ("lossy rebalance:6",),
+        (Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:"),),
+    ),
+    Mutant(
+        "toy: no look at an idle reader",
+        "The last range before a silence was dropped: nothing ever refuses.",
+        ("drops:3", "lossy drops:3"),
+        (
+            Change(
+                "delivery.ranges:Ranges.look",
+                "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "toy: what a processor has already is delivered once more",
+        "The event below its range is counted twice where one reader serves several.",
+        WIPE,
+        (Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)"),),
+    ),
+    Mutant(
+        "toy: what was delivered is committed",
+        "It may never be applied.",
+        ("lossy", *WIPE),
+        (Change("delivery.low_marks:LowMarks.low", "mark = await one.processor.mark()", "mark = Mark(one.next)"),),
+    ),
+    Mutant(
+        "toy: the mark of one processor is committed for all",
+        "The others may be behind it.",
+        WIPE,
+        (Change("delivery.marks:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"),),
+    ),
+    Mutant(
+        "toy: a commit is not bound to its claim",
+        "It is under way while the member loses the partition and gets it back: what others have committed meanwhile goes back.",
+        ("lossy zombie:6 rebalance:6", "lossy:3 zombie:8 rebalance:8"),
+        (Change(COMMIT, "together[0].member)", "self._host)"),),
+    ),
+    Mutant(
+        "toy: claim without asking Kafka",
+        "A member whose generation is over robs the owner.",
+        ZOMBIE,
+        (
+            Change(
+                "delivery.claiming:Claimer._ask_kafka",
+                "await host.commit({tp: partition.marks.committed or committed}, partition.member)",
+                "pass",
+            ),
+        ),
+    ),
+)

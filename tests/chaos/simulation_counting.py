@@ -1,0 +1,125 @@
+"""The toy in a simulation: two of it count the events of one source by their keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.processor import Processor, Processors
+from tests.chaos.simulation_kafka import Log
+from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_redis import Link
+from tests.toy import CLAIM, COUNT, Toy
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+    from tests.chaos.simulation_worker import Worker
+
+
+class CountLedger:
+    """Checks that no offset is passed over before it has been counted.
+
+    Attributes:
+        records: Events counted, each time.
+        highest: Name → highest mark ever committed.
+    """
+
+    def __init__(self, log: Log, world: World) -> None:
+        self._log = log
+        self._world = world
+        self.counted: dict[str, set[int]] = {name: set() for name in "ab"}
+        self.highest: dict[str, int] = {}
+        self.records = 0
+
+    def on_count(self, name: str, first: int, last: int) -> None:
+        """A range was counted."""
+        self.counted[name].update(range(first, last + 1))
+        self.records += sum(entry is not None for entry in self._log.entries[first : last + 1])
+
+    def on_loss(self, name: str) -> None:
+        """What was counted is in what Redis had then: it need not be counted again."""
+
+    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+        """The coordinator has taken a commit."""
+        marks, former = marks_in(mark), marks_in(before)
+        if mark.offset != min(marks.values()):
+            self._world.tell("commit", f"offset {mark.offset} is not the lowest of {marks}")
+        for name, at in marks.items():
+            missing = set(range(at)) - self.counted[name]
+            if any(self._log.entries[offset] for offset in missing):
+                self._world.tell("commit", f"{name} committed up to {at}, {sorted(missing)} are not counted")
+            if at < former.get(name, 0):
+                self._world.tell("back", f"{name} went back from {former[name]} to {at}")
+            self.highest[name] = max(at, self.highest.get(name, 0))
+
+
+class _Toys:
+    """What one process has."""
+
+    topics: Collection[str]
+
+    def __init__(self, worker: Worker) -> None:
+        self.topics = [worker.world.log.tp.topic]
+        self._worker = worker
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
+        """One for each name; both know the same."""
+        link = Link(self._worker, self._worker.world.server)
+        claiming, counting = link.register_script(CLAIM), link.register_script(COUNT)
+        claiming.name, counting.name = "claim", "count"
+        keys = self._worker.world.subject.keys
+        return {name: Toy(claiming, counting, link, *(key.decode() for key in keys[name])) for name in keys}
+
+
+class Counting:
+    """See :class:`tests.chaos.simulation_subject.Subject`."""
+
+    def __init__(self, world: World) -> None:
+        """Two names."""
+        self._world = world
+        self.keys = {name: [f"{{{world.app_id}/{name}}}:{what}".encode() for what in ("meta", "counts")] for name in "ab"}
+        self.ledger = CountLedger(world.log, world)
+        self._name_of = {keys[0].decode(): name for name, keys in self.keys.items()}
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """There are none."""
+        yield
+
+    def processors(self, worker: Worker) -> Processors:
+        """The same in every process."""
+        return _Toys(worker)
+
+    def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
+        """Tells the ledger what was counted."""
+        if name == "count" and reply[0] == b"ok":
+            self.ledger.on_count(self._name_of[keys[0]], int(args[1]) + 1, int(args[2]))
+        return name == "count"
+
+    def is_whole(self) -> bool:
+        """Everything is counted, also what was counted before and lost."""
+        fences = [self._world.server.client.hget(meta, "fence") for meta, _ in self.keys.values()]
+        return all(int(cast("bytes", fence or b"-1")) + 1 >= self._world.log.end for fence in fences)
+
+    def state(self, name: str) -> dict[Any, Any]:
+        """Token, fence, and where the state began."""
+        return cast("dict[Any, Any]", self._world.server.client.hgetall(self.keys[name][0]))
+
+    def check_end(self) -> None:
+        """Every event was counted, and what Redis has counts each event once from where its state began."""
+        log, client = self._world.log, self._world.server.client
+        for name, (meta, counts) in self.keys.items():
+            lost = [offset for offset, entry in enumerate(log.entries) if entry and offset not in self.ledger.counted[name]]
+            if lost:
+                self._world.tell("lost", f"{name} never counted {lost}")
+            begin = int(cast("bytes", client.hget(meta, "begin")))
+            expected = Counter(entry.key or b"" for entry in log.entries[begin:] if entry)
+            found = {key: int(count) for key, count in cast("dict[bytes, bytes]", client.hgetall(counts)).items()}
+            if expected != found:
+                self._world.tell("count", f"{name} counts {found}, events from {begin} on are {dict(expected)}")
+            if begin and not self._world.server.losses:
+                self._world.tell("count", f"{name} begins at {begin} although Redis kept its data")

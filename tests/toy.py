@@ -1,0 +1,110 @@
+"""The smallest processor: counts events by their keys in Redis. It shows what a processor owes the delivery, and no more.
+
+Its counts and its fence are one script's work, so they are always of the same moment. What is below the fence is delivered: that is
+its mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from streams_app.delivery.batch import Batch
+from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
+from streams_app.redis_client import REDIS_ERRORS
+
+CLAIM = """#!lua
+-- meta, counts; token, fence of a state that is new
+if redis.call('HSETNX', KEYS[1], 'fence', ARGV[2]) == 1 then
+  redis.call('HSET', KEYS[1], 'begin', ARGV[2] + 1)
+  redis.call('DEL', KEYS[2])
+end
+redis.call('HSET', KEYS[1], 'token', ARGV[1])
+return {'ok', redis.call('HGET', KEYS[1], 'fence')}
+"""
+
+COUNT = """#!lua
+-- meta, counts; token, expected fence, fence afterwards, and a key and a count in turn
+local state = redis.call('HMGET', KEYS[1], 'token', 'fence')
+if state[1] ~= ARGV[1] then return {'refused', 'token'} end
+if state[2] == ARGV[3] then return {'already', ''} end
+if state[2] ~= ARGV[2] then return {'refused', 'fence'} end
+for i = 4, #ARGV, 2 do redis.call('HINCRBY', KEYS[2], ARGV[i], ARGV[i + 1]) end
+redis.call('HSET', KEYS[1], 'fence', ARGV[3])
+return {'ok', ''}
+"""
+
+
+class Toy:
+    """Counts the events of one partition."""
+
+    held = 0
+
+    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str) -> None:
+        """``claiming`` and ``counting``: the scripts."""
+        self._claiming, self._counting, self._redis = claiming, counting, redis
+        self._meta, self._counts = meta, counts
+        self._ranges: asyncio.Queue[Batch | None] = asyncio.Queue()
+        self._fence = -1
+        self._task: asyncio.Task[None] | None = None
+
+    async def claim(self, claim: Claim) -> int:
+        mark = claim.mark or Mark(claim.edges.begin)
+        if claim.mark is None:
+            await claim.commit_now(mark)
+        status, fence = await self._claiming(keys=[self._meta, self._counts], args=[claim.token, mark.offset - 1])
+        if status != b"ok":
+            raise ClaimRefusedError(status)
+        self._fence = int(fence)
+        self._task = asyncio.create_task(self._count_until_refused(claim))
+        self._task.add_done_callback(lambda task: _tell(task, claim))
+        return self._fence + 1
+
+    def deliver(self, batch: Batch) -> None:
+        self.held += len(batch.records)
+        self._ranges.put_nowait(batch)
+
+    async def mark(self) -> Mark | None:
+        fence = await self._redis.hget(self._meta, "fence")
+        return None if fence is None else Mark(int(fence) + 1)
+
+    def tick(self, now_ms: int) -> None:
+        """Looks whether its state is still there: in silence nothing else would notice that Redis was rolled back."""
+        if self._ranges.empty():
+            self._ranges.put_nowait(None)
+
+    async def revoke(self, seconds: float) -> None:
+        if self._task:
+            self._task.cancel()
+
+    async def _count_until_refused(self, claim: Claim) -> None:
+        while True:
+            batch = await self._ranges.get()
+            cause = await self._counted(batch, claim.token)
+            if cause:
+                claim.refused(cause, script="count")
+                return
+            if batch:
+                self.held -= len(batch.records)
+                claim.applied()
+
+    async def _counted(self, batch: Batch | None, token: str) -> str:
+        """Why the range was refused; "" once it is counted, and a lost reply is no reason to count it twice."""
+        records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
+        pairs = [part for pair in Counter(record.key or b"" for record in records).items() for part in pair]
+        while True:
+            try:
+                status, why = await self._counting(keys=[self._meta, self._counts], args=[token, self._fence, to, *pairs])
+            except REDIS_ERRORS:
+                await asyncio.sleep(0.1)
+                continue
+            if status == b"refused":
+                return str(why, "ascii")
+            self._fence = to
+            return ""
+
+
+def _tell(task: asyncio.Task[None], claim: Claim) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        claim.fatal(error)
