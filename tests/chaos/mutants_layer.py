@@ -56,7 +56,7 @@ LAYER: Final = (
     Mutant(
         "toy: a commit is not bound to its claim",
         "It is under way while the member loses the partition and gets it back: what others have committed meanwhile goes back.",
-        ("lossy zombie:6 rebalance:6", "lossy:3 zombie:8 rebalance:8"),
+        ("stale zombie:6 rebalance:6", "stale:3 zombie:8 rebalance:8"),
         (Change(COMMIT, "together[0].member)", "self._host)"),),
     ),
     Mutant(

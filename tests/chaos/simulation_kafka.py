@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 NO_GENERATION = -1
+STALE_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,11 @@ class Reader:
         return await self._worker.call(dict[int, Committed], KafkaError)
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Under the generation and member id of a claim."""
+        """Under the generation and member id of a claim, however long it is on its way."""
+        world = self._worker.world
+        if "stale" in world.mix.faults and world.has_fault(0.1 * world.mix.faults["stale"]):
+            world.count("stale")
+            await asyncio.sleep(world.rng.uniform(0.0, STALE_SECONDS))
         async with self._connection:
             for mark in marks.values():
                 await self._worker.call(partial(self._group.commit, self._worker, mark, claim), KafkaError)
