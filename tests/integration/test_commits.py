@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, Membership, NotOwnerError
+from streams_app.kafka.members import commit_as, committed_of
 from tests.checker import event
 from tests.helpers import WorkerProcess, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
@@ -55,3 +59,26 @@ async def test_a_worker_commits_what_it_has_delivered_when(site: Site, end: str)
             assert worker.exit_code is None
 
     assert (EVENTS, 0) == (before, after)
+
+
+@pytest.mark.apache  # the embedded broker takes commits of any generation
+async def test_a_commit_of_a_claim_from_before_a_rejoin_is_refused(site: Site) -> None:
+    await site.topics("events")
+    tp = TP(site.names.topic("events"), 0)
+    options: Any = {
+        "bootstrap_servers": site.bootstrap, "group_id": site.names.app_id, "enable_auto_commit": False,
+        "session_timeout_ms": 3_000, "heartbeat_interval_ms": 300, "rebalance_timeout_ms": 3_000,
+    }  # fmt: skip
+    async with AIOKafkaConsumer(tp.topic, **options) as first:
+        coordinator = first._coordinator
+        claimed = Membership(coordinator.generation, coordinator.member_id)
+        await commit_as(first, {tp: Committed(3, "")}, claimed)
+        async with AIOKafkaConsumer(tp.topic, **options):
+            joined = Membership(coordinator.generation, coordinator.member_id)
+            assert claimed.generation < joined.generation
+        with pytest.raises(NotOwnerError):
+            await commit_as(first, {tp: Committed(5, "")}, claimed)
+        held = await committed_of(first, [tp])
+        await commit_as(first, {tp: Committed(4, "")}, Membership(coordinator.generation, coordinator.member_id))
+
+    assert {tp: Committed(3, "")} == held
