@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import aiokafka
 from aiokafka.consumer.fetcher import FetchResult
@@ -21,9 +21,6 @@ from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.fetch_times import asked_ms, watch
 from streams_app.kafka.patches.frames import ReceivingLoop
 from streams_app.kafka.patches.records import taken
-
-if TYPE_CHECKING:
-    from streams_app.kafka.consumer import FoldingConsumer
 
 T = TypeVar("T")
 
@@ -42,11 +39,12 @@ CALL_SECONDS = 10.0
 class FoldingThread(AIOKafkaConsumerThread):
     """The thread in which aiokafka runs; everything that touches its consumer happens here."""
 
-    consumer: FoldingConsumer
+    consumer: Any
+    """The :class:`streams_app.kafka.consumer.FoldingConsumer` that has it, which imports this file."""
     room: int
     """Records wanted at most, or a few more: a partition is not cut short."""
 
-    def __init__(self, consumer: FoldingConsumer, **options: Any) -> None:
+    def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, thread_loop=ReceivingLoop(), **options)
 
     def __post_init__(self) -> None:

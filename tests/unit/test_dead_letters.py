@@ -9,8 +9,8 @@ import pytest
 
 from streams_app.cli.dead_letters import REASONS
 from streams_app.fold import Fold
+from streams_app.folding.agents.dead_letters import dead_letter, without_content
 from streams_app.folding.reading.reader import Refused
-from streams_app.kafka.dead_letters import dead_letter, without_content
 from streams_app.kafka.producer import Outgoing
 from tests.records import Raw
 from tests.servers.cache import ROOT

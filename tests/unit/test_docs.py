@@ -21,8 +21,8 @@ from streams_app.cli.dead_letters import REASONS
 from streams_app.cli.demo import command as demo
 from streams_app.errors import StreamsAppError
 from streams_app.fold import Fold
+from streams_app.folding.agents.dead_letters import dead_letter, without_content
 from streams_app.folding.reading.reader import Refused
-from streams_app.kafka.dead_letters import dead_letter, without_content
 from streams_app.metrics import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
 from streams_app.settings import Settings

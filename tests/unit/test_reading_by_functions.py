@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.fold import Fold
+from streams_app.folding.agents.dead_letters import dead_letter
 from streams_app.folding.core.chunks import Scoring, chunks_of
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import Reading
 from streams_app.folding.store.arguments import Bounds, arguments_of, packed_plain
-from streams_app.kafka.dead_letters import dead_letter
 from streams_app.settings import Limits
 from tests.records import Raw
 

@@ -14,10 +14,10 @@ from operator import attrgetter
 
 from streams_app.clock import Clock
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.folding.agents.dead_letters import too_large_letter
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import RefusedError
-from streams_app.kafka.dead_letters import too_large_letter
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.metrics import Metrics, observe_all
 from streams_app.redis_client import REDIS_ERRORS

@@ -9,9 +9,9 @@ from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
+from streams_app.folding.agents.dead_letters import dead_letter, without_content
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.reading.reader import Reading, Refused
-from streams_app.kafka.dead_letters import dead_letter, without_content
 from streams_app.kafka.producer import TOO_LARGE, Outgoing
 from streams_app.metrics import Metrics
 
