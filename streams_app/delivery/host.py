@@ -29,6 +29,9 @@ class Host(Protocol):
     * **Timers.** ``ownership.tick_once()`` every tick and ``ownership.commit_once()`` every ``worker.commit_every``, from the
       loop on which all methods of the ownership are called.
 
+    What a host asks of the broker is in :mod:`streams_app.kafka.members`, for any aiokafka consumer: the committed offsets, the
+    commit under a claim, the edges of the log.
+
     Methods are called from that loop; ``generation``, ``assignment`` and ``reader_view`` also from the watchdog's thread.
     """
 

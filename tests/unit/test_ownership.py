@@ -55,12 +55,12 @@ class Taker:
 class Host:
     """A reader that stands somewhere; only what is asked for here."""
 
-    generation, member_id = 1, "m"
-
     def __init__(self, position: int | None = None) -> None:
+        self.generation, self.member_id = 1, "m"
         self.position = position
         self.paused: set[TP] = set()
         self.committed: dict[TP, Committed] = {}
+        self.members: list[Any] = []
 
     def assignment(self) -> set[TP]:
         return set()
@@ -76,6 +76,7 @@ class Host:
 
     async def commit(self, marks: dict[TP, Committed], claim: Membership) -> None:
         self.committed |= marks
+        self.members.append(claim)
 
 
 class Worker:
@@ -102,6 +103,10 @@ class Worker:
     async def end(self) -> None:
         self.ownership.partitions.clear()
         await self.ownership.stop()
+
+
+async def never(*_: Any) -> None:
+    await asyncio.Event().wait()
 
 
 def raising(error: BaseException) -> None:
@@ -261,6 +266,47 @@ async def test_processors_that_are_new_together_are_committed_together() -> None
     await first
 
     assert ({}, {TP0: Committed(5, '{"a":100,"b":5}')}) == (alone, worker.host.committed)
+    await worker.end()
+
+
+async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
+    silent, other = Worker(), Worker()
+    silent.host.commit = never  # type: ignore[method-assign,assignment]  # a broker that is away
+    for worker in (silent, other):
+        worker.hold(Taker(Mark(12)))
+    waiting = asyncio.create_task(silent.ownership.commit_once())
+    await asyncio.sleep(0)
+    await other.ownership.commit_once()
+
+    assert not waiting.done()
+    assert {TP0: Committed(12, '{"a":12}')} == other.host.committed
+    waiting.cancel()
+    for worker in (silent, other):
+        await worker.end()
+
+
+async def test_a_commit_is_under_the_member_of_its_claim_whoever_that_is_by_now() -> None:
+    worker = Worker()
+    worker.hold(Taker(Mark(12)))
+    worker.host.generation, worker.host.member_id = 2, "joined anew"
+    await worker.ownership.commit_once()
+
+    assert [HERE] == worker.host.members
+    await worker.end()
+
+
+async def test_a_partition_that_was_let_go_while_its_marks_were_read_is_not_committed() -> None:
+    worker, taker = Worker(), Taker(Mark(12))
+    partition = worker.hold(taker)
+
+    async def mark() -> Mark:
+        partition.is_over = True
+        return Mark(12)
+
+    taker.mark = mark  # type: ignore[method-assign]  # it is let go meanwhile
+    await worker.ownership.commit_once()
+
+    assert {} == worker.host.committed
     await worker.end()
 
 
