@@ -254,7 +254,8 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     watchdog = Watchdog(settings, clock, app.metrics, app.status)
     trusted = TrustedClock(clock)
     skew = SkewWatch(trusted, app.status, redis.time)
-    parts = Parts(settings, ScriptSet(redis), producer, trusted, app.metrics, app.status)
+    scripts = ScriptSet(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
+    parts = Parts(settings, scripts, producer, trusted, app.metrics, app.status)
     app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held)
     app.ownership = Ownership(
         FaustHost(lambda: app.consumer, lambda: app.consumer_generation_id),

@@ -26,10 +26,11 @@ import orjson
 from streams_app.codec import canonical_bytes
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import Scoring, chunks_of
+from streams_app.folding.core.chunks import Cutter
+from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.partition_clock import late_after_ms, quiet_groups_close, silent_from_ms
 from streams_app.folding.core.record import RecordShape, Sealed, render
+from streams_app.folding.core.shard_clock import RangeTime, ShardClock
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import decode_all
 from streams_app.settings import Limits
@@ -107,13 +108,11 @@ class FoldTester:
         self._reader = reader_of(fold, self._limits)
         self._tick_ms = milliseconds(parse_duration(tick))
         self._start_ms = start_ms
-        self._shard = MemoryShard(
-            fold.quiet_period_ms, fold.max_hold_ms, fold.max_events, fold.max_changed, fold.backlog == "sessions", partitions
-        )
+        bounds = Bounds.of(fold)
+        self._shard = MemoryShard(bounds, partitions)
+        self._clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
         self._shape = RecordShape.of(fold)
         self._offset = 0
-        self._record_clock_ms = 0
-        self._late_ms = 0
 
     @property
     def open_groups(self) -> list[bytes]:
@@ -168,9 +167,10 @@ class FoldTester:
         return self._emit(self._shard.seal(self.now_ms, everything=True))
 
     def _look(self) -> list[Record]:
-        clock_ms = max(self._shard.clock_ms, self.now_ms)
-        quiet = quiet_groups_close(self._fold.backlog, clock_ms, self.now_ms, self._fold.quiet_period_ms)
-        return self._emit(self._shard.seal(clock_ms, quiet=quiet, late_ms=self._late_ms))
+        clock_ms = self._clock.due_ms(self.now_ms)
+        quiet = self._clock.quiet_groups_close(clock_ms, self.now_ms)
+        self._clock.stored = self._clock.stored._replace(clock_ms=clock_ms)
+        return self._emit(self._shard.seal(clock_ms, quiet=quiet, late_ms=self._clock.stored.late_ms))
 
     def _tick_at(self, at_ms: int) -> int:
         """The first tick at or after an instant."""
@@ -186,18 +186,15 @@ class FoldTester:
         reading = self._reader.read(raws, decode_all(raws, self._limits))
         for refused in reading.refused:
             self.dead_letters.append(DeadLetter(refused.record.key, refused.record.value, refused.reason, refused.detail))
-        sessions = self._fold.backlog == "sessions"
         emitted: list[Record] = []
+        time = RangeTime(self.now_ms, None if is_behind else self.now_ms)
         for event in reading.events:
-            score_ms = None if is_behind or sessions else self.now_ms
-            clock_ms = self._record_clock_ms if sessions else self._shard.clock_ms
-            (chunk,) = chunks_of([event], event.offset, Scoring(clock_ms, self.now_ms, score_ms, None))
-            self._record_clock_ms = max(self._record_clock_ms, chunk.clock_ms)
-            arrived_ms = self.now_ms if sessions and not is_behind else None
-            if sessions:
-                self._late_ms = late_after_ms(self._late_ms, arrived_ms, self._record_clock_ms, self.now_ms)
-            silent_ms = silent_from_ms(arrived_ms, self._record_clock_ms, self._late_ms, self.now_ms)
-            emitted += self._emit(self._shard.fold(event, chunk.clock_ms, silent_ms or 0))
+            cutter = Cutter([event], event.offset - 1, event.offset, gap_ms=None, keeps_values=True)
+            chunk = cutter.next(time, self._clock.start_ms(time))
+            after = self._clock.after(time, chunk.clock_ms, has_events=True)
+            silent_from_ms = self._clock.silent_from_ms(time, after)
+            emitted += self._emit(self._shard.fold(event, chunk.clock_ms, silent_from_ms))
+            self._clock.stored = after
         return emitted
 
     def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:

@@ -10,20 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from streams_app.folding.store.scripts import with_included
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LUA = sorted(PACKAGE.rglob("*.lua"))
-INCLUDED = {"beyond", "joining"}
-"""Lua that scripts share."""
-
-SCRIPTS = [path for path in LUA if path.stem not in INCLUDED]
+SCRIPTS = [path for path in LUA if path.parent.name != "shared"]
 CHANGELOG = ROOT / "CHANGELOG.md"
 
 MOST_LINES = 320
-TOO_LONG = {"folding/store/lua/fold.lua", "folding/shard/shard.py"}
-"""Until a range is folded by the cursor alone."""
-
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}
 PURE_FOLDERS = {"folding/core", "folding/reading"}
 """Whatever their files import, by way of others of ours, too, touches nothing."""
@@ -213,7 +209,7 @@ def test_no_clock_is_read_outside_clock_py(path: Path) -> None:
     assert WAITS.get(label(path), []) == clock_reads(path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=label)
+@pytest.mark.parametrize("path", LUA, ids=label)
 def test_no_script_reads_the_clock_of_redis(path: Path) -> None:
     assert None is re.search(r"call\(\s*['\"]TIME['\"]|os\.time|os\.clock", path.read_text("utf-8"), re.IGNORECASE)
 
@@ -244,7 +240,7 @@ def test_what_reads_no_clock_is_left_alone() -> None:
 # Files
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES + LUA if label(path) not in TOO_LONG], ids=label)
+@pytest.mark.parametrize("path", MODULES + LUA, ids=label)
 def test_every_file_is_short(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= MOST_LINES
 
@@ -264,59 +260,26 @@ def test_every_exception_to_a_check_carries_its_reason(path: Path) -> None:
 
 # Scripts
 
-_SLOT = re.compile(r"^-- (KEYS|ARGV)\[(\d+)\]\s+(\w+)\s+(\S.*)$")
-_BOUND = re.compile(r"(KEYS|ARGV)\[(\d+)\]")
-_TYPES = ("hash", "zset", "set", "list", "string", "stream", "prefix of ")
-_OTHER_WORDS = {("seal", "all"): "everything", ("finish", "ranges"): "packed"}
-"""Where an argument of the method has, for a reason, another word than the slot of the script."""
 
-Slots = dict[tuple[str, int], str]
-
-
-def header(text: str) -> tuple[Slots, dict[tuple[str, int], str]]:
-    """Names of the slots as the header gives them, and what it says about each."""
-    names, about = {}, {}
-    for line in text.splitlines():
-        if match := _SLOT.match(line):
-            slot = match[1], int(match[2])
-            assert slot not in names, f"{slot} twice"
-            names[slot], about[slot] = match[3], match[4]
-    return names, about
+def header(text: str) -> set[str]:
+    """Names of the arguments as the header tells them: below the keys, up to an empty line, with the text in one column."""
+    lines = text.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("-- KEYS "))
+    column = lines[begin].index("of the shard")
+    told = lines[begin + 1 : lines.index("--", begin)]
+    return {line[3:column].strip() for line in told} - {""}
 
 
-def bound(text: str) -> Slots:
-    """Names of the slots as the script binds them: in its first lines, packed ones where they are unpacked.
-
-    A script that is refused should not have unpacked thousands of groups.
-    """
-    found: Slots = {}
-    code = [line for line in text.splitlines() if not line.startswith(("#!", "--"))]
-    end = code.index("")
-    for position, line in enumerate(code):
-        if not _BOUND.search(line):
-            continue
-        assert position < end or "= cmsgpack.unpack(ARGV" in line, f"bound too late: {line}"
-        names, _, values = line.removeprefix("local ").partition(" = ")
-        parts = re.split(r",\s*(?![^(]*\))", values)
-        for name, value in zip(re.split(r",\s*", names), parts, strict=True):
-            for kind, number in _BOUND.findall(value):
-                slot = kind, int(number)
-                assert slot not in found, f"{slot} twice"
-                found[slot] = name.strip()
-    return found
-
-
-def calls(source: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Script → its keys and its arguments, as the store writes them."""
+def calls(source: str) -> dict[str, set[str]]:
+    """Script → names of the arguments with which the store calls it."""
     found = {}
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and "_scripts" in ast.unparse(node.func.value):
-            assert isinstance(node.func.slice, ast.Constant)
-            given: dict[str, list[str]] = {"keys": [], "args": []}
-            for keyword in node.keywords:
-                assert isinstance(keyword.value, ast.List)
-                given[str(keyword.arg)] = [ast.unparse(element) for element in keyword.value.elts]
-            found[str(node.func.slice.value)] = given["keys"], given["args"]
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self._call":
+            (script,) = node.args
+            assert isinstance(script, ast.Constant)
+            assert isinstance(script.value, str)
+            assert script.value not in found, f"{script.value} is called twice"
+            found[script.value] = {str(keyword.arg) for keyword in node.keywords}
     return found
 
 
@@ -324,39 +287,22 @@ CALLS = calls((PACKAGE / "folding" / "store" / "shard_store.py").read_text("utf-
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=label)
-def test_the_header_of_a_script_is_complete(path: Path) -> None:
+def test_a_script_says_what_it_returns_and_what_it_costs(path: Path) -> None:
     text = path.read_text("utf-8")
-    names, about = header(text)
-    for kind in ("KEYS", "ARGV"):
-        numbers = [number for slot_kind, number in names if slot_kind == kind]
-        assert list(range(1, len(numbers) + 1)) == numbers
-    assert all(text.startswith(_TYPES) for (kind, _), text in about.items() if kind == "KEYS"), about
+
     assert text.startswith("#!lua")
-    for word in ("Returns", "Cost"):
-        assert re.search(rf"^-- {word} +\S", text, re.MULTILINE), f"no {word}"
+    assert ["Returns", "Cost"] == re.findall(r"^-- (Returns|Cost) +\S", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=label)
-def test_a_script_binds_every_slot_of_its_header_once_before_its_work(path: Path) -> None:
+def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_it(path: Path) -> None:
     text = path.read_text("utf-8")
-    names, _ = header(text)
-    local = bound(text)
+    used = set(re.findall(r"\barg\.(\w+)", re.sub(r"--.*", "", with_included(text))))
 
-    assert names.keys() == local.keys()
-    # ``group_prefix`` may be bound to ``prefix``.
-    assert {} == {slot: (name, local[slot]) for slot, name in names.items() if not f"_{name}".endswith(f"_{local[slot]}")}
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=label)
-def test_the_store_calls_a_script_with_what_its_header_says(path: Path) -> None:
-    names, _ = header(path.read_text("utf-8"))
-    keys, args = CALLS[path.stem]
-
-    assert [f"keys.{name}" for (kind, _), name in names.items() if kind == "KEYS"] == keys
-    wanted = [name for (kind, _), name in names.items() if kind == "ARGV"]
-    assert len(wanted) == len(args)
-    words = [_OTHER_WORDS.get((path.stem, name), name) for name in wanted]
-    assert [] == [(word, given) for word, given in zip(words, args, strict=True) if word not in given]
+    assert header(text) == CALLS[path.stem]
+    assert header(text) <= used
+    # What ``shared/marks.lua`` compares where a script is given it.
+    assert used - header(text) <= {"token", "fence"}
 
 
 def test_every_script_is_called_and_every_call_has_a_script() -> None:

@@ -60,5 +60,12 @@ class Batch:
             stable_offset=self.stable_offset, fetched_at_ms=self.fetched_at_ms, seek_number=self.seek_number,
         )  # fmt: skip
 
+    def followed_by(self, later: Batch) -> Batch:
+        """One range of this one and the next, which begins where this one ends; what a fetch said is of the later one."""
+        return Batch(
+            self.tp, [*self.records, *later.records], self.begin, later.end,
+            stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,
+        )  # fmt: skip
+
     def __repr__(self) -> str:
         return f"<Batch {self.tp.topic}-{self.tp.partition} [{self.begin}, {self.end}) records={len(self.records)}>"

@@ -19,7 +19,7 @@ from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.store.keys import INFO_FIELD
+from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
@@ -90,8 +90,7 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
 
 
 async def _waiting(redis: Redis, place: Place) -> dict[bytes, int]:
-    fence: Any = await redis.hget(place.keys.meta, "fence") or b"-inf"
-    packed: Any = await redis.zrangebyscore(place.keys.outbox, "-inf", fence, start=0, num=SCAN_OUTBOX)
+    packed: Any = await redis.zrange(place.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:
         member = Sealed.unpack(entry).member

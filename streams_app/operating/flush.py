@@ -66,7 +66,7 @@ async def flush(settings: Settings, fold: Fold, group: str | None, timeout_secon
 async def _request_all(redis: Redis, places: list[Place]) -> dict[Place, int]:
     requested = {}
     for place in places:
-        count: Any = await redis.zcount(place.keys.first, "-inf", place.fence)
+        count: Any = await redis.zcard(place.keys.first)
         if count:
             await redis.sadd(place.keys.flush, EVERYTHING)
             requested[place] = count

@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
 from redis.asyncio import Redis
 
 from streams_app.codec import canonical_bytes
 from streams_app.errors import UnknownFoldError
 from streams_app.fold import Fold
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.keys import INFO_FIELD, ShardKeys, shard_keys
+from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
+from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.operating.text import group_value
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
 from streams_app.settings import Settings
@@ -109,13 +109,10 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
             pipe.hlen(key)
         replies = await pipe.execute()
     rows = []
-    for (member, timer), packed, fields in zip(members, replies[::2], replies[1::2], strict=True):
+    for (member, _), packed, fields in zip(members, replies[::2], replies[1::2], strict=True):
         if packed is None:
             continue  # sealed in the meantime
-        _, first, last, opened, score, events, low, spread, _, *silent = msgpack.unpackb(packed, raw=True)
-        if first > place.fence:
-            continue  # staged by a fold that is under way
-        silent_from = max(int(timer), opened + score + sum(silent))
+        group = StoredGroup.unpack(packed)
         rows.append(
             {
                 "fold": fold.name,
@@ -123,14 +120,14 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
                 "partition": place.partition,
                 "group": group_text(member),
                 "key": group_value(member),
-                "events": events,
+                "events": group.events,
                 "names": fields - 1,
-                "first_offset": first,
-                "last_offset": first + last,
-                "first_event_ms": opened + low,
-                "last_event_ms": opened + low + spread,
-                "quiet_in_ms": place.quiet_in_ms(silent_from),
-                "hold_in_ms": opened + fold.max_hold_ms + place.late_ms - place.clock_ms,
+                "first_offset": group.first_offset,
+                "last_offset": group.last_offset,
+                "first_event_ms": group.low_ms,
+                "last_event_ms": group.high_ms,
+                "quiet_in_ms": place.quiet_in_ms(group.silent_from_ms),
+                "hold_in_ms": group.opened_ms + fold.max_hold_ms + place.late_ms - place.clock_ms,
             }
         )
     return rows
@@ -148,7 +145,7 @@ async def groups_of_worker(
     if fold is not None and fold not in declared:
         raise UnknownFoldError(fold, declared)
     places = [
-        Place(settings.app_id, shard.fold, shard.partition, shard.clock_ms, shard.fence, shard.late_ms)
+        Place(settings.app_id, shard.fold, shard.partition, shard.clock.stored.clock_ms, shard.fence, shard.clock.stored.late_ms)
         for shard in shards
         if fold is None or shard.fold.name == fold
     ]
@@ -175,7 +172,7 @@ async def open_in_redis(settings: Settings, fold: str | None) -> int:
     """How many groups are open, of one fold or of all declared ones."""
     async with redis_of(settings) as redis:
         places = await places_of(redis, settings, fold)
-        return sum([await redis.zcount(place.keys.first, "-inf", place.fence) for place in places])
+        return sum([await redis.zcard(place.keys.first) for place in places])
 
 
 async def places_of(redis: Redis, settings: Settings, fold: str | None) -> list[Place]:

@@ -138,9 +138,10 @@ async def members(settings: Settings) -> int:
 
 
 async def _count(redis: Redis, key: bytes, found: Plan) -> None:
-    if key.endswith(b"}:v1:first"):
+    kind = key.rpartition(b"}")[2]
+    if kind in (b":v1:first", b":v2:first"):
         found.open_groups += await redis.zcard(key)
-    elif key.endswith(b"}:v1:outbox"):
+    elif kind in (b":v1:outbox", b":v2:outbox"):
         found.outbox += await redis.zcard(key)
 
 

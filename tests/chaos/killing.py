@@ -19,7 +19,7 @@ from streams_app.kafka.producer import AckedProducer
 
 POINTS: dict[str, tuple[Any, str, str]] = {
     "after-fetch": (Ownership, "deliver", "before"),
-    "after-fold": (Shard, "fold_chunk", "after"),
+    "after-fold": (Shard, "fold_once", "after"),
     "after-seal": (Shard, "seal", "after"),
     "after-produce": (AckedProducer, "send", "during"),
     "after-ack": (AckedProducer, "send", "after"),

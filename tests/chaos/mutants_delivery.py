@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
-from tests.chaos.mutants_protocol import CHAIN_RULE, CLAIM, DELIVER, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, STAGE, ZOMBIE
+from tests.chaos.mutants_protocol import CHAIN_RULE, DELIVER, FINISH, FOLD, FOLD_ONCE, LOSSY, SEAL, ZOMBIE
 
-BEYOND, OUTBOX = "beyond.lua", "outbox.lua"
 FOLD_ALL = "folding.agents.processor:FoldProcessor._fold_all"
-STAGED = ("history lossy crash zombie:3 rebalance", "history fragile:stage fragile:fold crash")
 
 CLAIM_ONCE = "delivery.claiming:Claimer.claim_once"
 ASK_KAFKA = "delivery.claiming:Claimer._ask_kafka"
@@ -18,15 +16,15 @@ PRODUCE = "folding.agents.emission:Emitter._produce"
 SKIP_LOST = "folding.agents.claiming:_skip_lost"
 BEGINNING = "folding.agents.claiming:beginning_of"
 SHARD = "folding.shard.shard:Shard"
+IS_OPENED = "if not plan.is_stored then opens(plan.group, g.first, g.silent) end"
 COMMIT_AT_CLAIM = "await host.commit({tp: partition.marks.committed or committed}, partition.member)"
 CLAIM_ALL = "edges = await self._claim_all(partition, was_reset=was_reset)"
 
-NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.pending):", "if False:")
+NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.outbox):", "if False:")
 """The count of the outbox would mend these by itself."""
 
 DYING = ("lossy crash rebalance dying:fold", "lossy crash:2 zombie rebalance dying:fold")
 RETENTION = ("lossy retention:3 drops crash:2", "lossy retention:3 crash:2 rollback zombie")
-STAGING = ("history fragile:stage fragile:fold", "history lossy:2 crash:3 zombie rebalance:2")
 SPLIT = ("rollback:3 rebalance", "lossy crash:2 rebalance:2 foldset", "lossy rollback:2 rebalance:2")
 
 SCRIPTS: Final = (
@@ -37,8 +35,8 @@ SCRIPTS: Final = (
         (
             Change(
                 FOLD,
-                "in_chunks('ZADD', outbox, to_outbox)",
-                "redis.call('HSET', meta, 'fence', to)\nin_chunks('ZADD', outbox, to_outbox)",
+                "in_pages('ZADD', outbox, sent_sessions)",
+                "call('HSET', meta, 'fence', arg.to)\nin_pages('ZADD', outbox, sent_sessions)",
             ),
         ),
     ),
@@ -46,47 +44,19 @@ SCRIPTS: Final = (
         "fold does not skip what a group holds already",
         "A script that died half-way is repeated and counts its events twice.",
         DYING,
-        (Change(FOLD, "if o and first_offset <= o.last then", "if false then"),),
+        (Change(FOLD, "if g and r.first <= g.last then", "if false then"),),
     ),
     Mutant(
         "seal pops first",
         "A group has left the open state and is in no outbox.",
         LOSSY,
-        (Change(SEAL, "in_chunks('ZADD', outbox, sent)", ""),),
+        (Change(SEAL, "in_pages('ZADD', outbox, sent)", ""),),
     ),
     Mutant(
         "fold pops first",
         "A group closed by a bound while folding is in no outbox.",
         LOSSY,
-        (Change(FOLD, "in_chunks('ZADD', outbox, to_outbox)", ""),),
-    ),
-    Mutant(
-        "what was staged is not counted",
-        "Leftovers of an attempt that was given up are sealed when the fence passes them.",
-        STAGING,
-        (
-            Change(
-                FOLD,
-                "if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened",
-                "if false and (false",
-            ),
-            Change(FOLD, "or has_staged and state[5] ~= attempt or is_left then", ") then"),
-            Change(STAGE, "if not drop_beyond(fence)", "if false"),
-            Change(SEAL, "if not drop_beyond(fence)", "if false"),
-            Change(OUTBOX, "if not drop_beyond(fence)", "if false"),
-            Change(CLAIM, "if not drop_beyond(state[1])", "if false"),
-        ),
-    ),
-    Mutant(
-        "staged is sealed",
-        "What lies beyond the fence is sent, and folded again into a record with another last offset.",
-        ("history fragile:stage rebalance:6",),
-        (
-            Change(OUTBOX, "'(' .. above, fence,", "'(' .. above, '+inf',"),
-            Change(OUTBOX, "if not drop_beyond(fence)", "if false"),
-            Change(SEAL, "if not drop_beyond(fence)", "if false"),
-            Change(CLAIM, "if not drop_beyond(state[1])", "if false"),
-        ),
+        (Change(FOLD, "in_pages('ZADD', outbox, sealed_entries)", ""),),
     ),
     Mutant(
         "finish removes everything up to an offset",
@@ -98,58 +68,19 @@ SCRIPTS: Final = (
         "finish by ranges although a reply is missing",
         "A record the lost reply told of lies between two that were acknowledged, and goes with them.",
         (
-            "history fragile:finish fragile:fold fragile:stage",
-            "history fragile:fold fragile:stage",
+            "history fragile:finish fragile:fold",
+            "history fragile:fold",
         ),
         (
-            Change("folding.shard.outbox:Pending.ranges", "if not self.is_exact:", "if False:"),
-            Change(FINISH, "if ends and redis.call('ZCOUNT', outbox, from, to) == ranges[i + 2] then", "if true then"),
+            Change("folding.shard.outbox:Outbox.ranges", "if not self.is_exact:", "if False:"),
+            Change(FINISH, "if ends and call('ZCOUNT', outbox, from, to) == ranges[i + 2] then", "if true then"),
         ),
     ),
     Mutant(
         "first offset moves with the group",
         "The watermark passes the events a group began with.",
         ("lossy",),
-        (Change(FOLD, "if not plan.stored or plan.repeated then", "if true then\n  o.first = o.last"),),
-    ),
-)
-
-AHEAD: Final = (
-    Mutant(
-        "what went on is undone after the fence has moved",
-        "Its events are gone.",
-        STAGED,
-        (Change(FOLD, "call('UNLINK', undo)", ""),),
-    ),
-    Mutant(
-        "what follows a session that was left is staged in the next portion",
-        "As in the same one.",
-        STAGED,
-        (Change("folding.shard.staging:_without", "if not held:", "if True:"),),
-    ),
-    Mutant(
-        "of a group that ended with a session no names are brought back",
-        "They are missing in its record.",
-        STAGED,
-        (Change(BEYOND, "redis.call('DEL', key)", "redis.call('DEL', key)\nbefore = {'\\255', cmsgpack.pack(numbers)}"),),
-    ),
-    Mutant(
-        "only what is undone first is brought back",
-        "What the other groups held before is lost.",
-        STAGED,
-        (Change(BEYOND, "redis.call('HDEL', undo, group)", "redis.call('UNLINK', undo)"),),
-    ),
-    Mutant(
-        "a group that ended with a session is no longer open",
-        "What it held before is never emitted.",
-        STAGED,
-        (Change(BEYOND, "redis.call('ZADD', first, numbers[2], group)", ""),),
-    ),
-    Mutant(
-        "the parts of a chunk are dropped",
-        "The next chunk moves the fence over them.",
-        STAGED,
-        (Change(FOLD_ALL, "chunks = chain(long.parts, chunks)", "pass"),),
+        (Change(FOLD, IS_OPENED, "opens(plan.group, g.last, g.silent)"),),
     ),
 )
 
@@ -185,14 +116,14 @@ DELIVERY: Final = (
         "outbox not loaded at claim",
         "What a former owner sealed is never sent.",
         ("lossy crash:2", *ZOMBIE),
-        (Change(f"{SHARD}.claim", "await self._load_outbox()", "self.pending.clear()"), NOT_COMPARED),
+        (Change(f"{SHARD}.claim", "await self._load_outbox()", "self.outbox.clear()"), NOT_COMPARED),
     ),
     Mutant(
         "outbox not read again after a lost reply of fold",
         "What bounds closed in that fold is never sent.",
         ("fragile:fold", "lossy:0.3"),
         (
-            Change(f"{SHARD}.fold_chunk", "await self._load_outbox(chunk.to)", "pass"),
+            Change(f"{SHARD}.fold_once", "if reply.outcome is Outcome.ALREADY:", "if False:"),
             Change(f"{SHARD}.finish", "await self._load_outbox()", "pass"),
             NOT_COMPARED,
         ),
@@ -289,7 +220,7 @@ CLAIMS: Final = (
         RETENTION,
         (
             Change(SKIP_LOST, "await emitter.drain()", "pass"),
-            Change("skip.lua", "if redis.call('ZCARD', first) > 0 then return {'refused', 'open-groups'} end", ""),
+            Change("skip.lua", "if call('ZCARD', first) > 0 then return {'refused', 'open-groups'} end", ""),
         ),
     ),
     Mutant(

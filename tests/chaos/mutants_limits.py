@@ -24,68 +24,65 @@ STARTS: Final = (
     ),
 )
 
-HISTORY = ("history", "history fragile:stage fragile:fold crash")
+HISTORY = ("history", "history fragile:fold crash")
 OWNERS = ("lossy crash:3 rebalance:3", "history lossy crash zombie rebalance")
-JOINING = "joining.lua"
-LATE = "folding.core.partition_clock:late_after_ms"
+CLOSING = "shared/closing.lua"
+SHARD_CLOCK = "folding.core.shard_clock"
 
 LIMITS: Final = (
     Mutant(
-        "a session ends at exactly X where the next one is in another chunk",
+        "a session ends at exactly X",
         "An event exactly X after the last one still belongs to the group.",
         HISTORY,
-        (Change(JOINING, "return at_ms > score + quiet_ms or", "return at_ms >= score + quiet_ms or"),),
-    ),
-    Mutant(
-        "a session ends at exactly X where bounds are looked at",
-        "As everywhere else.",
-        HISTORY,
-        (Change(FOLD, "quiet_ms and first_score > o.score + quiet_ms", "quiet_ms and first_score >= o.score + quiet_ms"),),
+        (Change(CLOSING, "score > g.score + quiet_ms", "score >= g.score + quiet_ms"),),
     ),
     Mutant(
         "a run ends at exactly X",
         "As between chunks.",
         HISTORY,
-        (Change("folding.core.chunks:chunks_of", "clock - runs[-1].last_score > gap", "clock - runs[-1].last_score >= gap"),),
+        (Change("folding.core.chunks:Cutter.next", "clock - runs[-1].last_score > gap", "clock - runs[-1].last_score >= gap"),),
     ),
     Mutant(
         "a session goes on at exactly M",
         "A group that has been open for M is due.",
         HISTORY,
-        (
-            Change(JOINING, "or at_ms >= i[4] + hold_ms end", "or at_ms > i[4] + hold_ms end"),
-            Change(FOLD, "first_score >= o.opened + hold_ms or", "first_score > o.opened + hold_ms or"),
-        ),
+        (Change(CLOSING, "return score >= g.opened + hold_ms or", "return score > g.opened + hold_ms or"),),
     ),
     Mutant(
         "record clock not kept for the next owner",
         "A late event begins the time of sessions anew: two owners in turn do not agree.",
         OWNERS,
-        (Change(FOLD, "'record_clock', record_clock, ", ""),),
+        (Change(FOLD, "'record_clock', arg.record_clock, ", ""),),
     ),
     Mutant(
         "record clock is zero after a claim",
         "As if it was not kept.",
         OWNERS,
-        (Change("folding.shard.shard:Shard.claim", "self.record_clock_ms = claimed.record_clock_ms", "self.record_clock_ms = 0"),),
+        (
+            Change(
+                "folding.shard.shard:Shard.claim",
+                "take_over(claimed.clocks)",
+                "take_over(claimed.clocks._replace(record_clock_ms=0))",
+            ),
+        ),
     ),
     Mutant(
         "lateness of producers dropped",
         "Every group of a producer whose clock is behind by M is closed at once.",
         ("behind",),
-        (Change(LATE, "return max(0, arrived_ms - record_clock_ms)", "return 0"),),
+        (Change(f"{SHARD_CLOCK}:_late_after", "return max(0, time.arrived_ms - record_clock_ms)", "return 0"),),
     ),
     Mutant(
         "silence counted from record time",
         "Every group of a producer whose clock is behind by X is closed at once.",
         ("behind",),
-        (Change(FOLD, "math.max(arrived or 0, tonumber(state[3] or '0')) or 0", "0"),),
+        (Change(f"{SHARD_CLOCK}:ShardClock.silent_from_ms", "return max(arrived_ms, self.stored.clock_ms)", "return 0"),),
     ),
     Mutant(
         "lateness of a backlog stays what it was",
         "Where producers have caught up since, silence is counted by who reads when: groups close whose next events wait.",
         ("history lossy crash zombie rebalance",),
-        (Change(LATE, "return min(late_ms, max(0, now_ms - record_clock_ms))", "return late_ms"),),
+        (Change(f"{SHARD_CLOCK}:_late_after", "return min(late_ms, max(0, time.cap_ms - record_clock_ms))", "return late_ms"),),
     ),
     Mutant(
         "a wrong clock of a worker is trusted",

@@ -6,8 +6,10 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-FOLD, STAGE, SEAL, FINISH = "fold.lua", "stage.lua", "seal.lua", "finish.lua"
+FOLD, SEAL, FINISH = "fold.lua", "seal.lua", "finish.lua"
 WATERMARK, CLAIM = "watermark.lua", "claim.lua"
+ASKS, NOT_ASKED = "local refused = refusal()", "arg.token = state.token"
+IS_DONE = "if state.fence and state.token == arg.token"
 FOLD_ONCE = "folding.agents.processor:FoldProcessor.fold_once"
 DELIVER = "delivery.ranges:Ranges.deliver"
 CHAIN_RULE = "if any(batch.begin > served.next for served in self.served.values()):"
@@ -25,47 +27,37 @@ MARKS: Final = (
         "no fence check in fold",
         "Redis comes back with an older fence and the owner folds on: what lies between is never read again.",
         ROLLBACK,
-        (Change(FOLD, "if state[2] ~= fence then return {'refused', 'fence'} end", ""),),
+        (Change(FOLD, ASKS, f"arg.fence = nil\n{ASKS}"),),
     ),
     Mutant(
         "no fence check in seal",
         "An idle partition never notices that Redis was rolled back.",
         ("late rollback", *ROLLBACK),
-        (Change(SEAL, "if state[2] ~= fence then return {'refused', 'fence'} end", ""),),
+        (Change(SEAL, ASKS, f"arg.fence = nil\n{ASKS}"),),
     ),
     Mutant(
         "no token check in fold",
         "A former owner folds into a shard that another one has claimed.",
         ZOMBIE,
-        (Change(FOLD, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
+        (Change(FOLD, IS_DONE, f"{NOT_ASKED}\n{IS_DONE}"),),
     ),
     Mutant(
         "no token check in seal",
         "What a former owner seals is unknown to the present one and stays in the outbox.",
         ZOMBIE,
-        (Change(SEAL, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
+        (Change(SEAL, ASKS, f"{NOT_ASKED}\n{ASKS}"),),
     ),
     Mutant(
         "no token check in finish",
         "A former owner removes from the outbox what the present one may have to send under another last offset.",
         ZOMBIE,
-        (Change(FINISH, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
-    ),
-    Mutant(
-        "no token check in stage",
-        "A former owner puts sessions into the outbox that the present one seals, too.",
-        ("history lossy crash zombie:3 rebalance",),
-        (Change(STAGE, "if state[1] ~= token then return {'refused', 'token'} end", ""),),
+        (Change(FINISH, ASKS, f"{NOT_ASKED}\n{ASKS}"),),
     ),
     Mutant(
         "claim keeps the former token",
         "Two owners write to one shard in turn.",
         ZOMBIE,
-        (
-            Change(
-                CLAIM, "if state[1] and state[5] then", "if state[1] and state[5] then token = redis.call('HGET', meta, 'token')"
-            ),
-        ),
+        (Change(CLAIM, "if state.fence and state.epoch then", "if state.fence and state.epoch then arg.token = state.token"),),
     ),
     Mutant(
         "no chain rule",
@@ -154,7 +146,8 @@ COMMITS: Final = (
         (
             Change(
                 "folding.store.shard_store:ShardStore.watermark",
-                'reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])',
+                'reply = await self._call("watermark")',
+                "keys = self.keys\n"
                 'reply = fence = await self.redis.hget(keys.meta, "fence")\n'
                 "if fence is not None:\n"
                 "    reply = min([int(fence) + 1, *await self.redis.lowest(keys.first), *await self.redis.lowest(keys.outbox)])",
@@ -168,7 +161,8 @@ COMMITS: Final = (
         (
             Change(
                 "folding.store.shard_store:ShardStore.watermark",
-                'reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])',
+                'reply = await self._call("watermark")',
+                "keys = self.keys\n"
                 'sent = await self.redis.lowest(keys.outbox)\nreply = fence = await self.redis.hget(keys.meta, "fence")\n'
                 "if fence is not None:\n    reply = min([int(fence) + 1, *sent, *await self.redis.lowest(keys.first)])",
             ),

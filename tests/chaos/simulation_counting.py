@@ -94,6 +94,13 @@ class Counting:
         """The same in every process."""
         return _Toys(worker)
 
+    def token(self, args: Sequence[Any]) -> bytes:
+        """The first argument of every script."""
+        return str(args[0]).encode()
+
+    def runs(self, name: str, keys: Sequence[str]) -> None:
+        """Nothing is to be known of it."""
+
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """Tells the ledger what was counted."""
         if name == "count" and reply[0] == b"ok":

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
+import msgpack
+
 from streams_app.delivery.processor import Processors
 from streams_app.fold import Fold
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.core import chunks as batch
-from streams_app.folding.shard import cutting, shard
-from streams_app.folding.store import portions, scripts
+from streams_app.folding.core import chunks, pace
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.keys import ShardKeys, shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.metrics import Metrics
@@ -29,37 +31,34 @@ if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 GROUPS = "pqrs"
-UNDO = b"\xff"
-"""In the place of a group: what groups were that go on ahead of the fence, see :mod:`streams_app.folding.store.keys`."""
+WORK = (1, 40, 2_500)
+"""What one script does of a range, in microseconds: one group, two or three, or all of them."""
 
-PORTIONS = (1, 2, 500)
-"""Sessions and groups that one script stages: a schedule has few of them."""
+SENT = (1, 3, 300)
+"""Groups that are sent to one script: a schedule has few of them."""
 
-HELD = (1, 4, 500)
-"""Groups and sessions that the script which folds may look at."""
+RUNS = (2, 1_000)
+"""Of a group in one chunk."""
 
-SMALL = {
-    "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1000, 20, 4000": "UNDONE, PAGE_OF_UNDO, MOST_UNDO = 1, 1, 1",
-    "MOST_READ, ENDING, BYTES = 2500, 20, 75": "MOST_READ, ENDING, BYTES = 1, 20, 75",
-}
-"""What one script undoes, or reads of groups that end: as little as can be."""
+DONE = (b"ok", b"done", b"more")
 
 
-@contextmanager
-def _with_small_scripts() -> Iterator[None]:
-    with_included = scripts.with_included
-    unused = set(SMALL)
+def named(args: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of a script."""
+    return {name.decode(): value for name, value in msgpack.unpackb(args[0], raw=True).items()}
 
-    def small(text: str) -> str:
-        text = with_included(text)
-        for limit, less in SMALL.items():
-            unused.difference_update([limit] if limit in text else [])
-            text = text.replace(limit, less)
-        return text
 
-    with patch.object(scripts, "with_included", small):
-        yield
-    assert not unused, f"no script says {unused}"
+def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
+    """Offsets and scores of the first and the last event of each run that a script is sent."""
+    for at in range(0, len(groups), 3):
+        sessions, rest = groups[at + 1] or [], groups[at + 2] or []
+        for first_offset, first_score, last_score, record in zip(*(sessions[n::4] for n in range(4)), strict=True):
+            yield first_offset, first_score
+            yield Sealed.unpack(record).last_offset, last_score
+        for run in [rest] if rest and isinstance(rest[0], int) else rest:
+            group = StoredGroup.unpack(run[3])
+            yield group.first_offset, group.opened_ms
+            yield group.last_offset, group.score_ms
 
 
 class Folding:
@@ -90,15 +89,8 @@ class Folding:
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """Scripts do as little at once as they can, in two schedules of three."""
-        most = PORTIONS[seed % len(PORTIONS)]
-        held = HELD[seed // len(PORTIONS) % len(HELD)]
-        with (
-            patch.multiple(portions, STAGED_RECORDS=most, STAGED_GROUPS=most, SINGLE_GROUPS=most),
-            patch.multiple(batch, LEAST_RUNS=min(held, 4), HELD_RUNS=held),
-            patch.object(shard, "MOST_HELD", held),
-            patch.object(cutting, "HELD_RUNS", held),
-            _with_small_scripts() if most < PORTIONS[-1] else nullcontext(),
-        ):
+        work, sent, runs = WORK[seed % 3], SENT[seed // 3 % 3], RUNS[seed // 9 % 2]
+        with patch.multiple(pace, FIRST=sent, MOST=sent, WORK=work), patch.object(chunks, "MOST_RUNS", runs):
             yield
 
     def processors(self, worker: Worker) -> Processors:
@@ -131,13 +123,27 @@ class Folding:
             "backlog": rng.choice(["merge", "sessions"]),
         }
 
+    def token(self, args: Sequence[Any]) -> bytes:
+        """Scripts have one argument, a map."""
+        return cast("bytes", named(args)["token"])
+
+    def runs(self, name: str, keys: Sequence[str]) -> None:
+        """A range that another definition meets half-way is folded once more."""
+        to = cast("bytes | None", self._world.server.client.hget(keys[0], "to")) if name == "define" else None
+        if to is not None:
+            self.ledger.on_refolding(self._fold_of[keys[0]], int(to))
+
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """Tells the ledger what a script did."""
-        if name == "fold" and reply[0] == b"ok":
-            self.ledger.on_folding(self._fold_of[keys[0]], int(args[1]) + 1)
-        if name == "seal" and reply[0] == b"ok":
-            self.ledger.on_sealed(self._fold_of[keys[0]], reply[7], int(args[1]), int(args[2]))
-        return name in ("seal", "fold") and bool(reply[-1])
+        if name not in ("fold", "seal") or reply[0] not in DONE:
+            return False
+        fold, given = self._fold_of[keys[0]], named(args)
+        if name == "fold":
+            self._world.count(f"fold-{reply[0].decode()}")
+            self.ledger.on_folding(fold, int(given["fence"]) + 1, scores_in(given["groups"]))
+            return bool(reply[3])
+        self.ledger.on_sealed(fold, reply[7], int(given["fence"]), int(reply[1]))
+        return bool(reply[7])
 
     def is_whole(self) -> bool:
         """What it owes has left it."""
@@ -153,9 +159,9 @@ class Folding:
         mix = self._world.mix
         self.ledger.check_end()
         if not mix.dying and "settings" not in mix.faults:
-            self.ledger.check_limits(is_calm=mix.is_calm and batch.HELD_RUNS == HELD[-1])
+            self.ledger.check_limits(is_calm=mix.is_calm and pace.WORK == WORK[-1])
 
 
 def _keys(keys: ShardKeys) -> Iterator[bytes]:
     yield from (str(value).encode() for name, value in asdict(keys).items() if name != "group_prefix")
-    yield from (keys.group_prefix.encode() + member for member in (UNDO, *(b"s" + group.encode() for group in GROUPS)))
+    yield from (keys.group_prefix.encode() + member for member in (b"s" + group.encode() for group in GROUPS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from streams_app.delivery.commits import Committed
@@ -46,6 +46,7 @@ class Ledger:
         self.records = self.dead_letters = self.commits = self.known_losses = 0
         self._obliged_from: dict[str, int] = {}
         self._lost_below: dict[str, int] = dict.fromkeys(folds, 0)
+        self._scores: dict[str, dict[int, int]] = {fold: {} for fold in folds}
         self._known_lost: dict[str, set[int]] = {name: set() for name in folds}
         self._emitted: dict[str, dict[str, tuple[list[int], str, int]]] = {name: {} for name in folds}
         self._low: dict[str, int] = {}
@@ -134,24 +135,47 @@ class Ledger:
             fold_name: Which fold.
             sealed: Packed entries, one behind the other.
             fence: Highest offset folded.
-            clock_ms: The partition clock that was asked for; by the wall clock if beyond every timestamp folded.
+            clock_ms: The partition clock they were judged by; by the wall clock if beyond every timestamp folded.
         """
         if not sealed or clock_ms <= max((entry.timestamp for entry in self._log.entries[: fence + 1] if entry), default=0):
             return
         fold = self._folds[fold_name]
-        waiting = self._log.entries[fence + 1 : self._log.stable]
-        late = {self.group(fold, entry) for entry in waiting if entry and entry.born_ms < clock_ms - FRESH_MS - SLACK_MS}
         for entry in Sealed.unpack_all(sealed):
-            if entry.reason == "quiet" and entry.member[1:].decode() in late:
+            after = max(fence, entry.last_offset) + 1
+            waiting = [
+                offset
+                for offset, event in enumerate(self._log.entries[after : self._log.stable], after)
+                if event and event.born_ms < clock_ms - FRESH_MS - SLACK_MS and self.group(fold, event) == entry.member[1:].decode()
+            ]
+            if entry.reason == "quiet" and waiting and not self._is_gap(fold, entry.last_offset, waiting[0]):
                 self._tell("early", f"{fold_name} {entry.first_offset}-{entry.last_offset} closed, its next event waits")
+
+    def _is_gap(self, fold: Fold, last: int, following: int) -> bool:
+        """Whether record time alone ends a session between two events: the newest timestamp so far is its clock."""
+        scores = [max((event.timestamp for event in self._log.entries[: at + 1] if event), default=0) for at in (last, following)]
+        return fold.backlog == "sessions" and scores[1] - scores[0] > fold.quiet_period_ms
 
     def on_loss(self, fold: str) -> None:
         """Redis has lost data of a fold: what is in the log may be folded once more, what comes after it may not."""
         self._lost_below[fold] = self._log.end
 
-    def on_folding(self, fold: str, offset: int) -> None:
-        """Something was folded from an offset on."""
+    def on_refolding(self, fold: str, to: int) -> None:
+        """A range that is under way is folded once more under another definition: its events may stand in a record of each."""
+        self._lost_below[fold] = max(self._lost_below[fold], to + 1)
+
+    def on_folding(self, fold: str, offset: int, scores: Iterable[tuple[int, int]]) -> None:
+        """A script has folded something.
+
+        Args:
+            fold: Which fold.
+            offset: From which on.
+            scores: Offsets with the scores it was called with. Whoever folds the rest of the range gives them the same.
+        """
         self._begin(fold, offset)
+        known = self._scores[fold]
+        for at, score in scores:
+            if at >= self._lost_below[fold] and not self._keeps_either and known.setdefault(at, score) != score:
+                self._tell("score", f"{fold} offset {at} was scored {known[at]} and then {score}")
 
     def _begin(self, fold: str, at: int) -> None:
         """What a fold owes begins where its settings say, wherever the product begins; what retention took before is not owed."""
@@ -165,6 +189,7 @@ class Ledger:
             self._tell("false-loss", f"{fold} {first}-{last} reported lost, committed up to {highest_at_claim[fold]}")
         if last >= self._log.start:
             self._tell("false-loss", f"{fold} {first}-{last} reported lost, the log begins at {self._log.start}")
+        self._scores[fold].clear()  # what is left of a range has other scores without what was lost
         self.done[fold].update(range(first, last + 1))
         self._known_lost[fold].update(range(first, last + 1))
 

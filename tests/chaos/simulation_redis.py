@@ -69,19 +69,20 @@ class Server:
         if sha is None:
             sha = self.loaded[text] = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
             self.client.script_load(text)
+        self.subject.runs(name, keys)
         reply: Any = self.client.evalsha(sha, len(keys), *keys, *args)
         has_sealed = self.subject.ran(name, keys, args, reply)
         if self.world.is_snapshot_due(has_sealed):
             self.take_snapshot()
         if name != "watermark":
-            self._check_owner(name, keys[0], str(args[0]).encode(), reply[0])
+            self._check_owner(name, keys[0], self.subject.token(args), reply[0] if isinstance(reply, list) else b"")
         return reply
 
     def _check_owner(self, name: str, meta: str, token: bytes, status: bytes) -> None:
         """Once somebody else has claimed a shard, nothing that its former owner does may change it."""
         if name == "claim":
             self.owners[meta] = token
-        elif status in (b"ok", b"already") and self.owners.get(meta) != token:
+        elif status in (b"ok", b"done", b"more", b"already") and self.owners.get(meta) != token:
             self.world.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")
 
     def keys(self, names: Iterable[str]) -> list[bytes]:
@@ -198,9 +199,9 @@ class Link:
         """As redis-py."""
         return await self.call(lambda: self.server.client.hmget(name, list(fields)))
 
-    async def zcount(self, name: str, low: Any, high: Any) -> Any:
+    async def zcard(self, name: str) -> Any:
         """As redis-py."""
-        return await self.call(lambda: self.server.client.zcount(name, low, high))
+        return await self.call(lambda: self.server.client.zcard(name))
 
     async def hget(self, name: str, key: str) -> Any:
         """As redis-py."""

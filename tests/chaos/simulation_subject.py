@@ -29,6 +29,12 @@ class Subject(Protocol):
     def processors(self, worker: Worker) -> Processors:
         """As one process makes them; it may differ in which it knows, and how."""
 
+    def token(self, args: Sequence[Any]) -> bytes:
+        """Of the worker that calls a script with these arguments."""
+
+    def runs(self, name: str, keys: Sequence[str]) -> None:
+        """A script is about to be run."""
+
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """A script was run.
 

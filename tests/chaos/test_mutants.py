@@ -14,7 +14,8 @@ from streams_app.read_store import merge as merging
 from streams_app.read_store.merge import Cell, Change, Stored
 from tests.chaos import mutants, simulation_counting
 from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_delivery import AHEAD, CLAIMS, DELIVERY, SCRIPTS
+from tests.chaos.mutants_cursor import CURSOR
+from tests.chaos.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
 from tests.chaos.mutants_layer import LAYER
 from tests.chaos.mutants_limits import LIMITS, STARTS
 from tests.chaos.mutants_protocol import COMMITS, MARKS
@@ -28,7 +29,7 @@ from tests.toy import COUNT
 SCHEDULES = 80
 """Tried for each mix of a mutant before it counts as a survivor."""
 
-PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *AHEAD, *DELIVERY, *CLAIMS, *STARTS, *LIMITS)
+PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS)
 
 
 @pytest.fixture(scope="module")

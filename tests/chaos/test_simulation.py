@@ -13,7 +13,7 @@ import redis.asyncio
 
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import FoldEvent
+from streams_app.folding.core.event import Event
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet
@@ -55,9 +55,10 @@ MIXES = [
     "fragile:seal crash",
     "fragile:fold fragile:outbox fragile:claim",
     "history lossy crash zombie rebalance",
-    "history fragile:stage fragile:fold crash",
+    "history fragile:fold crash",
+    "history fragile:fold rebalance:3",
     "history lossy wipe rollback drops rebalance",
-    "history lossy crash rebalance dying:stage",
+    "history lossy crash rebalance dying:fold",
 ]
 
 DYING = frozenset({"twice", "reason"})
@@ -149,14 +150,14 @@ async def test_what_a_fold_sealed_is_sent_although_its_reply_and_the_next_one_we
     fold = Fold(name="a", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=1), max_events=1)
     shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "a", "t", 0)))
     await shard.claim(0, 1)
-    before = shard.fence
-    events = [FoldEvent(0, 1, b"sp", {})]
+    events: list[Event] = [(0, 1, b"sp", {})]
     (chunk,) = shard.chunks(events, 0, ReaderView(None, None), 1)
-    await shard.fold_chunk(chunk, lambda: events)
-    shard.fence = before  # the reply was lost
-    shard.pending.clear()
+    progress = shard.begin(chunk, lambda: events)
+    await shard.fold_once(progress)
+    shard.fence = -1  # the reply was lost
+    shard.outbox.clear()
     with patch.object(shard.store, "outbox", side_effect=ConnectionError), pytest.raises(ConnectionError):
-        await shard.fold_chunk(chunk, lambda: events)
-    await shard.fold_chunk(chunk, lambda: events)
+        await shard.fold_once(progress)
+    await shard.fold_once(progress)
 
-    assert [0] == [entry.first_offset for entry in shard.pending]
+    assert [0] == [entry.first_offset for entry in shard.outbox]

@@ -11,14 +11,15 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.embedded import Valkey
-from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
-from streams_app.folding.store.arguments import Bounds, arguments_of
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
+from tests.scripts import chunk_of, fold
 
-BOUNDS = Bounds(1_000, 3_600_000, 0, 10_000, 1_000)
+BOUNDS = Bounds(1_000, 3_600_000)
 
 
 async def open_in(place: Place, client: Redis, partition: int, events: list[FoldEvent]) -> ShardStore:
@@ -26,13 +27,7 @@ async def open_in(place: Place, client: Redis, partition: int, events: list[Fold
     store = ShardStore(ScriptSet(client), shard_keys(place.names.app_id, FOLD, place.topics[0], partition))
     fence = events[0].offset - 1
     await store.claim("me", fence, b"eeee", "")
-    for chunk in chunks_of(events, events[-1].offset, Scoring(0, 10**12, None, None)):
-        await store.fold(
-            "me", fence, chunk.to, chunk.clock_ms, chunk.clock_ms, BOUNDS,
-            gaps_close=False, partitions=4,
-            arguments=arguments_of(chunk, BOUNDS, gaps_close=False, keeps_values=False, partitions=4, epoch=b"eeee"),
-        )  # fmt: skip
-        fence = chunk.to
+    await fold(store, fence, chunk_of(events), BOUNDS)
     return store
 
 

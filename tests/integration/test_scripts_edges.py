@@ -14,22 +14,21 @@ from redis.asyncio import Redis
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard import shard as sharding
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store import portions
 from streams_app.folding.store import shard_store as storing
-from streams_app.folding.store.arguments import Bounds
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.replies import OutboxFullError, RefusedError, SealedGroups
+from streams_app.folding.store.replies import Outcome, RefusedError
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.integration.test_scripts import BOUNDS, WALL, fold, one, packed, sealed_in
+from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
 
 MANY = 4_500
 """More than one call of Redis takes from a script."""
@@ -42,36 +41,30 @@ async def store(redis_client: Redis, names: Names) -> ShardStore:
     return made
 
 
-async def seal(
-    store: ShardStore, fence: int, clock_ms: int, *, everything: bool = False, limit: int = MANY, bounds: Bounds = BOUNDS
-) -> SealedGroups:
-    return await store.seal("me", fence, clock_ms, bounds, quiet=True, everything=everything, limit=limit, partitions=4)
-
-
 # Clock and marks
 
 
 async def test_no_script_turns_the_clock_back(store: ShardStore) -> None:
-    await fold(store, -1, one(0, stamp=5_000), BOUNDS, sessions=False)
+    await fold(store, -1, one(0, stamp=5_000))
     sealed = await seal(store, 0, 3_000)
-    folded = await store.fold("me", 0, 1, 2_000, 2_000, BOUNDS, gaps_close=False, partitions=4, arguments=packed(one(1)))
+    folded = await send(store, 0, one(1, stamp=2_000), packed(one(1, stamp=2_000)))
     claimed = await store.claim("me", None, b"", "")
 
-    assert [5_000] * 3 == [sealed.clock_ms, folded.clock_ms, claimed.clock_ms if claimed else None]
+    assert [5_000] * 3 == [sealed.clock_ms, folded.clock_ms, claimed.clocks.clock_ms if claimed else None]
 
 
 async def test_skip_and_seal_and_fold_ask_for_the_same_fence(store: ShardStore) -> None:
     await store.skip("me", -1, 9)
     await store.skip("me", -1, 9)  # a reply was lost
 
-    for attempt in (store.skip("me", 3, 20), seal(store, 3, 1_000), fold(store, 3, one(4), BOUNDS, sessions=False)):
+    for attempt in (store.skip("me", 3, 20), seal(store, 3, 1_000), fold(store, 3, one(4))):
         with pytest.raises(RefusedError, match="fence"):
             await attempt
     assert await store.watermark() == 10
 
 
 async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
-    await fold(store, -1, one(0), BOUNDS, sessions=False)
+    await fold(store, -1, one(0))
     with pytest.raises(RefusedError, match="not-drained"):
         await store.define("me", "new")
     await seal(store, 0, 0, everything=True)
@@ -95,9 +88,9 @@ async def test_a_claim_notes_the_id_of_the_topic_and_one_that_knows_none_leaves_
 
 
 async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: ShardStore, redis_client: Redis) -> None:
-    await fold(store, -1, one(0, b"sa"), BOUNDS, sessions=False)
+    await fold(store, -1, one(0, b"sa"))
     await seal(store, 0, 0, everything=True)
-    await fold(store, 0, one(1, b"sb"), BOUNDS, sessions=False)
+    await fold(store, 0, one(1, b"sb"))
     await redis_client.delete(store.keys.meta)
     claimed = await store.claim("other", 6, b"ffff", "")
 
@@ -107,7 +100,7 @@ async def test_a_state_that_lost_its_marks_begins_without_leftovers(store: Shard
 
 
 async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore, redis_client: Redis) -> None:
-    await fold(store, -1, one(0), BOUNDS, sessions=False)
+    await fold(store, -1, one(0))
     await redis_client.hset(store.keys.meta, mapping={"epoch": b"ffff", "fence": 5})
     done = await seal(store, 5, 9_000)
 
@@ -119,17 +112,17 @@ async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore,
 
 
 async def test_an_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
-    bounds = Bounds(quiet_ms=10, hold_ms=25, max_events=0, max_changed=100, outbox_limit=100)
+    bounds = Bounds(quiet_ms=10, hold_ms=25, gaps_close=True)
     sealed: list[Sealed] = []
     for number, stamp in enumerate([1_000, 1_010, 1_020, 1_025, 1_035, 1_046]):
-        sealed += await fold(store, number - 1, one(number, stamp=stamp), bounds, sessions=True)
+        sealed += await fold(store, number - 1, one(number, stamp=stamp, bounds=bounds), bounds)
 
     assert [(0, 2, "max_hold"), (3, 4, "quiet")] == [(entry.first_offset, entry.last_offset, entry.reason) for entry in sealed]
 
 
 async def test_max_hold_is_reached_at_its_very_millisecond(store: ShardStore) -> None:
-    bounds = Bounds(quiet_ms=1_000, hold_ms=40, max_events=0, max_changed=100, outbox_limit=100)
-    await fold(store, -1, one(0, stamp=1_000), bounds, sessions=False)
+    bounds = Bounds(quiet_ms=1_000, hold_ms=40)
+    await fold(store, -1, one(0, stamp=1_000), bounds)
 
     assert [] == (await seal(store, 0, 1_039, bounds=bounds)).sealed
     assert len((await seal(store, 0, 1_040, bounds=bounds)).sealed) == 1
@@ -138,31 +131,26 @@ async def test_max_hold_is_reached_at_its_very_millisecond(store: ShardStore) ->
 # Many at once
 
 
-def chunk_of(events: list[FoldEvent]) -> Any:
-    (chunk,) = chunks_of(events, events[-1].offset, Scoring(0, WALL, None, None))
-    return chunk
-
-
 async def test_no_record_is_lost_where_a_fold_closes_thousands(store: ShardStore) -> None:
-    bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1, max_changed=100, outbox_limit=100_000)
+    bounds = Bounds(quiet_ms=10, hold_ms=40, max_events=1)
     events = [FoldEvent(n, 1_000, b"s%d" % (n % 1_900), {"u": n}) for n in range(MANY)]
     fence = -1
     sealed: list[Sealed] = []
-    for chunk in chunks_of(events, events[-1].offset, Scoring(0, WALL, None, None)):
-        sealed += await fold(store, fence, chunk, bounds, events, sessions=False)
+    for chunk in chunks_of(events, events[-1].offset):
+        sealed += await fold(store, fence, chunk, bounds, events, outbox_limit=100_000)
         fence = chunk.to
     found = await sealed_in(store)
 
     assert list(range(MANY)) == [first for first, _ in found]
-    assert [entry.first_offset for entry in sealed] == [Sealed.unpack(entry).first_offset for _, entry in found]
+    assert sorted(entry.first_offset for entry in sealed) == [Sealed.unpack(entry).first_offset for _, entry in found]
 
 
 async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: ShardStore) -> None:
     for begin in range(0, MANY, 500):
         events = [FoldEvent(n, 1_000, b"s%d" % n, {"u": n}) for n in range(begin, begin + 500)]
-        await fold(store, begin - 1, chunk_of(events), BOUNDS, sessions=False)
+        await fold(store, begin - 1, chunk_of(events))
     wide = FoldEvent(MANY, 1_000, b"swide", {f"n{number}": number for number in range(MANY)})
-    await fold(store, MANY - 1, chunk_of([wide]), BOUNDS, sessions=False)
+    await fold(store, MANY - 1, chunk_of([wide]))
     done = await seal(store, MANY, 9_000, limit=MANY + 1)
     found = [Sealed.unpack(packed) for _, packed in await sealed_in(store)]
 
@@ -172,7 +160,7 @@ async def test_no_group_and_no_name_is_lost_where_thousands_are_sealed(store: Sh
 
 async def test_a_flush_of_everything_goes_on_until_everything_has_left(store: ShardStore, redis_client: Redis) -> None:
     for number in range(5):
-        await fold(store, number - 1, one(number, b"s%d" % number), BOUNDS, sessions=False)
+        await fold(store, number - 1, one(number, b"s%d" % number))
     await redis_client.sadd(store.keys.flush, EVERYTHING)
     counts = [len((await seal(store, 4, 0, limit=2)).sealed) for _ in range(4)]
 
@@ -185,7 +173,7 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
     shard = await claimed_shard(redis_client, names)
     await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
     first, second = [await shard.seal(50_000, known_ms=50_000) for _ in range(2)]
-    await shard.finish(shard.pending.first(1))
+    await shard.finish(shard.outbox.first(1))
     third = await shard.seal(50_000, known_ms=50_000)
 
     assert [3, None, 1] == [done and len(done.sealed) for done in (first, second, third)]
@@ -194,21 +182,19 @@ async def test_the_outbox_takes_no_more_than_its_bound(redis_client: Redis, name
 async def test_what_a_lost_reply_told_of_is_read_from_the_outbox(
     redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("STAGED_RECORDS", "STAGED_GROUPS", "SINGLE_GROUPS"):
-        monkeypatch.setattr(portions, name, 2)
-    original = ShardStore.stage
+    original = ShardStore.fold
 
     async def sent_twice(self: ShardStore, *args: Any, **kwargs: Any) -> Any:
         await original(self, *args, **kwargs)
         return await original(self, *args, **kwargs)
 
-    monkeypatch.setattr(ShardStore, "stage", sent_twice)
+    monkeypatch.setattr(ShardStore, "fold", sent_twice)
     shard = await claimed_shard(redis_client, names, "sessions")
     await fold_some(shard, [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(6)])
     late = 1_001 + shard.bounds.quiet_ms
     await fold_some(shard, [FoldEvent(6 + at, late, b"s%d" % at, {"u": 1}) for at in range(6)])
 
-    assert [0, 1, 2, 3, 4, 5] == sorted(entry.first_offset for entry in shard.pending)
+    assert [0, 1, 2, 3, 4, 5] == [entry.first_offset for entry in shard.outbox]
 
 
 async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +204,7 @@ async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Na
     monkeypatch.setattr(sharding, "SEAL_LIMIT", 2)
     heir = await claimed_shard(redis_client, names)
 
-    assert [0, 1, 2, 3, 4] == [entry.first_offset for entry in heir.pending]
+    assert [0, 1, 2, 3, 4] == [entry.first_offset for entry in heir.outbox]
 
 
 async def test_nothing_is_folded_before_the_former_definition_has_left(redis_client: Redis, names: Names) -> None:
@@ -227,8 +213,7 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
     other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))
     heir = Shard(other, "t", 0, former.store)
     await heir.claim(0, 1)
-    with pytest.raises(OutboxFullError):
-        await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
+    assert Outcome.FULL is await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
     await emitter_of(heir, Answering()).emit_due_once()
     await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
 
@@ -272,9 +257,16 @@ async def claimed_shard(redis: Redis, names: Names, backlog: str = "merge") -> S
     return shard
 
 
-async def fold_some(shard: Shard, events: list[FoldEvent]) -> None:
+async def fold_some(shard: Shard, events: list[FoldEvent]) -> Outcome:
+    """Folds these events; says what the last step did."""
+    outcome = Outcome.DONE
     for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
-        await shard.fold_chunk(chunk, lambda: events)
+        progress = shard.begin(chunk, lambda: events)
+        while (outcome := (await shard.fold_once(progress)).outcome) is Outcome.MORE:
+            pass
+        if outcome is Outcome.FULL:
+            break
+    return outcome
 
 
 def emitter_of(shard: Shard, producer: Answering) -> Emitter:
@@ -312,7 +304,7 @@ async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis
     emitter.clock.now_ms = lambda: 52_000  # type: ignore[method-assign]  # it is due
     emitter.view = lambda: ReaderView(0, 52_000)
     failed = await emitter.emit_due_once()
-    waiting = len(shard.pending)
+    waiting = len(shard.outbox)
     done = await emitter.emit_due_once()
 
     assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
@@ -320,8 +312,8 @@ async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis
 
 async def test_very_many_ranges_are_finished_by_several_scripts(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "FINISHED_RANGES", 3)
-    await fold(store, -1, chunk_of([FoldEvent(n, 1_000, b"s%d" % n, {}) for n in range(20)]), BOUNDS, sessions=False)
-    await seal(store, 19, 9_000)
+    await fold(store, -1, chunk_of([FoldEvent(n, 1_000, b"s%d" % n, {}) for n in range(20)]))
+    await seal(store, 19, 9_000, limit=20)
     left = await store.finish("me", [(at, at, 1) for at in range(0, 20, 2)])
 
     assert (10, list(range(1, 20, 2))) == (left, [first for first, _ in await sealed_in(store)])
@@ -336,6 +328,6 @@ async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: R
     assert (3, [1, 3], [1, 3]) == (
         done.records,
         [first for first, _ in await sealed_in(shard.store)],
-        [entry.first_offset for entry in shard.pending],
+        [entry.first_offset for entry in shard.outbox],
     )
     assert await shard.store.watermark() == 1

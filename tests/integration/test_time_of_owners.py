@@ -20,11 +20,12 @@ from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.agents.processors import FoldProcessors
-from streams_app.folding.core.chunks import FoldEvent
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import EventReader
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.replies import Outcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.metrics import Metrics
@@ -73,7 +74,9 @@ async def _fold(shard: Shard, view: ReaderView, now_ms: int, given: Iterable[Eve
     pairs = [(event, b"sa") if isinstance(event, int) else event for event in given]
     events = [FoldEvent(shard.fence + 1 + place, stamp, group, {"x": 1}) for place, (stamp, group) in enumerate(pairs)]
     for chunk in shard.chunks(events, events[-1].offset, view, now_ms):
-        await shard.fold_chunk(chunk, lambda: events)
+        progress = shard.begin(chunk, lambda: events)
+        while (await shard.fold_once(progress)).outcome is not Outcome.DONE:
+            pass
 
 
 async def silent_until(shard: Shard, now_ms: int) -> list[tuple[int, str]]:
@@ -125,7 +128,7 @@ async def test_a_late_producer_is_still_late_after_a_backlog(owner: Owner, away_
     await silent_until(first, NOW + SECOND)
     second, back = await owner(), NOW + away_ms
     await had_waited(second, back, *range(NOW - HOUR + MINUTE, back - HOUR + 1, MINUTE))
-    held = [(entry.events, entry.reason) for entry in second.pending]
+    held = [(entry.events, entry.reason) for entry in second.outbox]
 
     assert [(30, "max_hold")] * (away_ms // (30 * MINUTE)) == held
     assert [] == await silent_until(second, back + MINUTE)
@@ -172,7 +175,7 @@ async def test_sessions_are_the_same_however_ranges_are_cut_and_whoever_folds_th
     await shard.seal(NOW, known_ms=None, everything=True)
 
     assert sessions_by_record_time(events) == sorted(
-        (entry.member, entry.first_offset, entry.last_offset) for entry in shard.pending
+        (entry.member, entry.first_offset, entry.last_offset) for entry in shard.outbox
     )
 
 
@@ -189,7 +192,7 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_
     clock.compare(clock.read(), NOW)
     processor = FoldProcessor(shard, *reading_of(fold), parts_of(redis_client, names, fold, clock))
     # As live as can be, and by a producer on the same host.
-    shard.caught_up_at_ms = ahead.now_ms()
+    shard.clock.caught_up_at_ms = ahead.now_ms()
     record = SimpleNamespace(offset=0, timestamp=ahead.now_ms(), key=b"x", value=b'{"a":"x","m":"y"}', headers=())
     await processor.fold_once(Batch(TP("t", 0), [record], 0, 1, stable_offset=1, fetched_at_ms=ahead.now_ms(), seek_number=0))
     await heir.claim(0, 1)

@@ -11,17 +11,15 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
-from streams_app.folding.store import portions
-from streams_app.folding.store.arguments import Bounds
-from streams_app.folding.store.keys import INFO_FIELD, shard_keys
-from streams_app.folding.store.replies import SealedGroups
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.store.codec import INFO_FIELD
+from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating import groups as listing
 from streams_app.operating.groups import PAGE, Place, collect, group_text
 from tests.conftest import Names
-from tests.integration.test_scripts import BOUNDS, WALL, fold, packed
+from tests.scripts import BOUNDS, SESSIONS, chunks_of, fold, one, packed, seal, send
 
 MANY = 4_500
 """More than one script looks at."""
@@ -40,14 +38,10 @@ async def fold_at(store: ShardStore, fence: int, groups: list[bytes], at_ms: int
     """One event of each of these groups, as merge folds them; returns the fence afterwards."""
     changed = {f"n{number}": 0 for number in range(names)}
     events = [FoldEvent(fence + 1 + position, at_ms, group, changed) for position, group in enumerate(groups)]
-    for chunk in chunks_of(events, fence + len(groups), Scoring(at_ms, WALL, None, None)):
-        assert [] == await fold(store, fence, chunk, BOUNDS, sessions=False)
+    for chunk in chunks_of(events, fence + len(groups), start_ms=at_ms, above=fence):
+        assert [] == await fold(store, fence, chunk)
         fence = chunk.to
     return fence
-
-
-async def seal(store: ShardStore, fence: int, clock_ms: int, *, quiet: bool = True, bounds: Bounds = BOUNDS) -> SealedGroups:
-    return await store.seal("me", fence, clock_ms, bounds, quiet=quiet, everything=False, limit=500, partitions=4)
 
 
 async def timers(store: ShardStore) -> dict[bytes, int]:
@@ -59,10 +53,10 @@ async def test_a_timer_that_goes_off_too_early_is_set_anew(store: ShardStore) ->
     fence = await fold_at(store, -1, [b"sa"], 100)
     fence = await fold_at(store, fence, [b"sa"], 105)
     assert {b"sa": 100} == await timers(store)
-    early = await seal(store, fence, 111)
+    early = await seal(store, fence, 111, limit=500)
     assert {b"sa": 105} == await timers(store)
-    at_the_end = await seal(store, fence, 115)
-    late = await seal(store, fence, 116)
+    at_the_end = await seal(store, fence, 115, limit=500)
+    late = await seal(store, fence, 116, limit=500)
 
     assert [0, 0, 1] == [len(done.sealed) for done in (early, at_the_end, late)]
     assert (2, "quiet", 115) == (late.sealed[0].events, late.sealed[0].reason, late.sealed[0].due_ms)
@@ -74,12 +68,12 @@ async def test_a_script_sets_no_more_timers_than_its_share(store: ShardStore) ->
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105)
     changed = []
     while True:
-        done = await seal(store, fence, 111)
+        done = await seal(store, fence, 111, limit=500)
         assert [] == done.sealed
         changed.append(sum(timer == 105 for timer in (await timers(store)).values()))
         if not done.more:
             break
-    out = await seal(store, fence, 116)
+    out = await seal(store, fence, 116, limit=500)
 
     assert changed == sorted(changed)
     assert 2 < len(changed)
@@ -91,7 +85,7 @@ async def test_groups_that_are_not_due_are_not_read(store: ShardStore) -> None:
     groups = [b"s%d" % number for number in range(12)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups, 105, names=900)
     await store.redis.config_resetstat()
-    done = await seal(store, fence, 111)
+    done = await seal(store, fence, 111, limit=500)
     counts = await store.redis.info("commandstats")
 
     assert [] == done.sealed
@@ -103,7 +97,7 @@ async def test_one_group_that_is_not_due_is_read_after_those_that_leave(store: S
     groups = [b"s%02d" % number for number in range(12)]
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[leaving:], 105, names=900)
     await store.redis.config_resetstat()
-    done = await seal(store, fence, 111)
+    done = await seal(store, fence, 111, limit=500)
     counts = await store.redis.info("commandstats")
 
     assert leaving == len(done.sealed)
@@ -115,7 +109,7 @@ async def test_what_was_read_of_groups_that_stay_counts(store: ShardStore) -> No
     fence = await fold_at(store, await fold_at(store, -1, groups, 100), groups[1::2], 105, names=900)
     sealed = []
     while True:
-        done = await seal(store, fence, 111)
+        done = await seal(store, fence, 111, limit=500)
         sealed.append(len(done.sealed))
         if not done.more:
             break
@@ -130,7 +124,7 @@ async def test_timers_that_are_early_count_for_the_limit_of_a_script(store: Shar
     found = []
     for _ in range(20):
         await store.redis.config_resetstat()
-        done = await store.seal("me", fence, 111, BOUNDS, quiet=True, everything=False, limit=10, partitions=4)
+        done = await seal(store, fence, 111, limit=10)
         read: Any = await store.redis.info("commandstats")
         found.append((len(done.sealed), done.more))
         assert read["cmdstat_hget"]["calls"] <= 10 + 3  # those visited, and what is told of the oldest
@@ -147,22 +141,18 @@ async def test_the_oldest_group_is_the_one_that_has_been_silent_longest(store: S
     fence = await fold_at(store, -1, [b"sa", b"sb"], 100)
     fence = await fold_at(store, fence, [b"sa"], 105)
     fence = await fold_at(store, fence, [b"sb"], 103)
-    done = await seal(store, fence, 106, quiet=quiet)
+    done = await seal(store, fence, 106, quiet=quiet, limit=500)
 
     assert 103 == done.oldest_score_ms
 
 
 @pytest.mark.parametrize("max_changed", [10_000, 1])
 async def test_silence_since_an_arrival_is_that_of_the_last_one(store: ShardStore, max_changed: int) -> None:
-    bounds = replace(BOUNDS, hold_ms=9_000, max_changed=max_changed)  # at the bound names are counted, on a way of its own
+    bounds = replace(SESSIONS, hold_ms=9_000, max_changed=max_changed)  # at the bound names are counted, on a way of its own
     for number, (at_ms, arrived_ms) in enumerate([(100, 1_000), (105, 2_000)]):
-        events = [FoldEvent(number, at_ms, b"sa", {"x": 1})]
-        (chunk,) = chunks_of(events, number, Scoring(100, WALL, None, BOUNDS.quiet_ms))
-        await store.fold(
-            "me", number - 1, number, chunk.clock_ms, chunk.clock_ms, bounds, gaps_close=True, partitions=4,
-            arguments=packed(chunk, sessions=True), arrived_ms=arrived_ms,
-        )  # fmt: skip
-    early, late = [await seal(store, 1, clock_ms, bounds=bounds) for clock_ms in (2_010, 2_011)]
+        chunk = one(number, stamp=at_ms, bounds=bounds)
+        await send(store, number - 1, chunk, packed(chunk, bounds, silent_from_ms=arrived_ms), bounds)
+    early, late = [await seal(store, 1, clock_ms, bounds=bounds, limit=500) for clock_ms in (2_010, 2_011)]
 
     assert [0, 1] == [len(done.sealed) for done in (early, late)]
 
@@ -189,7 +179,7 @@ async def test_a_listing_neither_repeats_nor_misses_groups_whose_timers_move_mea
     rows_of = listing.rows_of
 
     async def meanwhile(*arguments: Any) -> Any:
-        await seal(store, fence, 109)  # moves the earliest timers to the end
+        await seal(store, fence, 109, limit=500)  # moves the earliest timers to the end
         await store.redis.zadd(store.keys.due, {group: 105 for group in groups[:PAGE]})
         return await rows_of(*arguments)
 
@@ -214,22 +204,11 @@ async def test_a_listing_looks_at_no_more_groups_than_it_may(store: ShardStore, 
     assert looked["cmdstat_hlen"]["calls"] == (5 if sort == "oldest" else PAGE)
 
 
-async def test_a_group_that_is_opened_ahead_gets_the_timer_it_would_have_got(
-    store: ShardStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(portions, "STAGED_GROUPS", 1)
-    monkeypatch.setattr(portions, "SINGLE_GROUPS", 1)
-    await store.seal("me", -1, 600, BOUNDS, quiet=True, everything=False, limit=9, partitions=4)
-    await fold_at(store, -1, [b"sa", b"sb"], 100)
-
-    assert {b"sa": 100, b"sb": 100} == await timers(store)
-
-
 async def test_a_leftover_of_an_older_state_does_not_stop_the_look_at_holds(store: ShardStore) -> None:
     fence = await fold_at(store, -1, [b"sa", b"sb", b"sc"], 100)
     await store.redis.delete(store.keys.group_prefix + "sa")
     await store.redis.hset(store.keys.group_prefix + "sb", INFO_FIELD, msgpack.packb([b"ffff", *[0] * 9], use_bin_type=False))
-    done = await seal(store, fence, 100 + BOUNDS.hold_ms, quiet=False)
+    done = await seal(store, fence, 100 + BOUNDS.hold_ms, quiet=False, limit=500)
 
     assert [(b"sc", "max_hold")] == [(entry.member, entry.reason) for entry in done.sealed]
     assert {} == await timers(store)
@@ -240,7 +219,7 @@ async def test_nothing_is_left_of_a_group_that_was_sealed(store: ShardStore, *, 
     fence = await fold_at(store, -1, [b"s%d" % number for number in range(5)], 100)
     if not is_known:  # of an older state
         await store.redis.hset(store.keys.meta, "epoch", b"ffff")
-    done = await seal(store, fence, 111)
+    done = await seal(store, fence, 111, limit=500)
     left = [key async for key in store.redis.scan_iter(match=store.keys.group_prefix + "*")]
 
     assert (5 if is_known else 0) == len(done.sealed)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import orjson
@@ -14,27 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams_app.folding.core import chunks as batch
-from streams_app.folding.core.chunks import (
-    HELD_RUNS,
-    LEAST_RUNS,
-    LIVE_COST,
-    MAX_COST,
-    MOST_RUNS,
-    NAME_COST,
-    OPEN_COST,
-    UPDATE_COST,
-    Chunk,
-    FoldEvent,
-    Pace,
-    Run,
-    Scoring,
-    chunks_of,
-    single_events,
-)
+from streams_app.folding.core import chunks as chunks_module
+from streams_app.folding.core.chunks import Chunk, Run, single_events
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.store.arguments import Bounds, arguments_of, packed_closed, packed_plain, ranges_of
-from streams_app.folding.store.keys import INFO_FIELD
+from streams_app.folding.core.shard_clock import RangeTime
+from streams_app.folding.shard.outbox import ranges_of
+from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.codec import INFO_FIELD
+from tests.scripts import EPOCH, PARTITIONS, chunks_of
 
 NOW = 10_000
 GROUPS = [b"sa", b"sb", b"sc", b"j1", b"s1"]
@@ -54,15 +42,28 @@ def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, Any]]]) -> list[Fold
 events_of_a_range = st.lists(shapes, max_size=60).map(placed)
 
 
-def scoring(clock_ms: int = 0, now_ms: int = NOW, arrived_ms: int | None = None, gap_ms: int | None = None) -> Scoring:
-    return Scoring(clock_ms, now_ms, arrived_ms, gap_ms)
+class How(NamedTuple):
+    """How the events of a range get their scores, and what cuts them."""
+
+    start_ms: int = 0
+    cap_ms: int = NOW
+    gap_ms: int | None = None
 
 
-def scored(events: Sequence[FoldEvent], how: Scoring) -> list[int]:
+def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None) -> list[Chunk]:
+    """As chunks in which no group has more events or runs than that."""
+    with pytest.MonkeyPatch.context() as patch:
+        if most is not None:
+            patch.setattr(chunks_module, "MOST_EVENTS", most)
+            patch.setattr(chunks_module, "MOST_RUNS", most)
+        return list(chunks_of(events, end, start_ms=how.start_ms, gap_ms=how.gap_ms, cap_ms=how.cap_ms))
+
+
+def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
     """One event at a time: the newest record time, never beyond the wall clock, never back."""
-    clock, scores = max(how.clock_ms, (how.gap_ms is None and how.arrived_ms) or 0), []
+    clock, scores = how.start_ms, []
     for event in events:
-        clock = max(clock, min(event.timestamp_ms, how.now_ms))
+        clock = max(clock, min(event.timestamp_ms, how.cap_ms))
         scores.append(clock)
     return scores
 
@@ -99,39 +100,23 @@ def joined(chunks: Sequence[Chunk], gap_ms: int | None) -> dict[bytes, list[Run]
     return folded
 
 
-def limit_chunks(patch: pytest.MonkeyPatch, max_cost: int) -> None:
-    for limit in ("MAX_COST", "LIVE_COST"):
-        patch.setattr(batch, limit, max_cost)
+ways = st.builds(How, st.integers(0, 120), st.sampled_from([50, 150, NOW]), st.none() | st.integers(1, 30))
 
 
-scorings = st.builds(
-    Scoring,
-    clock_ms=st.integers(0, 120),
-    now_ms=st.sampled_from([50, 150, NOW]),
-    arrived_ms=st.none() | st.integers(0, 150),
-    gap_ms=st.none() | st.integers(1, 30),
-)
-
-
-@given(events_of_a_range, scorings, st.integers(1, 120))
+@given(events_of_a_range, ways, st.integers(1, 20))
 @settings(max_examples=200)
-def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: Scoring, max_cost: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        limit_chunks(patch, max_cost)
-        chunks = list(chunks_of(events, 1_000, how))
-    scores = scored(events, how)
+def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: How, most: int) -> None:
+    chunks = cut(events, 1_000, how, most)
 
-    assert naive(events, scores, how.gap_ms) == joined(chunks, how.gap_ms)
+    assert naive(events, scored(events, how), how.gap_ms) == joined(chunks, how.gap_ms)
     assert len(events) == sum(chunk.events for chunk in chunks)
 
 
-@given(events_of_a_range, scorings, st.integers(1, 120))
+@given(events_of_a_range, ways, st.integers(1, 20))
 def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_end(
-    events: list[FoldEvent], how: Scoring, max_cost: int
+    events: list[FoldEvent], how: How, most: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        limit_chunks(patch, max_cost)
-        chunks = list(chunks_of(events, 1_000, how))
+    chunks = cut(events, 1_000, how, most)
     ends = [chunk.to for chunk in chunks]
     parts = [[event for event in events if chunk.above < event.offset <= chunk.to] for chunk in chunks]
 
@@ -140,100 +125,47 @@ def test_chunks_end_in_ascending_order_at_their_last_event_and_the_last_at_the_e
     assert [part[-1].offset for part in parts[:-1]] == ends[:-1]
     assert [len(part) for part in parts] == [chunk.events for chunk in chunks]
     assert [chunk.clock_ms for chunk in chunks[:-1]] == [chunk.start_ms for chunk in chunks[1:]]
-    assert all(len(chunk.groups) <= max_cost // OPEN_COST + 1 for chunk in chunks)
+    # One event begins a run, whatever the limit.
+    assert all(len(runs) <= most + 1 for chunk in chunks for runs in chunk.groups.values())
+    assert all(run.events <= max(most, 2) for chunk in chunks for runs in chunk.groups.values() for run in runs)
+
+
+@given(events_of_a_range, ways)
+def test_a_range_that_was_begun_by_somebody_else_is_one_chunk(events: list[FoldEvent], how: How) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in ("MOST_EVENTS", "MOST_RUNS", "MOST_NAMES"):
+            patch.setattr(chunks_module, limit, 1)
+        chunks = list(chunks_of(events, 1_000, start_ms=how.start_ms, gap_ms=how.gap_ms, cap_ms=how.cap_ms, is_whole=True))
+
+    assert [1_000] == [chunk.to for chunk in chunks]
+    assert [naive(events, scored(events, how), how.gap_ms)] == [chunk.groups for chunk in chunks]
 
 
 @given(events_of_a_range)
 def test_chunks_leave_the_events_as_they_were(events: list[FoldEvent]) -> None:
     before = [event._replace(names=dict(event.changed)) for event in events]
-    list(chunks_of(events, 1_000, scoring()))
+    cut(events, 1_000, How())
 
     assert before == events
 
 
-@pytest.mark.parametrize("gap_ms", [None, 10**6])
-@pytest.mark.parametrize(
-    ("arrived_ms", "limit", "cost"),
-    [pytest.param(None, MAX_COST, OPEN_COST + NAME_COST, id="behind"), pytest.param(NOW, LIVE_COST, UPDATE_COST + 1, id="live")],
-)
-def test_groups_beyond_the_limit_begin_another_chunk(arrived_ms: int | None, limit: int, cost: int, gap_ms: int | None) -> None:
-    most = -(-limit // cost)
-    events = [FoldEvent(offset, offset, b"s%d" % offset, {"x": 1}) for offset in range(most + 1)]
-    chunks = list(chunks_of(events, most + 5, scoring(arrived_ms=arrived_ms, gap_ms=gap_ms)))
-
-    assert [most, 1] == [len(chunk.groups) for chunk in chunks]
-    assert [most - 1, most + 5] == [chunk.to for chunk in chunks]
-
-
-def test_names_of_many_groups_begin_another_chunk_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit_chunks(monkeypatch, 2 * OPEN_COST + 4 * NAME_COST)
-    events = [FoldEvent(offset, 0, b"s%d" % offset, {"x": 1, "y": 2}) for offset in range(5)]
-
-    assert [2, 2, 1] == [len(chunk.groups) for chunk in chunks_of(events, 9, scoring())]
-
-
-def paced(groups: int) -> Pace:
-    pace = Pace()
-    pace.runs = groups
-    return pace
-
-
-@pytest.mark.parametrize(
-    ("before", "groups", "held", "after"),
-    [
-        pytest.param(1_000, 1_000, HELD_RUNS, 1_000, id="as many as should be"),
-        pytest.param(1_000, 1_000, 2 * HELD_RUNS, 500, id="twice as many"),
-        pytest.param(9_000, 1_000, 2 * HELD_RUNS, 500, id="twice as many, in a chunk that was shorter than it might have been"),
-        pytest.param(1_000, 900, 90 * HELD_RUNS, LEAST_RUNS, id="no fewer than the least"),
-        pytest.param(1_000, 1_000, HELD_RUNS // 2 - 1, 1_500, id="few"),
-        pytest.param(1_000, 400, 0, 1_000, id="few in a chunk that was short for another reason"),
-        pytest.param(MOST_RUNS - 1, MOST_RUNS - 1, 0, MOST_RUNS, id="no more than the most"),
-    ],
-)
-def test_pace_is_learned_from_how_many_groups_were_looked_at(before: int, groups: int, held: int, after: int) -> None:
-    pace = paced(before)
-    pace.learn(groups, held)
-
-    assert after == pace.runs
-
-
-@pytest.mark.parametrize("gap_ms", [None, 1, 10**6])
-def test_each_chunk_goes_by_the_pace_of_its_moment(gap_ms: int | None) -> None:
-    pace = paced(100)
-    events = [FoldEvent(offset, 10 * offset, b"s%d" % offset, {}) for offset in range(1_000)]
-    chunks = chunks_of(events, 999, replace(scoring(now_ms=10**9, gap_ms=gap_ms), pace=pace))
-    first = next(chunks)
-    pace.runs = 200
-    second = next(chunks)
-
-    for wanted, chunk in ((100, first), (200, second)):
-        assert 0.8 * wanted <= len(chunk.groups) <= wanted
-
-
-def test_no_pace_is_kept_while_events_are_folded_as_they_come() -> None:
-    events = [FoldEvent(offset, offset, b"s%d" % offset, {}) for offset in range(100)]
-
-    assert 1 == len(list(chunks_of(events, 99, replace(scoring(arrived_ms=NOW), pace=paced(10)))))
-
-
 def test_empty_range_moves_the_fence_too() -> None:
-    assert [Chunk(-1, 41, 70, NOW, 70, 0, {})] == list(chunks_of([], 41, scoring(clock_ms=70)))
+    assert [Chunk(-1, 41, RangeTime(NOW, None), 70, 70, 0, {})] == cut([], 41, How(70))
 
 
 @pytest.mark.parametrize(
     ("stamps", "how", "expected"),
     [
-        pytest.param([10, 30, 20], scoring(), [10, 30, 30], id="the newest record time, never back"),
-        pytest.param([10, 30], scoring(clock_ms=25), [25, 30], id="not below the partition clock"),
-        pytest.param([10, 99], scoring(now_ms=40), [10, 40], id="a future-dated event scores as of now"),
-        pytest.param([99], scoring(clock_ms=50, now_ms=40), [50], id="a wall clock that went back moves nothing"),
-        pytest.param([10, 30], scoring(arrived_ms=60), [60, 60], id="at the end of the partition the wall clock counts"),
-        pytest.param([-1, 30, -1], scoring(clock_ms=5), [5, 30, 30], id="an event without a timestamp moves nothing"),
+        pytest.param([10, 30, 20], How(), [10, 30, 30], id="the newest record time, never back"),
+        pytest.param([10, 30], How(25), [25, 30], id="not below the partition clock"),
+        pytest.param([10, 99], How(cap_ms=40), [10, 40], id="a future-dated event scores as of now"),
+        pytest.param([99], How(50, 40), [50], id="a wall clock that went back moves nothing"),
+        pytest.param([-1, 30, -1], How(5), [5, 30, 30], id="an event without a timestamp moves nothing"),
     ],
 )
-def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int], how: Scoring, expected: list[int]) -> None:
+def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int], how: How, expected: list[int]) -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate(stamps)]
-    (chunk,) = chunks_of(events, 9, how)
+    (chunk,) = cut(events, 9, how)
 
     assert expected == [run.last_score for run in single_events(events, chunk, frozenset([b"sa"]))[b"sa"]]
     assert expected[-1] == chunk.clock_ms
@@ -242,14 +174,14 @@ def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int]
 @pytest.mark.parametrize(("gap_ms", "expected"), [(10, [2, 1]), (9, [1, 1, 1]), (11, [3]), (None, [3])])
 def test_event_exactly_at_the_quiet_period_still_belongs_to_the_run(gap_ms: int | None, expected: list[int]) -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 110, 121])]
-    (chunk,) = chunks_of(events, 2, scoring(gap_ms=gap_ms))
+    (chunk,) = cut(events, 2, How(gap_ms=gap_ms))
 
     assert expected == [run.events for run in chunk.groups[b"sa"]]
 
 
 def test_record_times_are_kept_as_they_are_beside_the_scores() -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 40, 170])]
-    (chunk,) = chunks_of(events, 2, scoring(now_ms=120))
+    (chunk,) = cut(events, 2, How(cap_ms=120))
 
     assert [Run(0, 2, 3, 40, 170, 100, 120, {})] == chunk.groups[b"sa"]
 
@@ -267,20 +199,16 @@ def sessions_of(events: Sequence[FoldEvent], gap_ms: int) -> set[tuple[Any, ...]
     return {(group, *(offset for offset, _ in session)) for group, held in sessions.items() for session in held}
 
 
-@given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 120), st.integers(1, 60))
+@given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 20), st.integers(1, 60))
 @settings(max_examples=200)
-def test_sessions_are_the_same_for_any_cut_into_batches(
-    events: list[FoldEvent], cuts: list[int], max_cost: int, gap_ms: int
-) -> None:
+def test_sessions_are_the_same_for_any_cut_into_batches(events: list[FoldEvent], cuts: list[int], most: int, gap_ms: int) -> None:
     edges = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
     chunks: list[Chunk] = []
     clock_ms = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MAX_COST", max_cost)
-        for begin, end in pairwise(edges):
-            part = events[begin:end]
-            chunks += chunks_of(part, part[-1].offset, scoring(clock_ms, gap_ms=gap_ms))
-            clock_ms = chunks[-1].clock_ms
+    for begin, end in pairwise(edges):
+        part = events[begin:end]
+        chunks += cut(part, part[-1].offset, How(clock_ms, gap_ms=gap_ms), most)
+        clock_ms = chunks[-1].clock_ms
     found = {
         (group, *(event.offset for event in events if event.group == group and run.first_offset <= event.offset <= run.last_offset))
         for group, runs in joined(chunks, gap_ms).items()
@@ -296,64 +224,65 @@ BOUNDS = st.builds(
     hold_ms=st.sampled_from([20, 10_000]),
     max_events=st.sampled_from([0, 2]),
     max_changed=st.sampled_from([2, 100]),
-    outbox_limit=st.just(1),
+    gaps_close=st.booleans(),
 )
 
 
-@given(events_of_a_range, scorings, BOUNDS, st.booleans(), st.frozensets(st.sampled_from(GROUPS)))
+@given(events_of_a_range, ways, BOUNDS, st.booleans(), st.frozensets(st.sampled_from(GROUPS)), st.integers(0, 200))
 def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sessions(
-    events: list[FoldEvent], how: Scoring, bounds: Bounds, keep: bool, detail: frozenset[bytes]
+    events: list[FoldEvent], how: How, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
 ) -> None:
-    (chunk,) = chunks_of(events, 1_000, how)
+    (chunk,) = cut(events, 1_000, how._replace(gap_ms=bounds.quiet_ms if bounds.gaps_close else None))
     singles = {group: runs for group, runs in single_events(events, chunk, detail).items() if group in chunk.groups}
-    found = arguments_of(
-        chunk, bounds, gaps_close=how.gap_ms is not None, keeps_values=keep, partitions=4, epoch=b"eeee", singles=singles
-    )  # fmt: skip
-    packed = msgpack.unpackb(found.groups, raw=True)
-    plain = msgpack.unpackb(packed_plain(found.plain), raw=True)
-    for group, first_offset, last_score, fields in zip(plain[0::4], plain[1::4], plain[2::4], plain[3::4], strict=True):
-        run = opened(fields)
-        assert [first_offset, last_score] == [run[0], run[6]]
-        assert run[6] - run[5] < bounds.hold_ms
-        assert run[7] <= bounds.max_changed
-        assert not bounds.max_events or run[2] < bounds.max_events
-        packed.append([group, [run]])
-    closed = msgpack.unpackb(packed_closed(found.closed), raw=True)
-    entries = [Sealed.unpack(entry) for entry in closed[4::5]]
-    parts = {group: [as_packed(run, keep) for run in singles.get(group, runs)] for group, runs in chunk.groups.items()}
-    expected = []
-    for group, runs in parts.items():
-        gone = sum(entry.member == group for entry in entries)
-        if gone < len(runs):
-            expected.append([group, runs[gone:]])
+    packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=keep)
+    found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, singles)
+    values = msgpack.unpackb(msgpack.packb(found.values, use_bin_type=False), raw=True)
+    told = list(zip(values[0::3], values[1::3], values[2::3], strict=True))
+    entries = [Sealed.unpack(entry) for _, sessions, _ in told for entry in (sessions or [])[3::4]]
 
-    assert sorted(expected) == sorted(packed)
-    assert entries == [session.sealed for session in found.closed]
-    first_runs = {(group, run[0]): run for group, runs in parts.items() for run in runs}
-    for entry in entries:
-        run = first_runs[entry.member, entry.first_offset]
-        assert run[:5] == [entry.first_offset, entry.last_offset, entry.events, entry.first_event_ms, entry.last_event_ms]
-        assert chunk.clock_ms - run[6] > bounds.quiet_ms or entry.last_offset < chunk.groups[entry.member][-1].first_offset
-        assert run[6] - run[5] < bounds.hold_ms
-        assert not bounds.max_events or entry.events < bounds.max_events
-        assert len(entry.names) <= bounds.max_changed
-        assert entry.due_ms == (run[5] + bounds.hold_ms if entry.reason == "max_hold" else run[6] + bounds.quiet_ms)
+    assert sorted(chunk.groups) == [group for group, *_ in told]
+    assert entries == [session.sealed for session in found.sessions]
+    for group, sessions, rest in told:
+        expected = [as_packed(run, keep, silent_from_ms) for run in singles.get(group, chunk.groups[group])]
+        ended = [Sealed.unpack(entry) for entry in (sessions or [])[3::4]]
+        is_plain = rest and isinstance(rest[0], int)
+        runs = [opened(run) for run in ([rest] if is_plain else rest or [])]
+        assert expected[len(ended) :] == runs
+        if is_plain:
+            check_plain(expected[-1], bounds)
+        scores = zip(*((sessions or [])[at::4] for at in (1, 2)), strict=True)
+        for entry, run, edges in zip(ended, expected, scores, strict=False):
+            check_plain(run, bounds)
+            assert run[:5] == [entry.first_offset, entry.last_offset, entry.events, entry.first_event_ms, entry.last_event_ms]
+            assert run[5:7] == list(edges)
+            assert chunk.clock_ms - run[6] > bounds.quiet_ms or run is not expected[-1]
+            assert entry.due_ms == (run[5] + bounds.hold_ms if entry.reason == "max_hold" else run[6] + bounds.quiet_ms)
+            assert run[-1] == {name.encode(): value for name, value in entry.names.items()}
 
 
-def opened(fields: list[Any]) -> list[Any]:
+def check_plain(run: list[Any], bounds: Bounds) -> None:
+    """No bound ends a group that opens with this run."""
+    assert run[6] - run[5] < bounds.hold_ms
+    assert run[8] <= bounds.max_changed
+    assert not bounds.max_events or run[2] < bounds.max_events
+
+
+def opened(run: list[Any]) -> list[Any]:
     """The run that a group opened with, out of its sidecar."""
-    assert fields[0] == INFO_FIELD
-    epoch, first, length, opened_ms, lasted, events, low, span, count = msgpack.unpackb(fields[1], raw=True)
-    assert epoch == b"eeee"
+    first_offset, silent, field, numbers, *fields = run
+    epoch, first, length, opened_ms, lasted, events, low, span, count, *silence = msgpack.unpackb(numbers, raw=True)
+    assert (INFO_FIELD, EPOCH, first_offset) == (field, epoch, first)
+    assert silent == opened_ms + lasted + sum(silence)
     low_ms = opened_ms + low
-    names = dict(zip(fields[2::2], fields[3::2], strict=True))
-    return [first, first + length, events, low_ms, low_ms + span, opened_ms, opened_ms + lasted, count, names]
+    names = dict(zip(fields[0::2], fields[1::2], strict=True))
+    return [first, first + length, events, low_ms, low_ms + span, opened_ms, opened_ms + lasted, silent, count, names]
 
 
-def as_packed(run: Run, keep: bool) -> list[Any]:
+def as_packed(run: Run, keep: bool, silent_from_ms: int) -> list[Any]:
     names = {name.encode(): orjson.dumps(value) if keep else b"" for name, value in run.changed.items()}
     return [
-        run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, len(names), names
+        run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score,
+        max(run.last_score, silent_from_ms), len(names), names,
     ]  # fmt: skip
 
 

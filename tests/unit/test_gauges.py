@@ -12,6 +12,7 @@ from streams_app.fold import Fold
 from streams_app.folding.agents.gauges import observe
 from streams_app.folding.agents.known import LastKnown
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.shard_clock import Clocks
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.metrics import Metrics
@@ -53,7 +54,8 @@ class Worker:
     def sealed(self, now_ms: int, groups: SealedGroups, clock_ms: int | None = None) -> None:
         """A seal is answered."""
         shard = self.shard or self.claim()
-        shard.seen, shard.clock_ms = groups, now_ms if clock_ms is None else clock_ms
+        shard.seen = groups
+        shard.clock.take_over(Clocks(now_ms if clock_ms is None else clock_ms))
         self.look(now_ms)
 
 
@@ -138,11 +140,11 @@ def test_a_record_nobody_acknowledges_is_overdue_since_it_was_the_first() -> Non
     worker = Worker()
     shard = worker.claim()
     entries = [Sealed(b"g", offset, offset, 1, 0, 0, "quiet", 0, 1, {}) for offset in (1, 2)]
-    shard.pending.extend(entries)
+    shard.outbox.extend(entries)
     worker.look(START_MS)
     worker.look(START_MS + 9_000)
     first = worker["oldest_overdue_seconds"]
-    shard.pending.remove(entries[:1])
+    shard.outbox.remove(entries[:1])
     worker.look(START_MS + 10_000)
 
     assert (9, 0) == (first, worker["oldest_overdue_seconds"])

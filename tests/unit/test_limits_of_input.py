@@ -8,11 +8,13 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import MAX_COST, OPEN_COST, FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NAMES, MOST_RUNS
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.read_store.record import Expected, Rejected, parse
 from streams_app.settings import Limits, Settings
 from tests.records import Raw
+from tests.scripts import chunks_of
 
 DEEP = b"[" * 300 + b"]" * 300
 FOLD = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
@@ -34,24 +36,32 @@ def test_a_carried_value_too_deep_to_be_stored_is_rejected_and_not_raised() -> N
     assert Rejected("a value is nested too deeply") == parse(b"x", value, Expected("f", "c", ("g",), carries_values=True))
 
 
-@pytest.mark.parametrize("gap_ms", [None, 1])
-def test_one_group_with_ever_new_names_is_cut_into_chunks(gap_ms: int | None) -> None:
+@pytest.mark.parametrize("keeps_values", [True, False])
+def test_one_group_with_ever_new_names_is_cut_into_chunks(keeps_values: bool) -> None:
     events = [FoldEvent(i, i * 10, b"sg", {f"n{i}-{j}": 1 for j in range(256)}) for i in range(400)]
 
-    chunks = list(chunks_of(events, 500, Scoring(0, 10**9, None, gap_ms)))
+    chunks = list(chunks_of(events, 500, keeps_values=keeps_values))
 
     held = [sum(len(run.changed) for runs in chunk.groups.values() for run in runs) for chunk in chunks]
     assert 400 * 256 == sum(held)
-    assert max(held) <= MAX_COST + 256
+    assert max(held) <= MOST_NAMES + 256
     assert 500 == chunks[-1].to
 
 
 def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
-    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(3 * MAX_COST // OPEN_COST)]
+    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_RUNS + 1)]
 
-    chunks = list(chunks_of(events, len(events) - 1, Scoring(0, 10**9, None, 1)))
+    chunks = list(chunks_of(events, len(events) - 1, gap_ms=1))
 
-    assert max(sum(map(len, chunk.groups.values())) for chunk in chunks) <= MAX_COST // OPEN_COST + 1
+    assert [MOST_RUNS, MOST_RUNS, 1] == [len(chunk.groups[b"sg"]) for chunk in chunks]
+
+
+def test_one_group_with_very_many_events_is_cut_into_chunks() -> None:
+    events = [FoldEvent(i, i, b"sg", {}) for i in range(2 * MOST_EVENTS + 1)]
+
+    chunks = list(chunks_of(events, len(events) - 1))
+
+    assert [MOST_EVENTS, MOST_EVENTS, 1] == [chunk.events for chunk in chunks]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from streams_app.folding.core import chunks as batch
 from streams_app.folding.core import names as names_module
-from streams_app.folding.core.chunks import FoldEvent, Scoring, chunks_of
+from streams_app.folding.core.chunks import Chunk
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.names import NameSet, mask_of, of_mask, size_of, without_values, without_values_of_bytes
-from streams_app.folding.store.arguments import Bounds, arguments_of
+from streams_app.folding.store.arguments import Packing
+from tests.scripts import chunks_of
 
-BOUNDS = Bounds(10, 10_000, 0, 100, 1)
+BOUNDS = Bounds(10, 10_000, max_changed=100, gaps_close=True)
 texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])
 sets = st.lists(texts, max_size=6, unique=True)
 
@@ -55,12 +58,17 @@ def test_names_beyond_the_vocabulary_have_no_mask(monkeypatch: pytest.MonkeyPatc
     assert [1, 3, None, 2] == [mask_of(dict.fromkeys(names)) for names in ("a", "ab", "abc", "b")]
 
 
-def test_names_that_masks_bring_count_towards_the_end_of_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_COST", batch.OPEN_COST + 30 * batch.NAME_COST)
-    masks = [mask_of({f"n{number}": 1}) for number in range(100)]
-    events = [FoldEvent(at, 0, b"sa", mask) for at, mask in enumerate(masks) if mask is not None]
+@pytest.mark.parametrize("with_bits", [0, 50, 100])
+def test_names_count_towards_the_end_of_a_chunk_also_where_they_have_no_bit(
+    monkeypatch: pytest.MonkeyPatch, with_bits: int
+) -> None:
+    monkeypatch.setattr(names_module, "MASKED_NAMES", with_bits)
+    monkeypatch.setattr(batch, "MOST_NAMES", 70)
+    names: list[dict[str, int]] = [{f"n{number}": 1} for number in range(100)]
+    events = [FoldEvent(at, 0, b"sa", mask_of(name) or name) for at, name in enumerate(names)]
 
-    assert [30, 30, 30, 10] == [chunk.events for chunk in chunks_of(events, 100, Scoring(0, 1, None, None, keeps_values=False))]
+    # All that have a bit are few.
+    assert ([100] if with_bits == 100 else [70, 30]) == [chunk.events for chunk in chunks_of(events, 100, keeps_values=False)]
 
 
 def test_caches_are_emptied_before_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,20 +114,23 @@ def test_events_fold_to_the_same_with_masks_and_with_mappings(
             plain.append(event)
             mixed.append(event if mask is None else event._replace(names=mask))
         expected, found, of_mappings = (
-            _told(events, Scoring(0, 10_000, None, 10, keeps_values=keeps))
+            _told(list(chunks_of(events, len(events), cap_ms=10_000, gap_ms=10, keeps_values=keeps)))
             for events, keeps in ((plain, True), (mixed, False), (plain, False))
         )
 
     assert expected == found == of_mappings
 
 
-def _told(events: list[FoldEvent], how: Scoring) -> list[object]:
+def _told(chunks: list[Chunk]) -> list[object]:
     """What scripts would be told, whatever the order of names."""
     found: list[object] = []
-    for chunk in chunks_of(events, len(events), how):
-        told = arguments_of(chunk, BOUNDS, gaps_close=True, keeps_values=False, partitions=4, epoch=b"e")
-        found.append(msgpack.unpackb(told.groups))
-        found += [(group[:3], group[3][:2], set(group[3][2:])) for group in told.plain]
-        found += [(closed.sealed, msgpack.unpackb(closed.packed, raw=True)[:9], closed[2:]) for closed in told.closed]
-        found += [set(msgpack.unpackb(closed.packed)[9]) for closed in told.closed]
+    for chunk in chunks:
+        told = Packing(BOUNDS, b"e", 4, keeps_values=False).groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {})
+        found += told.values[0::3]
+        for rest in told.values[2::3]:
+            runs = [] if not rest else [rest] if isinstance(rest[0], int) else rest
+            found += [(run[:4], dict(zip(run[4::2], run[5::2], strict=True))) for run in runs]
+        for ended in told.sessions:
+            *numbers, names = msgpack.unpackb(ended.packed, raw=True)
+            found.append((ended.sealed, numbers, names, ended[2:]))
     return found

@@ -1,4 +1,4 @@
-"""The time a shard lives by: record time while behind, the wall clock once caught up, never backwards."""
+"""The time a partition lives by: the wall clock once caught up, never backwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.partition_clock import FRESH_MS, ReaderView, advanced, is_caught_up
-from streams_app.folding.core.partition_clock import late_after_ms, quiet_groups_close
 
 NOW = 1_700_000_000_000
 times = st.integers(0, 10_000)
@@ -53,33 +52,3 @@ def test_clock_never_goes_back_whatever_the_wall_clock_does(clock_ms: int, looks
         seen.append(advanced(seen[-1], now_ms, caught_up=caught_up))
 
     assert sorted(seen) == seen
-
-
-@pytest.mark.parametrize(
-    ("backlog", "behind_ms", "expected"),
-    [
-        ("merge", 0, True),
-        ("merge", 899_999, True),
-        ("merge", 900_000, False),
-        ("merge", 900_001, False),
-        ("merge", -5_000, True),
-        ("sessions", 0, True),
-        ("sessions", 900_000, True),
-        ("sessions", 86_400_000, True),
-    ],
-)
-def test_merge_holds_quiet_groups_while_the_clock_is_a_quiet_period_behind(backlog: str, behind_ms: int, expected: bool) -> None:
-    assert expected == quiet_groups_close(backlog, NOW - behind_ms, NOW, 900_000)
-
-
-@pytest.mark.parametrize(
-    ("late_ms", "arrived_ms", "expected"),
-    [
-        pytest.param(0, NOW, 7_000, id="live events say how late their producers are"),
-        pytest.param(9_000, NOW - 2_000, 5_000, id="whatever was known before"),
-        pytest.param(4_000, None, 4_000, id="a backlog does not say it"),
-        pytest.param(9_000, None, 7_000, id="but it has arrived by now"),
-    ],
-)
-def test_producers_are_no_later_than_what_has_been_read_of_them(late_ms: int, arrived_ms: int | None, expected: int) -> None:
-    assert expected == late_after_ms(late_ms, arrived_ms, NOW - 7_000, NOW)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import FoldEvent
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
 from tests.records import Raw

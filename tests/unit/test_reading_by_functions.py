@@ -15,15 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.fold import Fold
-from streams_app.folding.agents.dead_letters import dead_letter
-from streams_app.folding.core.chunks import Scoring, chunks_of
+from streams_app.folding.core.closing import Bounds
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import Reading
-from streams_app.folding.store.arguments import Bounds, arguments_of, packed_plain
+from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.codec import pack
+from streams_app.folding.agents.dead_letters import dead_letter
 from streams_app.settings import Limits
 from tests.records import Raw
+from tests.scripts import chunks_of
 
-BOUNDS = Bounds(1_000, 60_000, 0, 10_000, 1_000)
+BOUNDS = Bounds(1_000, 60_000)
 EVENT = b'{"g":"a","m":{"x":1}}'
 
 
@@ -49,10 +51,9 @@ def fold(**options: Any) -> Fold:
 def passed_on(declared: Fold, reading: Reading) -> list[Any]:
     """As a worker does it: events are packed for Redis, refused ones become letters."""
     keeps_values = declared.keep == "last"
-    scoring = Scoring(0, 10**13, None, None, keeps_values)
-    for chunk in chunks_of(reading.events, 100, scoring):
-        told = arguments_of(chunk, BOUNDS, gaps_close=False, keeps_values=keeps_values, partitions=1, epoch=b"e")
-        packed_plain(told.plain)
+    packing = Packing(BOUNDS, b"e", 1, keeps_values=keeps_values)
+    for chunk in chunks_of(reading.events, 100, cap_ms=10**13, keeps_values=keeps_values):
+        pack(packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, 0, {}).values)
     return [dead_letter("app", declared, refused, "s", 0, 0) for refused in reading.refused]
 
 

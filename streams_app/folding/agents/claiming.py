@@ -70,13 +70,14 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
     edges = await claim.edges_now()
     # The end a broker names is not proof enough (the embedded one names the last batch's first record): only a reader
     # that was thrown back tells that what was folded is gone.
-    if claim.was_reset and shard.fence + 1 > edges.end:
-        raise other_log(shard, claim, f"ends at offset {edges.end}, but fold {shard.fold.name!r} has folded up to {shard.fence}")
+    folded = shard.fence if shard.under_way is None else shard.under_way.to
+    if claim.was_reset and folded + 1 > edges.end:
+        raise other_log(shard, claim, f"ends at offset {edges.end}, but fold {shard.fold.name!r} has folded up to {folded}")
     if shard.fence + 1 < edges.begin:
         await _skip_lost(shard, emitter, begin.offset, edges.begin, metrics)
     if shard.fence + 1 >= edges.end:
         # Whatever is read from here on arrived after this moment.
-        shard.caught_up_at_ms = edges.asked_ms
+        shard.clock.caught_up_at_ms = edges.asked_ms
 
 
 def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:

@@ -99,13 +99,13 @@ class Emitter:
             redis.exceptions.RedisError: To be tried again.
         """
         done = Emitted()
-        if self.is_failing or self.shard.stored_shape != self.shard.shape:
+        if self.is_failing or self.shard.is_former_definition:
             # What cannot be sent stays open: it may fold on.
             done = await self._send_pending()
             self.is_failing = done.failed is not None
             if self.is_failing:
                 return done
-        if self.shard.stored_shape != self.shard.shape:
+        if self.shard.is_former_definition:
             await self._adopt_definition()
         outcomes = await asyncio.gather(self._send_pending(), self._seal_due(done), return_exceptions=True)
         for outcome in outcomes:
@@ -114,11 +114,11 @@ class Emitter:
             if outcome is not None:
                 done.records += outcome.records
                 done.failed = outcome.failed
-        if done.failed is None and not done.more and self.shard.pending:
+        if done.failed is None and not done.more and self.shard.outbox:
             sent = await self._send_pending()
             done.records += sent.records
             done.failed = sent.failed
-        done.more = done.more or bool(self.shard.pending)
+        done.more = done.more or bool(self.shard.outbox)
         self.is_failing = done.failed is not None
         return done
 
@@ -127,7 +127,7 @@ class Emitter:
         now_ms = self.clock.now_ms()
         done.more = True
         while done.more and done.sealed < SEND_LIMIT:
-            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms))
+            sealed = await self.shard.seal(now_ms, known_ms=self._known_ms(now_ms), is_starved=self.is_starved)
             if sealed is None:
                 return
             self._audit(sealed.sealed)
@@ -145,7 +145,7 @@ class Emitter:
         Raises:
             RefusedError: The shard must be claimed again.
         """
-        if self.is_failing or self.shard.stored_shape != self.shard.shape:
+        if self.is_failing or self.shard.is_former_definition:
             return False
         done = Emitted()
         try:
@@ -161,11 +161,11 @@ class Emitter:
         events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
         """
         if not self.trusted():
-            self.shard.known_ms = None
+            self.shard.clock.forget_known()
             return None
         if not self.shard.look(self.view(), now_ms) and self.is_starved:
             return now_ms
-        known_ms = self.shard.known_ms
+        known_ms = self.shard.clock.known_ms
         return None if known_ms is None else min(known_ms, now_ms)
 
     def _audit(self, sealed: Sequence[Sealed]) -> None:
@@ -183,7 +183,7 @@ class Emitter:
             sent = await self._send_pending()
             if sent.failed is not None:
                 raise ConnectionError(f"cannot produce: {sent.failed!r}") from sent.failed
-            if sealed is not None and not sealed.more and not sealed.sealed and not self.shard.pending:
+            if sealed is not None and not sealed.more and not sealed.sealed and not self.shard.outbox:
                 return
 
     async def _adopt_definition(self) -> None:
@@ -200,10 +200,10 @@ class Emitter:
         """Sends what is in the outbox now; what folding adds meanwhile has its turn after the next seal."""
         done = Emitted()
         shard = self.shard
-        left = len(shard.pending)
-        while left > 0 and shard.pending:
+        left = len(shard.outbox)
+        while left > 0 and shard.outbox:
             shard.check_owned()
-            entries = shard.pending.first(min(SEND_LIMIT, left))
+            entries = shard.outbox.first(min(SEND_LIMIT, left))
             left -= len(entries)
             acknowledged, failed = await self._produce(entries)
             if acknowledged:

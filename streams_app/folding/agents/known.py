@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import FRESH_MS
 from streams_app.folding.agents.lag import ShardKey
-from streams_app.folding.core.partition_clock import quiet_groups_close
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 
@@ -73,10 +72,10 @@ def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, 
         now_ms: Wall clock.
         monotonic_ms: Monotonic clock.
     """
-    is_merging = not quiet_groups_close(shard.fold.backlog, shard.clock_ms, now_ms, shard.bounds.quiet_ms)
-    head = next((entry.first_offset for entry in shard.pending), None)
+    is_merging = not shard.clock.quiet_groups_close(shard.clock.stored.clock_ms, now_ms)
+    head = next((entry.first_offset for entry in shard.outbox), None)
     head_since_ms = former.head_since_ms if former and head == former.head else monotonic_ms
-    outbox = len(shard.pending)
+    outbox = len(shard.outbox)
     if former is not None and (shard.seen is None or shard.seen is former.seen):
         # Just claimed: the first seal will tell. Until then nothing says that the groups have gone.
         return replace(
@@ -84,9 +83,10 @@ def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, 
             is_held=True,
         )  # fmt: skip
     due_ms = _due_clock_ms(shard, is_merging=is_merging)
-    was_current = now_ms - shard.clock_ms <= FRESH_MS
+    clock_ms = shard.clock.stored.clock_ms
+    was_current = now_ms - clock_ms <= FRESH_MS
     return Known(
-        shard.seen, monotonic_ms, due_ms, shard.clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
+        shard.seen, monotonic_ms, due_ms, clock_ms, was_current, is_merging, outbox, head, head_since_ms, acknowledged,
         is_held=True,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, 
 def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
     if shard.seen is None:
         return None
-    hold_ms = shard.bounds.hold_ms + shard.late_ms
+    hold_ms = shard.bounds.hold_ms + shard.clock.stored.late_ms
     # While a backlog is merged only the hold ends a group.
     return shard.seen.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
 

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 
 from redis.exceptions import OutOfMemoryError
@@ -25,11 +24,11 @@ from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.refusals import count_misrouted, send_until_acknowledged
-from streams_app.folding.core.chunks import Chunk, Event
+from streams_app.folding.core.chunks import Chunk
+from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import EventReader, Reading
-from streams_app.folding.shard.cutting import ChunkTooLongError
-from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import CAUSES, OutboxFullError, RefusedError
+from streams_app.folding.shard.shard import FoldStep, Shard
+from streams_app.folding.store.replies import CAUSES, Outcome, RefusedError
 from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
@@ -56,6 +55,7 @@ class FoldProcessor:
         self._claim: Claim | None = None
         self._note = ""
         self._waiting: deque[Batch] = deque()
+        self._begun: Batch | None = None
         self._arrived, self._ticked = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -137,7 +137,9 @@ class FoldProcessor:
         try:
             while True:
                 while self._waiting:
-                    await self.fold_once(self._waiting[0])
+                    whole = self._whole(self._waiting[0])
+                    if whole is not None:
+                        await self.fold_once(whole)
                     if self._waiting:
                         self._waiting.popleft()
                     self._tell_applied()
@@ -146,6 +148,17 @@ class FoldProcessor:
                 await self._arrived.wait()
         except RefusedError as refused:
             self._refuse(refused.script, refused.cause)
+
+    def _whole(self, batch: Batch) -> Batch | None:
+        """The next range with what was held back of it. None: a range that another owner has begun reaches further.
+
+        Such a range is folded as it was begun, or its events would get other scores, and groups that are done would be left out of
+        another one.
+        """
+        if self._begun is not None:
+            batch = self._begun.followed_by(batch)
+        self._begun = batch if self.shard.waits_for(batch.end - 1) else None
+        return None if self._begun is not None else batch
 
     async def fold_once(self, batch: Batch) -> None:
         """Folds one range, which begins where the one before it ended.
@@ -165,60 +178,72 @@ class FoldProcessor:
             events = listed = list(events)
             again = partial(iter, listed)
         chunks = shard.chunks(events, end, view, clock.now_ms())
-        await self._fold_all(chunks, reading, again)
-        if clock.is_trusted() and shard.look(view, clock.now_ms()) and shard.arrived_ms is None:
+        was_waiting = await self._fold_all(chunks, reading, again)
+        if clock.is_trusted() and shard.look(view, clock.now_ms()) and was_waiting:
             self.tick()  # a backlog ends: what is due need not wait for the clock
         if reading.misrouted:
             count_misrouted(shard.fold.name, reading, batch.tp, self._parts.metrics)
 
-    async def _fold_all(self, chunks: Iterator[Chunk], reading: Reading, again: Callable[[], Iterable[Event]]) -> None:
-        while chunk := next(chunks, None):
+    async def _fold_all(self, chunks: Iterator[Chunk], reading: Reading, again: Callable[[], Iterable[Event]]) -> bool:
+        """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
+        was_waiting = False
+        for chunk in chunks:
             await self._send_dead_letters(reading)
-            if self.shard.is_behind and await self.emitter.seal_ahead():
-                self._wake()
-            try:
-                await self._fold_chunk(chunk, again)
-            except ChunkTooLongError as long:
-                chunks = chain(long.parts, chunks)
+            if self.shard.clock.is_backlog(chunk.time) and await self.emitter.seal_ahead():
+                self._wake(chunk)
+            await self._fold_chunk(chunk, again)
+            was_waiting = chunk.time.arrived_ms is None
             self._tell_applied()
+        return was_waiting
 
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
-        """Folds one chunk, for as long as it takes; the same call again is harmless."""
-        attempt = 0
-        name, metrics, status = self.shard.fold.name, self._parts.metrics, self._parts.status
-        while True:
+        """Folds one chunk, script by script, for as long as it takes."""
+        progress, failures = self.shard.begin(chunk, events), 0
+        outcome = Outcome.MORE
+        while outcome is not Outcome.DONE:
             try:
-                with metrics.script_seconds.labels(script="fold").time():
-                    step = await self.shard.fold_chunk(chunk, events)
-            except OutboxFullError:
-                self.tick()
-                await self.shard.pending.room(RETRY_SECONDS[-1])
-                continue
-            except OutOfMemoryError as error:
-                self.emitter.is_starved = True
-                status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
-                if attempt == 0:
-                    logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.source)
+                step = await self.shard.fold_once(progress)
             except REDIS_ERRORS as error:
-                status.set_not_ready("redis", f"Redis does not answer: {error}")
-                if attempt == 0:
-                    logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.source, error)
-            else:
-                if attempt:
-                    self.emitter.is_starved = False
-                    status.clear("redis-memory")
-                    status.clear("redis")
-                    logger.info("folding resumed fold=%s source=%s", name, self.source)
-                metrics.events_folded.labels(fold=name).inc(step.events)
-                if step.sealed:
-                    self._wake()
-                return
-            await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-            attempt += 1
+                self._tell_of_failure(error, failures)
+                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                failures += 1
+                continue
+            if failures:
+                self._tell_of_recovery()
+                failures = 0
+            outcome = step.outcome
+            await self._make_room(chunk, step)
+        self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
 
-    def _wake(self) -> None:
+    async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
+        """Wakes the emission for what a step has sealed; waits for it where nothing is folded before something has left."""
+        if step.outcome is Outcome.FULL:
+            self.tick()
+            await self.shard.outbox.room(RETRY_SECONDS[-1])
+        elif step.sealed:
+            self._wake(chunk)
+
+    def _tell_of_failure(self, error: Exception, failures: int) -> None:
+        name, status = self.shard.fold.name, self._parts.status
+        if isinstance(error, OutOfMemoryError):
+            self.emitter.is_starved = True
+            status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
+            if failures == 0:
+                logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.source)
+            return
+        status.set_not_ready("redis", f"Redis does not answer: {error}")
+        if failures == 0:
+            logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.source, error)
+
+    def _tell_of_recovery(self) -> None:
+        self.emitter.is_starved = False
+        self._parts.status.clear("redis-memory")
+        self._parts.status.clear("redis")
+        logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.source)
+
+    def _wake(self, chunk: Chunk) -> None:
         """Wakes the emission; in a backlog not for a few records, which the next tick takes along."""
-        if not self.shard.is_behind or len(self.shard.pending) >= WORTH_SENDING:
+        if not self.shard.clock.is_backlog(chunk.time) or len(self.shard.outbox) >= WORTH_SENDING:
             self.tick()
 
     async def _send_dead_letters(self, reading: Reading) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from streams_app.folding.core.chunks import FoldEvent
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
 
 
@@ -33,55 +34,45 @@ class MemoryShard:
     """The open groups of one (fold, topic, partition).
 
     Attributes:
-        quiet_ms: Quiet period.
-        hold_ms: Max hold.
-        max_events: 0 = no bound.
-        max_changed: Names in one group.
-        sessions: An event more than the quiet period after its group's last one closes the group first.
+        bounds: What ends groups.
         partitions: Of the source, for the version of the records.
-        clock_ms: Partition clock.
         open: Group → its open fold.
     """
 
-    quiet_ms: int
-    hold_ms: int
-    max_events: int = 0
-    max_changed: int = 10_000
-    sessions: bool = False
+    bounds: Bounds
     partitions: int = 1
-    clock_ms: int = 0
     open: dict[bytes, OpenGroup] = field(default_factory=dict)
 
-    def fold(self, event: FoldEvent, score_ms: int, arrived_ms: int = 0) -> list[Sealed]:
+    def fold(self, event: FoldEvent, score_ms: int, silent_from_ms: int = 0) -> list[Sealed]:
         """Adds one event.
 
         Args:
             event: Above every offset folded before.
-            score_ms: Partition clock at the event; never below the one before. With ``sessions`` the record clock.
-            arrived_ms: With ``sessions``: when it arrived, if it had not been waiting; silence is counted from then.
+            score_ms: Never below that of the one before.
+            silent_from_ms: The silence after the event is not counted from before.
 
         Returns:
             The folds of its group that it closed.
         """
-        silent_from_ms = max(score_ms, arrived_ms, self.clock_ms) if self.sessions else score_ms
-        self.clock_ms = max(self.clock_ms, score_ms, arrived_ms)
-        group, sealed = event.group, []
+        bounds, group, sealed = self.bounds, event.group, []
         held = self.open.get(group)
-        if held is not None and self._is_over(held, score_ms):
-            sealed.append(self._close(group, self._reason(held)))
-        elif held is not None and len(held.names.keys() | event.changed.keys()) > self.max_changed:
-            sealed.append(self._close(group, "max_changed"))
+        if held is not None and bounds.is_over(held.opened_ms, held.score_ms, score_ms):
+            reason, due_ms = bounds.ended_by(held.opened_ms, held.score_ms, quiet=bounds.gaps_close)
+            sealed.append(self._close(group, reason, due_ms))
+        elif held is not None and len(held.names.keys() | event.changed.keys()) > bounds.max_changed:
+            sealed.append(self._close(group, "max_changed", score_ms))
         held = self.open.get(group)
         if held is None:
-            held = self.open[group] = OpenGroup(event.offset, score_ms, event.offset, score_ms, silent_from_ms)
+            held = self.open[group] = OpenGroup(event.offset, score_ms, event.offset, score_ms, score_ms)
         stamp_ms = event.timestamp_ms if event.timestamp_ms >= 0 else score_ms
-        held.last_offset, held.score_ms, held.silent_from_ms = event.offset, score_ms, silent_from_ms
+        held.last_offset, held.score_ms = event.offset, score_ms
+        held.silent_from_ms = max(held.silent_from_ms, score_ms, silent_from_ms)
         held.events += 1
         held.low_ms, held.high_ms = min(held.low_ms, stamp_ms), max(held.high_ms, stamp_ms)
         masked = isinstance(event.names, int)
         held.names |= event.changed if masked else {name: orjson.dumps(value) for name, value in event.changed.items()}
-        if self.max_events and held.events >= self.max_events:
-            sealed.append(self._close(group, "max_events"))
+        if bounds.max_events and held.events >= bounds.max_events:
+            sealed.append(self._close(group, "max_events", score_ms))
         return sealed
 
     def seal(self, clock_ms: int, *, quiet: bool = True, everything: bool = False, late_ms: int = 0) -> list[Sealed]:
@@ -91,37 +82,26 @@ class MemoryShard:
             clock_ms: Partition clock.
             quiet: Whether silence closes groups now.
             everything: Close all of them, as ``flush``.
-            late_ms: By how much record time is behind that of the clock.
+            late_ms: By how much record time is behind that of the clock: holds are counted from record times.
         """
-        self.clock_ms = max(self.clock_ms, clock_ms)
-        hold_ms = self.hold_ms + late_ms
         sealed = []
         for group, held in sorted(self.open.items(), key=lambda item: item[1].first_offset):
-            held_too_long = self.clock_ms >= held.opened_ms + hold_ms
+            is_held_too_long = clock_ms >= held.opened_ms + self.bounds.hold_ms + late_ms
             if everything:
-                sealed.append(self._close(group, "flush"))
-            elif held_too_long or (quiet and self.clock_ms > held.silent_from_ms + self.quiet_ms):
-                reason = "max_hold" if not quiet or held.opened_ms + hold_ms <= held.silent_from_ms + self.quiet_ms else "quiet"
-                sealed.append(self._close(group, reason))
+                sealed.append(self._close(group, "flush", clock_ms))
+            elif is_held_too_long or (quiet and clock_ms > held.silent_from_ms + self.bounds.quiet_ms):
+                reason, due_ms = self.bounds.ended_by(held.opened_ms + late_ms, held.silent_from_ms, quiet=quiet)
+                sealed.append(self._close(group, reason, due_ms))
         return sealed
 
     def next_due_ms(self) -> int | None:
         """When the next group is due by silence or hold at the earliest; None where no group is open."""
-        times = (min(held.opened_ms + self.hold_ms, held.silent_from_ms + self.quiet_ms + 1) for held in self.open.values())
+        bounds = self.bounds
+        times = (min(held.opened_ms + bounds.hold_ms, held.silent_from_ms + bounds.quiet_ms + 1) for held in self.open.values())
         return min(times, default=None)
 
-    def _is_over(self, held: OpenGroup, score_ms: int) -> bool:
-        return score_ms >= held.opened_ms + self.hold_ms or (self.sessions and score_ms > held.score_ms + self.quiet_ms)
-
-    def _reason(self, held: OpenGroup) -> str:
-        """Whichever bound was reached first; while merging, silence is no bound in the middle of a batch."""
-        if not self.sessions:
-            return "max_hold"
-        return "max_hold" if held.opened_ms + self.hold_ms <= held.score_ms + self.quiet_ms else "quiet"
-
-    def _close(self, group: bytes, reason: str) -> Sealed:
+    def _close(self, group: bytes, reason: str, due_ms: int) -> Sealed:
         held = self.open.pop(group)
-        due_ms = {"max_hold": held.opened_ms + self.hold_ms, "quiet": held.score_ms + self.quiet_ms}.get(reason, self.clock_ms)
         return Sealed(
             group, held.first_offset, held.last_offset, held.events, held.low_ms, held.high_ms, reason, due_ms,
             self.partitions, held.names,

@@ -16,7 +16,7 @@ import orjson
 from streams_app.codec import member_of
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import Event, FoldEvent
+from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.reading.fast import FastReader, is_usual
 from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, Refused, decode_all
 from streams_app.settings import Limits

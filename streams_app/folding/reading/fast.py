@@ -16,7 +16,7 @@ import msgspec
 from streams_app.codec import TEXT_MARK, member_of
 from streams_app.errors import BadEventError
 from streams_app.fold import RECORD_KEY, Fold
-from streams_app.folding.core.chunks import Event
+from streams_app.folding.core.event import Event
 from streams_app.folding.core.names import Cache, mask_of
 from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits

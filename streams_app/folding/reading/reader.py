@@ -14,7 +14,7 @@ import orjson
 from streams_app.codec import TEXT_MARK, decode_object, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import Event, FoldEvent
+from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000

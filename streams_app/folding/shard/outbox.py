@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.store.arguments import ranges_of
+
+_FIRST_OFFSET = attrgetter("first_offset")
 
 
-class Pending:
+class Outbox:
     """Sealed entries in the order of sealing.
 
     Attributes:
@@ -65,3 +68,17 @@ class Pending:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._left.wait()
+
+
+def ranges_of(sent: Sequence[Sealed], pending: Iterable[Sealed]) -> list[tuple[int, int, int]]:
+    """First offsets of what was sent, as ranges in which nothing else is pending: (lowest, highest, how many)."""
+    gone = sorted(map(_FIRST_OFFSET, sent))
+    others = sorted(set(map(_FIRST_OFFSET, pending)).difference(gone))
+    ranges: list[tuple[int, int, int]] = []
+    begin = 0
+    while begin < len(gone):
+        at = bisect_right(others, gone[begin])
+        end = bisect_left(gone, others[at]) if at < len(others) else len(gone)
+        ranges.append((gone[begin], gone[end - 1], end - begin))
+        begin = end
+    return ranges

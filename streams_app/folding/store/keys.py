@@ -1,14 +1,13 @@
 r"""Every Redis key of the project, in one table.
 
 ======================================  ======  ==============================================================
-key (after ``{app/fold/topic/part}:v1:``)  type    holds
+key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
-``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics, attempt,
-                                                topic_id
+``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics,
+                                                topic_id; while a range is under way: to, cursor, cap, arrived
 ``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
 ``first``                               zset    group → first offset of its open fold
-``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers
-``group:\xff``                          hash    while a range is staged: group → what it was before, packed
+``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers (see ``codec.py``)
 ``outbox``                              zset    packed sealed record → its first offset
 ``flush``                               set     groups an operator wants emitted, or ``*``
 ======================================  ======  ==============================================================
@@ -17,11 +16,9 @@ Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and r
 
 Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
 ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
-sealed; ``outbox`` until the broker has acknowledged (what lies beyond the fence is staged by an attempt to fold, see
-``stage.lua``); ``flush`` until the owner has done it; ``group:\xff`` (not a group: see :func:`streams_app.codec.member_of`) until
-the fence moves or the attempt is given up. The hash tag comes first and holds validated parts only, so that a brace in a group key
-cannot move a key to another slot of a Redis Cluster. ``v1`` is the state version: a worker of another version does not touch these
-keys.
+sealed; ``outbox`` until the broker has acknowledged; ``flush`` until the owner has done it. The hash tag comes first and holds
+validated parts only, so that a brace in a group key cannot move a key to another slot of a Redis Cluster. ``v2`` is the state
+version: a worker of another version does not touch these keys.
 
 A timer is never later than the moment from which the silence of its group is counted: an event of an open group moves the numbers
 in its sidecar and leaves the timer alone; when it goes off, it is set anew (``seal.lua``). That is one write a quiet period instead
@@ -37,10 +34,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-STATE_VERSION = "v1"
-INFO_FIELD = b"\xff"
-"""Beside the names of a group: no name, as it is not UTF-8."""
-
+STATE_VERSION = "v2"
 EVERYTHING = "*"
 """In ``flush``: every open group. No group is called so, as its type stands before its name."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
 
 from streams_app.delivery import ranges
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.shard_clock import Clocks, RangeTime
 
 
 class RefusedError(Exception):
@@ -14,7 +16,7 @@ class RefusedError(Exception):
 
     Attributes:
         script: Which one.
-        cause: ``no-state``, ``token``, ``fence``, ``staged``, ``open-groups`` or ``not-drained``.
+        cause: One of :data:`CAUSES`.
     """
 
     def __init__(self, script: str, cause: str) -> None:
@@ -27,7 +29,7 @@ CAUSES: Final = {
     "no-state": "Redis has lost its state",
     "token": "another worker has claimed it",
     "fence": "Redis does not stand where this worker had folded to; it was rolled back, or a reply was lost",
-    "staged": "Redis has lost a part of the range that is being folded",
+    "range": "Redis does not know the range that is being folded; it was rolled back",
     "open-groups": "groups are open where retention has removed events",
     "not-drained": "groups are open under the former definition",
     "detail": "Redis asks for the same events again",
@@ -37,63 +39,71 @@ CAUSES: Final = {
 """Why a partition is claimed again, for people."""
 
 
-class OutboxFullError(Exception):
-    """Nothing is folded until the outbox has been sent; nothing was written."""
-
-
-class StagingNeededError(Exception):
-    """Groups end that have too many names for one script; nothing was written."""
-
-
-class DetailNeededError(Exception):
-    """Bounds fall inside runs of some groups; nothing was written.
+@dataclass(slots=True)
+class UnderWay:
+    """A range of which some groups are folded.
 
     Attributes:
-        groups: Members of those groups.
+        to: Its end: the fence once it is folded.
+        cursor: Member of the last group taken; of the groups, those up to it in the order of bytes are done.
+        time: What its scores are made with.
     """
 
-    def __init__(self, groups: frozenset[bytes]) -> None:
-        super().__init__(f"{len(groups)} groups need one run an event")
-        self.groups = groups
+    to: int
+    cursor: bytes
+    time: RangeTime
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim found or created; times in ms."""
+    """What a claim found or created."""
 
     created: bool
     fence: int
-    clock_ms: int
-    record_clock_ms: int
+    clocks: Clocks
+    epoch: bytes
     definition: str
     open_groups: int
     outbox_records: int
-    epoch: bytes
-    late_ms: int
+    under_way: UnderWay | None
+
+
+class Outcome(Enum):
+    """What a script that folds says."""
+
+    DONE = "done"
+    """The range is folded, the fence is at its end."""
+    MORE = "more"
+    """The groups up to the cursor are folded."""
+    ALREADY = "already"
+    """Nothing was done: the reply of a script was lost, which got as far as the cursor says; an empty one: to the end."""
+    DETAIL = "detail"
+    """Nothing was done: of some groups the script wants single events, as bounds fall inside their runs."""
+    FULL = "full"
+    """Nothing was done: the outbox is to be sent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a fold did.
+    """The reply of one script.
 
     Attributes:
-        repeated: The range had been folded by this owner before, and the reply was lost.
-        clock_ms: Partition clock afterwards.
-        sealed: Entries that bounds or gaps put into the outbox; without those that were staged.
-        held: Groups that ended or were otherwise looked at one by one.
+        outcome: What became of it.
+        cursor: Member of the last group taken; empty: the range is folded.
+        clock_ms: Partition clock.
+        sealed: What went into the outbox, in the order of first offsets.
+        taken: Groups.
+        work: Microseconds of Redis, as the script reckons them.
+        detail: Groups that are wanted as single events.
     """
 
-    repeated: bool
-    clock_ms: int
-    sealed: list[Sealed]
-    held: int = 0
-
-
-class FoldStep(NamedTuple):
-    """What folding one chunk did."""
-
-    events: int
-    sealed: int
+    outcome: Outcome
+    cursor: bytes = b""
+    clock_ms: int = 0
+    sealed: list[Sealed] = field(default_factory=list)
+    taken: int = 0
+    work: int = 0
+    detail: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

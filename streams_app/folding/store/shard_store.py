@@ -7,28 +7,24 @@ owner any more, or Redis is not in the state it was left in; the shard is claime
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
+from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.store.arguments import Arguments, Bounds, packed_closed, packed_plain
+from streams_app.folding.core.shard_clock import Clocks, RangeTime
+from streams_app.folding.store.arguments import Groups
 from streams_app.folding.store.keys import ShardKeys
-from streams_app.folding.store.portions import NOTHING, Ahead, Portion, Portioned
-from streams_app.folding.store.replies import (
-    Claimed,
-    DetailNeededError,
-    Folded,
-    OutboxFullError,
-    RefusedError,
-    SealedGroups,
-    StagingNeededError,
-)
+from streams_app.folding.store.replies import Claimed, Folded, Outcome, RefusedError, SealedGroups, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 
-FINISHED_RANGES = 500
+FINISHED_RANGES: Final = 500
 """That one script removes: some 3 ms."""
+
+_FIRST_OFFSET = attrgetter("first_offset")
 
 
 class ShardStore:
@@ -36,17 +32,29 @@ class ShardStore:
 
     def __init__(self, scripts: ScriptSet, keys: ShardKeys) -> None:
         self.redis = scripts.redis
-        self._scripts = scripts.by_name
         self.keys = keys
+        self._scripts = scripts.by_name
+        self._names = list(astuple(keys))
+
+    async def _call(self, script: str, **arguments: Any) -> Any:
+        """Calls a script.
+
+        Raises:
+            RefusedError: It says so.
+        """
+        reply = await self._scripts[script](self._names, arguments)
+        if reply and reply[0] == b"refused":
+            raise RefusedError(script, reply[1].decode())
+        return reply
 
     async def claim(
-        self, token: str, fence: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
+        self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> Claimed | None:
         """Makes ``token`` the owner.
 
         Args:
             token: Fresh and random.
-            fence: What the state begins with where there is none; None: create nothing.
+            begin: The fence the state begins with where there is none; None: create nothing.
             epoch: Four random bytes for a state that is created.
             definition: For a state that is created.
             owner: The claimant, for people.
@@ -54,165 +62,85 @@ class ShardStore:
             topic_id: Of the source; "": not known.
 
         Returns:
-            The state, or None where there is none and ``fence`` is None.
+            The state, or None where there is none and ``begin`` is None.
         """
-        keys = self.keys
-        reply = await self._scripts["claim"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
-            args=[token, "" if fence is None else fence, epoch, definition, owner, topics, topic_id],
-        )
+        reply = await self._call(
+            "claim", token=token, begin="" if begin is None else str(begin), epoch=epoch, definition=definition, owner=owner,
+            topics=topics, topic_id=topic_id,
+        )  # fmt: skip
         if reply[0] == b"none":
             return None
-        return Claimed(
-            created=reply[0] == b"new", fence=int(reply[1]), clock_ms=int(reply[2]), record_clock_ms=int(reply[3]),
-            definition=reply[4].decode(), open_groups=reply[5], outbox_records=reply[6], epoch=reply[7], late_ms=int(reply[8]),
-        )  # fmt: skip
+        created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *range_under_way = reply
+        to, cursor, cap, arrived = range_under_way
+        under_way = UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None)) if to else None
+        clocks = Clocks(int(clock), int(record_clock), int(late))
+        return Claimed(created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, under_way)
 
-    async def fold(  # the arguments of the script
-        self,
-        token: str,
-        fence: int,
-        to: int,
-        clock_ms: int,
-        record_clock_ms: int,
-        bounds: Bounds,
-        *,
-        gaps_close: bool,
-        partitions: int,
-        arguments: Arguments,
-        ahead: Ahead = NOTHING,
-        attempt: str = "",
-        arrived_ms: int | None = None,
-        late_ms: int = 0,
-    ) -> Folded:
-        """Folds the range ``fence + 1 … to``; the rest is as in ``fold.lua``.
+    async def fold(
+        self, token: str, fence: int, after: UnderWay, cursor: bytes, groups: Groups, clocks: Clocks, bounds: Bounds, *,
+        is_last: bool, outbox_limit: int, most_work: int, partitions: int,
+    ) -> Folded:  # fmt: skip
+        """Folds groups of the range that follows the fence; the rest is as in ``fold.lua``.
 
         Args:
             token: Of the owner.
             fence: Expected.
-            to: The fence afterwards.
-            clock_ms: Partition clock after the range.
-            record_clock_ms: Newest record timestamp so far.
+            after: The range; its cursor is not looked at.
+            cursor: Expected; empty: the range has not begun.
+            groups: Beyond the cursor, in the order of their bytes.
+            clocks: Once the range is folded.
             bounds: Of the fold.
-            gaps_close: ``sessions``: a gap closes a group.
+            is_last: Whether the groups reach the end of the range.
+            outbox_limit: Records sealed and not yet acknowledged, at or above which nothing is folded.
+            most_work: See :data:`streams_app.folding.core.pace.WORK`.
             partitions: Partition count of the source.
-            arguments: Of the range, without what has been staged.
-            ahead: How much has been.
-            attempt: By which attempt, see :meth:`stage`; "" where nothing has been.
-            arrived_ms: When the range arrived; None: it had been waiting.
-            late_ms: By how much record time is behind the time of arrival.
 
         Raises:
-            RefusedError: Not the owner, or another fence.
-            DetailNeededError: To be sent again with single events for some groups.
-            StagingNeededError: To be staged, and sent again.
-            OutboxFullError: To be sent again after the outbox has been sent.
+            RefusedError: Not the owner, another fence, another range.
         """
-        keys = self.keys
-        reply = await self._scripts["fold"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
-            args=[
-                token, fence, to, clock_ms, record_clock_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
-                bounds.max_events, bounds.max_changed, bounds.outbox_limit, partitions,
-                arguments.groups, packed_closed(arguments.closed), "" if arrived_ms is None else arrived_ms, ahead.staged,
-                packed_plain(arguments.plain), attempt, ahead.opened, ahead.ended_ahead, late_ms,
-            ],
+        cap_ms, arrived_ms = after.time
+        reply = await self._call(
+            "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
+            record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
+            arrived="" if arrived_ms is None else str(arrived_ms), quiet_ms=bounds.quiet_ms if bounds.gaps_close else None,
+            hold_ms=bounds.hold_ms, max_events=bounds.max_events, max_changed=bounds.max_changed, outbox_limit=outbox_limit,
+            most_work=most_work, partitions=partitions, groups=groups.values,
         )  # fmt: skip
-        status = reply[0]
-        if status == b"ok":
-            elsewhere = {position - 1 for position in msgpack.unpackb(reply[3])}
-            sealed = [session.sealed for position, session in enumerate(arguments.closed) if position not in elsewhere]
-            sealed += Sealed.unpack_all(reply[2])
-            return Folded(
-                repeated=False,
-                clock_ms=int(reply[1]),
-                sealed=sorted(sealed, key=attrgetter("first_offset")) if reply[2] else sealed,
-                held=reply[4],
-            )
-        if status == b"already":
-            return Folded(repeated=True, clock_ms=int(reply[1]), sealed=[])
-        if status == b"detail":
-            raise DetailNeededError(frozenset(reply[1]))
-        if status == b"long":
-            raise StagingNeededError
-        if status == b"full":
-            raise OutboxFullError
-        raise RefusedError("fold", reply[1].decode())
-
-    async def stage(
-        self, token: str, fence: int, to: int, part: Portion, bounds: Bounds, *, attempt: str, number: int, gaps_close: bool,
-        partitions: int, arrived_ms: int | None = None,
-    ) -> Portioned | None:  # fmt: skip
-        """Puts a part of the range ``fence + 1 … to`` beyond the fence; what is new is not seen before the fence moves.
-
-        Args:
-            token: Of the owner.
-            fence: Expected.
-            to: End of the range ``part`` is of.
-            part: Of it.
-            bounds: Of the fold.
-            attempt: The same for all portions. :meth:`fold` wants it with a colon and the number of the last portion.
-            number: Of the portion. Before the first one, 1, what another attempt has staged is dropped.
-            gaps_close: As for :meth:`fold`.
-            partitions: Likewise.
-            arrived_ms: Likewise.
-
-        Returns:
-            What it did; what it left is for :meth:`fold`. None: the range has been folded, and the reply was lost.
-
-        Raises:
-            RefusedError: Not the owner, another fence, another attempt, or a portion is missing.
-        """
-        keys = self.keys
-        reply = await self._scripts["stage"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix],
-            args=[
-                token, fence, to, attempt, number, packed_closed(part.sessions), packed_plain(part.plain),
-                "" if arrived_ms is None else arrived_ms, bounds.quiet_ms if gaps_close else "", bounds.hold_ms,
-                bounds.max_events, bounds.max_changed, partitions,
-            ],
-        )  # fmt: skip
-        if reply[0] == b"already":
-            return None
-        if reply[0] != b"ok":
-            raise RefusedError("stage", reply[1].decode())
-        held, joint = (set(msgpack.unpackb(reply[at])) for at in (1, 6))
-        sessions = [part.sessions[position - 1] for position in sorted(held)]
-        plain = [part.plain[position - 1] for position in msgpack.unpackb(reply[2])]
-        done, rest = reply[8], Portion(part.sessions[reply[8] :], part.plain[reply[9] :])
-        elsewhere = held | joint
-        staged = [found.sealed for at, found in enumerate(part.sessions[:done], 1) if at not in elsewhere]
-        sealed, ended = Sealed.unpack_all(reply[4]), Sealed.unpack_all(reply[7])
-        return Portioned(Portion(sessions, plain), reply[3], sealed, staged, ended, rest, reply[10], reply[5] == 1)
+        outcome = Outcome(reply[0].decode())
+        if outcome is Outcome.FULL:
+            return Folded(outcome)
+        if outcome is Outcome.DETAIL:
+            return Folded(outcome, detail=frozenset(reply[1]))
+        if outcome is Outcome.ALREADY:
+            return Folded(outcome, reply[1], int(reply[2]))
+        _, new_cursor, clock, sealed, elsewhere, sessions, taken, work = reply
+        return Folded(outcome, new_cursor, int(clock), _sealed(groups, sealed, elsewhere, sessions), taken, work)
 
     async def seal(
-        self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, everything: bool, limit: int, partitions: int
-    ) -> SealedGroups:
+        self, token: str, fence: int, clock_ms: int, bounds: Bounds, *, quiet: bool, limit: int, partitions: int,
+        everything: bool = False, is_starved: bool = False,
+    ) -> SealedGroups:  # fmt: skip
         """Puts due groups into the outbox.
 
         Args:
             token: Of the owner.
             fence: Expected.
-            clock_ms: Partition clock; kept if it is ahead of the stored one.
+            clock_ms: Partition clock; kept if it is ahead of the stored one and no range is under way.
             bounds: Of the fold.
             quiet: Whether silence closes groups now.
-            everything: Seal every open group, as ``flush``.
             limit: Groups at most.
             partitions: Partition count of the source.
+            everything: Seal every open group, as ``flush``.
+            is_starved: Redis is full: groups leave by ``clock_ms`` also while a range is under way.
 
         Raises:
             RefusedError: Not the owner, or another fence.
         """
-        keys = self.keys
-        reply = await self._scripts["seal"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix, keys.flush],
-            args=[
-                token, fence, clock_ms, bounds.quiet_ms if quiet else "", bounds.hold_ms, "1" if everything else "0",
-                limit, partitions,
-            ],
+        reply = await self._call(
+            "seal", token=token, fence=str(fence), clock=clock_ms, is_starved=is_starved,
+            quiet_ms=bounds.quiet_ms if quiet else None, hold_ms=bounds.hold_ms, everything=everything, limit=limit,
+            partitions=partitions,
         )  # fmt: skip
-        if reply[0] != b"ok":
-            raise RefusedError("seal", reply[1].decode())
         return SealedGroups(
             clock_ms=int(reply[1]),
             more=reply[2] == b"1",
@@ -233,20 +161,15 @@ class ShardStore:
         Raises:
             RefusedError: Not the owner.
         """
-        keys = self.keys
         left = 0
         for begin in range(0, max(1, len(ranges)), FINISHED_RANGES):
-            packed = msgpack.packb([number for found in ranges[begin : begin + FINISHED_RANGES] for number in found])
-            reply = await self._scripts["finish"](keys=[keys.meta, keys.outbox], args=[token, packed])
-            if reply[0] != b"ok":
-                raise RefusedError("finish", reply[1].decode())
-            left = int(reply[2])
+            page = [number for found in ranges[begin : begin + FINISHED_RANGES] for number in found]
+            left = (await self._call("finish", token=token, ranges=page))[2]
         return left
 
     async def watermark(self) -> int | None:
         """The low watermark; None where there is no state. Needs no token: it is true for ever, whoever asks."""
-        keys = self.keys
-        reply = await self._scripts["watermark"](keys=[keys.meta, keys.first, keys.outbox])
+        reply = await self._call("watermark")
         return None if reply is None else int(reply)
 
     async def topic_id(self) -> str:
@@ -258,7 +181,7 @@ class ShardStore:
         """Definition and topics of a fold that has groups or records here; None where nothing of it waits to be emitted."""
         keys = self.keys
         told: Any = await self.redis.hmget(keys.meta, ["definition", "topics", "fence"])
-        if not all(told) or not any([await self.redis.zcount(key, "-inf", told[2]) for key in (keys.first, keys.outbox)]):
+        if not all(told) or not any([await self.redis.zcard(key) for key in (keys.first, keys.outbox)]):
             return None
         return told[0].decode(), told[1].decode()
 
@@ -268,48 +191,50 @@ class ShardStore:
         Raises:
             RefusedError: Not the owner, another fence, or groups are open.
         """
-        keys = self.keys
-        reply = await self._scripts["skip"](
-            keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix], args=[token, fence, to]
-        )
-        if reply[0] != b"ok":
-            raise RefusedError("skip", reply[1].decode())
+        await self._call("skip", token=token, fence=str(fence), to=str(to))
 
     async def define(self, token: str, definition: str) -> None:
-        """Stores another definition of the fold.
+        """Stores another definition of the fold; a range that is under way is folded again from its begin.
 
         Raises:
             RefusedError: Not the owner, or something stored under the former definition is left.
         """
-        keys = self.keys
-        reply = await self._scripts["define"](keys=[keys.meta, keys.first, keys.outbox], args=[token, definition])
-        if reply[0] != b"ok":
-            raise RefusedError("define", reply[1].decode())
+        await self._call("define", token=token, definition=definition)
 
-    async def outbox(self, token: str, fence: int, page: int) -> list[Sealed]:
+    async def outbox(self, token: str, page: int) -> list[Sealed]:
         """Sealed records in the order of their first offsets.
 
         Args:
             token: Of the owner.
-            fence: Expected.
             page: Records that one script reads.
 
         Raises:
-            RefusedError: Not the owner, or another fence.
+            RefusedError: Not the owner.
         """
-        keys = self.keys
         found: list[Sealed] = []
         above = -1
         while True:
-            reply = await self._scripts["outbox"](
-                keys=[keys.meta, keys.due, keys.first, keys.outbox, keys.group_prefix], args=[token, fence, above, page]
-            )
-            if reply[0] != b"ok":
-                raise RefusedError("outbox", reply[1].decode())
+            reply = await self._call("outbox", token=token, above=above, page=page)
             if not reply[1]:
                 return found
             found += map(Sealed.unpack, reply[1][::2])
             above = int(reply[1][-1])
+
+
+def _sealed(groups: Groups, packed: bytes, elsewhere: bytes, sessions: int) -> list[Sealed]:
+    """What a script that folds has put into the outbox, in the order of first offsets.
+
+    Args:
+        groups: It was called with.
+        packed: Records it made.
+        elsewhere: Positions of sessions that are not in the outbox as they were sent, from 1 on; a packed array.
+        sessions: How many of them belong to the groups it took.
+    """
+    left_out = set(msgpack.unpackb(elsewhere))
+    found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]
+    found += Sealed.unpack_all(packed)
+    found.sort(key=_FIRST_OFFSET)
+    return found
 
 
 def _number(reply: Any) -> int | None:

@@ -1,364 +1,245 @@
 #!lua
--- Folds a range of source offsets into the open groups of a shard and moves the fence to its end.
--- Everything is worked out before anything is written, and the fence is written last: a script that dies half-way
--- leaves groups that a repetition recognises by their last offset. What it had sealed may be sealed once more, under another id.
+-- Folds a part of a range of source offsets into the open groups of a shard. The groups of the range come in the order of their bytes;
+-- a script takes them one after the other until it has done enough, and writes the last one as the cursor. What it did to a group is
+-- final. The script that takes the last group of the range moves the fence to its end.
+-- Everything is worked out before anything is written, and the marks are written last: a script that dies half-way leaves groups that a
+-- repetition recognises by their last offset. What it had sealed may be sealed once more, under another id.
 --
--- KEYS[1]  meta          hash
--- KEYS[2]  due           zset
--- KEYS[3]  first         zset
--- KEYS[4]  outbox        zset
--- KEYS[5]  group_prefix  prefix of the sidecar hashes (same hash tag)
--- ARGV[1]  token         text
--- ARGV[2]  fence         offset expected
--- ARGV[3]  to            offset of the new fence: the end of the range
--- ARGV[4]  clock         partition clock after the range, ms
--- ARGV[5]  record_clock  newest record timestamp so far, ms
--- ARGV[6]  quiet_ms      a gap longer than this closes the group first; "" = only bounds close here
--- ARGV[7]  hold_ms       max hold
--- ARGV[8]  max_events    0 = no bound
--- ARGV[9]  max_changed   names in one group
--- ARGV[10] outbox_limit  records; at or above it nothing is folded
--- ARGV[11] partitions    partition count of the source, for the version of the record
--- ARGV[12] groups        msgpack array of {group, {run, …}}; a run is {first offset, last offset, events, lowest
---                        timestamp, highest timestamp, first score, last score, count of names, {name = value, …}}
--- ARGV[13] closed        msgpack array, five values for each session that has ended within the range: group, first offset,
---                        first score, last score, packed record for the outbox. Before the runs of the same group in "groups"
--- ARGV[14] arrived       ms; when the range arrived, as far as it is known; "" = it had been waiting. Where gaps close groups, scores
---                        are record time: silence is counted from the arrival, or a producer whose clock is behind would see every
---                        group closed at once
--- ARGV[15] staged        sessions of the range that stage.lua has put into the outbox
--- ARGV[16] plain         msgpack array, four values for each group of one run that no bound closes by itself: group, first offset,
---                        last score, {"\255", packed numbers, name, value, …} as its sidecar holds it if the group opens with it
--- ARGV[17] attempt       text: of what was staged, and the number of its last portion; "" = nothing was
--- ARGV[18] opened        groups of the range that stage.lua has opened
--- ARGV[19] ended_ahead   records of the range that stage.lua has put into the outbox before the fence: sessions that continued a group
--- ARGV[20] late          ms that record time was behind the arrival of the newest event that came live; for the next owner
+-- KEYS          of the shard, see shared/marks.lua
+-- token         text
+-- fence         text: offset expected
+-- to            text: end of the range, the fence after it
+-- cursor        group expected as the last one taken; "" = the range has not begun
+-- is_last       whether "groups" reaches the end of the range
+-- clock         partition clock after the range, ms
+-- record_clock  newest record timestamp after the range, ms
+-- late          ms that record time is behind the arrival of the newest event that came live, for the next owner
+-- cap           wall clock that limited the timestamps of the range, ms: the next owner of the range uses the same
+-- arrived       ms, text: when the range arrived; "" = it had been waiting. Likewise
+-- quiet_ms      a gap longer than this ends a group; missing = only bounds end one here
+-- hold_ms       max hold
+-- max_events    0 = no bound
+-- max_changed   names in one group
+-- outbox_limit  records; at or above it nothing is folded
+-- most_work     us: once it has done so much the script takes no further group
+-- partitions    partition count of the source, for the version of the record
+-- groups        three values for each group that is beyond the cursor: its member; sessions of it that began and ended within the range,
+--               before what follows, as {first offset, first score, last score, packed record, ...}, or false; and what is left open:
+--               false, a run that no bound ends by itself, or an array of runs to be looked at one by one. A run is {first offset,
+--               from when silence is counted, "\255", packed numbers, name, value, ...}: the group it would open, see shared/group.lua
 --
--- Returns {"ok", clock, sealed records one after the other, msgpack array of the positions in "closed" of those sessions that are
---         not in the outbox as they were sent, groups that ended or were otherwise looked at one by one}
---         {"already", clock} when this very range was folded by this owner and the reply was lost
---         {"detail", {group whose runs must be single events, …}}, nothing written
---         {"long"} too many names of groups that end: to be staged first, nothing written
+-- Returns {"done" | "more", cursor, clock, sealed records one after the other, msgpack array of the positions of those sessions, counted
+--         over all groups, that are not in the outbox as they were sent, sessions taken, groups taken, work done}
+--         {"already", cursor, clock} a reply was lost: the range stands there, "" = it is folded
+--         {"detail", {group whose runs must be single events, ...}}, nothing written
 --         {"full"} the outbox must be sent first, nothing written
---         {"again"} to be called again: what another attempt has staged is undone in several scripts
---         {"refused", "no-state" | "token" | "fence" | "staged"}
--- Cost    about 5 us a group that opens, 10 us one that was open, 4 us a session that has ended; the caller sends some 10 ms' worth.
-local meta, due, first, outbox, prefix = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local token, fence, to, clock, record_clock = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local quiet_ms, hold_ms, max_events, max_changed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local outbox_limit, partitions, arrived, staged = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[14]), tonumber(ARGV[15])
-local plain, attempt, opened, ended_ahead = cmsgpack.unpack(ARGV[16]), ARGV[17], tonumber(ARGV[18]), tonumber(ARGV[19])
-local late = ARGV[20]
-local INFO, PAGE = '\255', 4000 -- the field of a group's numbers: no name, as it is not UTF-8; values in one call
-local call, pack, insert = redis.call, cmsgpack.pack, table.insert
--- include beyond.lua
+--         {"refused", "no-state" | "token" | "fence" | "range"}
+-- Cost    "most_work", and what a single group costs: about 10 us a group that opens, 18 us one that goes on, 5 us a session, 25 us a
+--         group that ends, 0.5 us each name. "work" is that sum.
+-- include marks.lua
+-- include group.lua
+-- include closing.lua
+local SESSION, OPENS, GOES_ON, RUN, ENDS, NAME, BYTES = 5, 10, 14, 4, 25, 0.5, 0.013
 
-local state = call('HMGET', meta, 'token', 'fence', 'clock', 'epoch', 'attempt')
-if not state[2] then return {'refused', 'no-state'} end
-if state[1] ~= token then return {'refused', 'token'} end
-if state[2] == to then return {'already', state[3]} end
-if state[2] ~= fence then return {'refused', 'fence'} end
-local beyond = '(' .. fence
-local has_staged = attempt ~= ''
-local is_left = not has_staged and call('EXISTS', undo) == 1
-if call('ZCOUNT', outbox, beyond, '+inf') ~= staged or call('ZCOUNT', first, beyond, '+inf') ~= opened
-   or has_staged and state[5] ~= attempt or is_left then
-  if has_staged then return {'refused', 'staged'} end
-  if not drop_beyond(fence) then return {'again'} end
-end
-if call('ZCOUNT', outbox, '-inf', fence) - ended_ahead >= outbox_limit then return {'full'} end
-local epoch = state[4]
--- Silence is counted from here on, if not from a score: see "arrived".
-local silent_from = quiet_ms and math.max(arrived or 0, tonumber(state[3] or '0')) or 0
-local groups, closed = cmsgpack.unpack(ARGV[12]), cmsgpack.unpack(ARGV[13])
--- include joining.lua
+if state.fence and state.token == arg.token and state.fence == arg.to then return {'already', '', state.clock} end
+local refused = refusal()
+if refused then return refused end
+if state.to and state.to ~= arg.to or not state.to and arg.cursor ~= '' then return {'refused', 'range'} end
+if (state.cursor or '') ~= arg.cursor then return {'already', state.cursor, state.clock} end
+if call('ZCARD', outbox) >= arg.outbox_limit then return {'full'} end
+
+local groups = arg.groups
+local max_events, max_changed = arg.max_events, arg.max_changed
+local work, session_number = 0, 0
+local sent_sessions, sealed, elsewhere, detail, asked = {}, {}, {}, {}, {}
+local sealed_entries, opening, plans = {}, {}, {}
 
 -- ---- work out: reads only
 
--- Which groups are open: asked for in a few calls. What belongs to a group that stage.lua has opened is not in the arguments.
-local function which_are_open(count, step, at)
-  local found = {}
-  for from = 1, count, PAGE do
-    local members, till = {}, math.min(from + PAGE - 1, count)
-    for i = from, till do members[i - from + 1] = at((i - 1) * step + 1) end
-    local scores = call('ZMSCORE', first, unpack(members))
-    for i = from, till do found[i] = scores[i - from + 1] end
-  end
-  return found
-end
-local is_open = which_are_open(#plain / 4, 4, function(i) return plain[i] end)
-local was_open = which_are_open(#closed / 5, 5, function(i) return closed[i] end)
-
-local plans, detail, asked = {}, {}, {}
-local plan_of, closed_now = {}, {}
-
--- The open fold of a group while it is worked on: numbers, names to be added, and whether what Redis holds is still part of it.
-local function plan_for(group)
-  local plan = plan_of[group]
-  if plan then return plan end
-  local key = prefix .. group
-  local packed = not closed_now[group] and call('HGET', key, INFO)
-  plan = {group = group, key = key, sealed = {}, stored = false, drop = false, names = {}}
-  if packed then
-    local i = cmsgpack.unpack(packed)
-    -- Otherwise of an older state, or of a script that died half-way: what it had closed before was beyond the fence and is gone.
-    if i[1] == epoch and tonumber(call('ZSCORE', first, group) or -1) == i[2] then
-      plan.open = {first = i[2], last = i[2] + i[3], opened = i[4], score = i[4] + i[5], events = i[6],
-                   low_ms = i[4] + i[7], high_ms = i[4] + i[7] + i[8], bound = i[9], silent = i[4] + i[5] + (i[10] or 0)}
-      plan.stored = true
-    else
-      plan.drop = true
-    end
-  end
-  plan_of[group] = plan
-  plans[#plans + 1] = plan
-  return plan
+local function names_of_run(names, run)
+  for n = 5, #run, 2 do names[run[n]] = run[n + 1] end
 end
 
-local function close_group(plan, reason, due_ms)
-  local o, names = plan.open, plan.names
-  if plan.stored then
-    local content, all = call('HGETALL', plan.key), {}
+-- Everything the group of a plan holds: what is stored, and what the range has added.
+local function names_of(plan)
+  local names = {}
+  if plan.is_stored then
+    local content = call('HGETALL', plan.key)
     for j = 1, #content, 2 do
-      if content[j] ~= INFO then all[content[j]] = content[j + 1] end
-    end
-    for name, value in pairs(names) do all[name] = value end
-    names = all
-  end
-  plan.sealed[#plan.sealed + 1] = o.first
-  plan.sealed[#plan.sealed + 1] =
-    pack({plan.group, o.first, o.last, o.events, o.low_ms, o.high_ms, reason, due_ms, partitions, names})
-  plan.drop = plan.drop or plan.stored
-  plan.open, plan.stored, plan.names = nil, false, {}
-end
-
-local function close_in_silence(plan)
-  local hold_due, quiet_due = plan.open.opened + hold_ms, plan.open.score + (quiet_ms or math.huge)
-  if hold_due <= quiet_due then
-    close_group(plan, 'max_hold', hold_due)
-  else
-    close_group(plan, 'quiet', quiet_due)
-  end
-end
-
--- Exactly how many names the group would have with this run. The packed numbers carry an upper bound only, so that the
--- usual update need not ask.
-local function names_with(plan, names)
-  local n = plan.stored and call('HLEN', plan.key) - 1 or 0
-  local counted = {}
-  for _, map in ipairs({plan.names, names}) do
-    for name in pairs(map) do
-      if not counted[name] then
-        counted[name] = true
-        if not (plan.stored and call('HEXISTS', plan.key, name) == 1) then n = n + 1 end
-      end
+      if content[j] ~= INFO then names[content[j]] = content[j + 1] end
     end
   end
-  return n
+  for _, run in ipairs(plan.runs) do names_of_run(names, run) end
+  return names
 end
 
--- Adds one run; false where it has to be taken apart first.
-local function add_run(plan, run)
-  local first_offset, last_offset, events = run[1], run[2], run[3]
-  local first_score, last_score, count, names = run[6], run[7], run[8], run[9]
-  local whole = events == 1
-  local o = plan.open
-  if o and first_offset <= o.last then
-    plan.repeated = true -- written by a script that died before the fence
-    if last_offset <= o.last then return true end
-    return false
-  end
-  if o and (first_score >= o.opened + hold_ms or (quiet_ms and first_score > o.score + quiet_ms)) then
-    close_in_silence(plan)
-    o = nil
-  end
-  if o and o.bound + count > max_changed then
-    local exact = names_with(plan, names)
-    if exact > max_changed then
-      if not whole then return false end
-      close_group(plan, 'max_changed', first_score)
-      o = nil
-    else
-      o.bound = exact - count
-    end
-  elseif not o and not whole and count > max_changed then
-    return false
-  end
-  local since = o and o.opened or first_score
-  if not whole and (last_score - since >= hold_ms or (max_events > 0 and (o and o.events or 0) + events > max_events)) then
-    return false
-  end
-  if not o then
-    o = {first = first_offset, opened = first_score, events = 0, bound = 0, low_ms = run[4], high_ms = run[5]}
-    plan.open = o
-  end
-  o.last, o.score, o.events, o.bound = last_offset, last_score, o.events + events, o.bound + count
-  o.low_ms, o.high_ms = math.min(o.low_ms, run[4]), math.max(o.high_ms, run[5])
-  for name, value in pairs(names) do plan.names[name] = value end
-  if max_events > 0 and o.events >= max_events then close_group(plan, 'max_events', last_score) end
-  return true
+local function close(plan, reason, due_ms)
+  local names, count = names_of(plan), 0
+  for _ in pairs(names) do count = count + 1 end
+  local record = record_of(plan.group, plan.open, reason, due_ms, names)
+  sealed[#sealed + 1] = record
+  sealed_entries[#sealed_entries + 1], sealed_entries[#sealed_entries + 2] = plan.open.first, record
+  work = work + ENDS + NAME * count + BYTES * #record
+  plan.is_dropped = plan.is_dropped or plan.is_stored
+  plan.open, plan.is_stored, plan.runs = nil, false, {}
 end
 
+-- How many names the group would have with this run. Its numbers hold an upper bound only, so that the usual update need not ask.
+local function names_with(plan, run)
+  local names, count = names_of(plan), 0
+  names_of_run(names, run)
+  for _ in pairs(names) do count = count + 1 end
+  work = work + NAME * count
+  return count
+end
+
+-- Adds a run to the group of a plan; false where a bound falls inside it: it is to be sent as single events.
 local function add(plan, run)
-  if add_run(plan, run) then return true end
-  if not asked[plan.group] then
-    asked[plan.group] = true
-    detail[#detail + 1] = plan.group
+  local r, g = numbers_of(run[4]), plan.open
+  if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that died before its marks
+  if g and is_over(g, r.opened) then
+    close(plan, ended_by(g, g.score))
+    g = nil
   end
-  return false
-end
-
--- Most groups need no plan. One that was open may end: with what it holds, or together with a session that continues it.
-local to_outbox, elsewhere, ended = {}, {}, {}
-local function ends(group, i, record)
-  local at = #ended
-  ended[at + 1], ended[at + 2], ended[at + 3], ended[at + 4] = group, prefix .. group, i[2], record
-  closed_now[group] = true
-end
-local function has_ended(group, ...)
-  local way, i, record = ending_at(group, ...)
-  if way then ends(group, i, record) end
-  return way
-end
-local MOST_READ = has_staged and math.huge or 4000
-for i = 1, #closed / 5 do
-  if names_read > MOST_READ then return {'long'} end
-  local at = (i - 1) * 5
-  local group = closed[at + 1]
-  local known = plan_of[group]
-  local is_held = was_open[i] and not closed_now[group] and (known == nil or known.open)
-  local way = is_held and not known and has_ended(group, tonumber(was_open[i]), closed[at + 5], closed[at + 3], closed[at + 4])
-  if way == 'together' then
-    elsewhere[#elsewhere + 1] = i
-  elseif is_held and not way then
-    local plan, entry = plan_for(group), cmsgpack.unpack(closed[at + 5])
-    local count = 0
-    for _ in pairs(entry[10]) do count = count + 1 end
-    local run = {entry[2], entry[3], entry[4], entry[5], entry[6], closed[at + 3], closed[at + 4], count, entry[10]}
-    if add(plan, run) and plan.open then close_in_silence(plan) end
-    elsewhere[#elsewhere + 1] = i
-  else
-    insert(to_outbox, closed[at + 2])
-    insert(to_outbox, closed[at + 5])
-  end
-end
-
--- One run, of a group that is not open, or has been and is over, or is and stays so.
-local fresh, moved = {}, {}
-local function is_moved(group, opened_at, fields, score)
-  local key = prefix .. group
-  local packed = call('HGET', key, INFO)
-  if not packed then return false end
-  local i, stored_last, stored_score = numbers_of(packed)
-  local run, last = numbers_of(fields[2])
-  if i[1] ~= epoch or i[2] ~= opened_at or run[2] <= stored_last then return false end
-  if quiet_ms and is_over(i, stored_score, run[4]) then
-    local _, names = stored(key)
-    ends(group, i, record_of(group, i, stored_last, stored_score, i[6], i[4] + i[7], i[4] + i[7] + i[8], names))
-    return false
-  end
-  local numbers = joined(i, stored_score, run, last, score)
-  if not numbers then return false end
-  fields[2] = numbers
-  moved[#moved + 1] = key
-  moved[#moved + 1] = fields
-  return true
-end
-local to_due, to_first = {}, {}
-for g = 1, #plain, 4 do
-  if names_read > MOST_READ then return {'long'} end
-  local group, score, fields = plain[g], plain[g + 2], plain[g + 3]
-  local is_held = is_open[(g + 3) / 4] and not closed_now[group]
-  local is_kept = is_held and not plan_of[group] and is_moved(group, tonumber(is_open[(g + 3) / 4]), fields, score)
-  if is_held and not is_kept and not closed_now[group] then
-    local names, run, last = {}, numbers_of(fields[2])
-    for n = 3, #fields, 2 do names[fields[n]] = fields[n + 1] end
-    local low = run[4] + run[7]
-    add(plan_for(group), {run[2], last, run[6], low, low + run[8], run[4], score, run[9], names})
-  else
-    if not is_kept then
-      fresh[#fresh + 1] = prefix .. group
-      fresh[#fresh + 1] = fields
-      to_first[#to_first + 1] = plain[g + 1]
-      to_first[#to_first + 1] = group
-      to_due[#to_due + 1] = math.max(score, silent_from)
-      to_due[#to_due + 1] = group
+  if (g and g.names or 0) + r.names > max_changed then
+    local names = g and names_with(plan, run) or r.names
+    if names > max_changed and r.events > 1 then return false end
+    if g and names > max_changed then
+      close(plan, 'max_changed', r.opened)
+      g = nil
+    elseif g then
+      g.names = names - r.names
     end
   end
-end
-for g = 1, #groups do
-  local plan, runs = plan_for(groups[g][1]), groups[g][2]
-  for r = 1, #runs do
-    if not add(plan, runs[r]) then break end
+  local opened, events = g and g.opened or r.opened, (g and g.events or 0) + r.events
+  if r.events > 1 and (r.score - opened >= hold_ms or max_events > 0 and events > max_events) then return false end
+  if g then
+    g.last, g.score, g.events, g.names = r.last, r.score, events, g.names + r.names
+    g.low, g.high, g.silent = math.min(g.low, r.low), math.max(g.high, r.high), math.max(g.silent, r.silent)
+  else
+    g = r
+    plan.open = g
   end
+  plan.runs[#plan.runs + 1] = run
+  work = work + RUN + NAME * #run / 2
+  if max_events > 0 and events >= max_events then close(plan, 'max_events', r.score) end
+  return true
+end
+
+-- A session that had ended within the range goes into the outbox as it is, or ends together with the group that was open.
+local function add_session(plan, first_offset, first_score, last_score, record)
+  if plan and plan.open and is_over(plan.open, first_score) then close(plan, ended_by(plan.open, plan.open.score)) end
+  if not (plan and plan.open) then
+    sent_sessions[#sent_sessions + 1], sent_sessions[#sent_sessions + 2] = first_offset, record
+    work = work + SESSION
+    return true
+  end
+  local entry, count = unpacked(record), 0
+  local run = {first_offset, last_score, INFO, ''}
+  for name, value in pairs(entry[10]) do
+    run[#run + 1], run[#run + 2], count = name, value, count + 1
+  end
+  run[4] = packed_of({first = entry[2], last = entry[3], opened = first_score, score = last_score, events = entry[4],
+                      low = entry[5], high = entry[6], names = count, silent = last_score})
+  elsewhere[#elsewhere + 1] = session_number
+  if entry[3] <= plan.open.last then return true end -- folded by a script that died before its marks
+  if not add(plan, run) then return false end
+  if plan.open then close(plan, ended_by(plan.open, plan.open.score)) end
+  return true
+end
+
+local function plan_for(group, opened_at)
+  local key = prefix .. group
+  local g = opened_at and open_group(key, opened_at) or nil
+  -- What is stored and not open is a leftover of an older state.
+  return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil}
+end
+
+-- What the range does to one group; false where its events are wanted one by one.
+local function take(group, sessions, rest, opened_at)
+  local is_plain = rest and type(rest[1]) == 'number'
+  local plan = (opened_at or rest and not is_plain) and plan_for(group, opened_at)
+  for s = 1, sessions and #sessions or 0, 4 do
+    session_number = session_number + 1
+    if not add_session(plan, sessions[s], sessions[s + 1], sessions[s + 2], sessions[s + 3]) then return false end
+  end
+  if not plan then
+    if rest then opening[#opening + 1], opening[#opening + 2] = group, rest end
+    work = work + OPENS + (rest and NAME * #rest / 2 or 0)
+    return true
+  end
+  work = work + GOES_ON
+  for r = 1, is_plain and 1 or rest and #rest or 0 do
+    if not add(plan, is_plain and rest or rest[r]) then return false end
+  end
+  plans[#plans + 1] = plan
+  return true
+end
+
+local taken, count, opened_at, page_from = 0, #groups / 3, {}, 0
+while taken < count and work < arg.most_work do
+  if taken == page_from + #opened_at then
+    local members = {}
+    for g = taken, math.min(taken + 99, count - 1) do members[#members + 1] = groups[3 * g + 1] end
+    page_from, opened_at = taken, call('ZMSCORE', first, unpack(members))
+  end
+  local at = 3 * taken
+  local group, stored = groups[at + 1], opened_at[taken - page_from + 1]
+  if not take(group, groups[at + 2], groups[at + 3], stored and tonumber(stored)) then detail[#detail + 1] = group end
+  taken = taken + 1
 end
 if #detail > 0 then return {'detail', detail} end
 
--- ---- write: sealed records, then groups, the fence last
-local function in_chunks(command, key, values)
-  for from = 1, #values, PAGE do
-    local till = math.min(from + PAGE - 1, #values)
-    if key then
-      call(command, key, unpack(values, from, till))
-    else
-      call(command, unpack(values, from, till))
-    end
-  end
-end
+-- ---- write: sealed records, then groups, the marks last
 
-local sealed, gone, closed_groups, closed_keys = {}, {}, {}, {}
-for p = 1, #plans do
-  for s = 1, #plans[p].sealed, 2 do
-    insert(to_outbox, plans[p].sealed[s])
-    insert(to_outbox, plans[p].sealed[s + 1])
-    insert(sealed, plans[p].sealed[s + 1])
-  end
+in_pages('ZADD', outbox, sent_sessions)
+in_pages('ZADD', outbox, sealed_entries)
+local to_due, to_first, gone = {}, {}, {}
+local function opens(group, first_offset, silent)
+  to_due[#to_due + 1], to_due[#to_due + 2] = silent, group
+  to_first[#to_first + 1], to_first[#to_first + 2] = first_offset, group
 end
-for e = 1, #ended, 4 do
-  local at = (e - 1) / 4 + 1
-  closed_groups[at], closed_keys[at], sealed[#sealed + 1] = ended[e], ended[e + 1], ended[e + 3]
-  insert(to_outbox, ended[e + 2])
-  insert(to_outbox, ended[e + 3])
+-- The fields of a run from a position on; true if all of them are new.
+local function write_fields(key, run, from)
+  local new = 0
+  for at = from, #run, PAGE do new = new + call('HSET', key, unpack(run, at, math.min(at + PAGE - 1, #run))) end
+  return new == (#run - from + 1) / 2
 end
-in_chunks('ZADD', outbox, to_outbox)
-in_chunks('UNLINK', nil, closed_keys)
-in_chunks('ZREM', due, closed_groups)
-in_chunks('ZREM', first, closed_groups)
-for f = 1, #fresh, 2 do
-  local key, fields = fresh[f], fresh[f + 1]
-  if call('HSET', key, unpack(fields)) < #fields / 2 then -- a leftover of an older state: none of it belongs to this group
+for f = 1, #opening, 2 do
+  local group, run = opening[f], opening[f + 1]
+  local key = prefix .. group
+  if not write_fields(key, run, 3) then -- a leftover of an older state: none of it belongs to this group
     call('DEL', key)
-    call('HSET', key, unpack(fields))
+    write_fields(key, run, 3)
   end
+  opens(group, run[1], run[2])
 end
-for m = 1, #moved, 2 do call('HSET', moved[m], unpack(moved[m + 1])) end
 for p = 1, #plans do
-  local plan, o = plans[p], plans[p].open
-  if plan.drop then call('UNLINK', plan.key) end
-  if o then
-    local info = pack({epoch, o.first, o.last - o.first, o.opened, o.score - o.opened, o.events,
-                       o.low_ms - o.opened, o.high_ms - o.low_ms, o.bound, since_score(o.score, o.silent or 0)})
-    local fields = {INFO, info}
-    for name, value in pairs(plan.names) do
-      insert(fields, name)
-      insert(fields, value)
+  local plan = plans[p]
+  local g, runs = plan.open, plan.runs
+  if plan.is_dropped then call('UNLINK', plan.key) end
+  if g then
+    if #runs > 0 then
+      runs[#runs][4] = packed_of(g) -- its numbers stand where those of the last run stood
+      for r = 1, #runs - 1 do write_fields(plan.key, runs[r], 5) end
+      write_fields(plan.key, runs[#runs], 3)
     end
-    in_chunks('HSET', plan.key, fields)
-    if not plan.stored or plan.repeated then
-      insert(to_due, math.max(o.score, silent_from))
-      insert(to_due, plan.group)
-      insert(to_first, o.first)
-      insert(to_first, plan.group)
-    end
-  elseif plan.drop then
-    insert(gone, plan.group)
+    if not plan.is_stored then opens(plan.group, g.first, g.silent) end
+  elseif plan.opened_at then
+    gone[#gone + 1] = plan.group
   end
 end
-in_chunks('ZADD', due, to_due)
-in_chunks('ZADD', first, to_first)
-in_chunks('ZREM', due, gone)
-in_chunks('ZREM', first, gone)
-clock = string.format('%.0f', math.max(tonumber(clock), tonumber(state[3] or '0')))
-call('UNLINK', undo)
-call('HSET', meta, 'clock', clock, 'record_clock', record_clock, 'late', late, 'fence', to)
-return {'ok', clock, table.concat(sealed), pack(elsewhere), #plans + #ended / 4}
+in_pages('ZADD', due, to_due)
+in_pages('ZADD', first, to_first)
+in_pages('ZREM', due, gone)
+in_pages('ZREM', first, gone)
+local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
+if is_done then
+  clock = string.format('%.0f', math.max(arg.clock, tonumber(clock)))
+  drop_range()
+  call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'fence', arg.to)
+else
+  cursor = groups[3 * taken - 2]
+  call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived)
+end
+return {is_done and 'done' or 'more', cursor, clock, table.concat(sealed), pack(elsewhere), session_number, taken, math.ceil(work)}

@@ -1,20 +1,17 @@
 #!lua flags=allow-oom,no-writes
--- The low watermark of a shard: the lowest source offset whose effect is not yet delivered.
+-- The low watermark of a shard: the lowest source offset whose effect is not yet delivered. It is true for ever, whoever asks.
 -- Read in one script: in pieces it is wrong as soon as Redis is wiped between them.
 --
--- KEYS[1] meta    hash
--- KEYS[2] first   zset
--- KEYS[3] outbox  zset
+-- KEYS  of the shard, see shared/marks.lua
 --
 -- Returns the offset as text, or nil where the shard has no state.
 -- Cost    O(1).
-local meta, first, outbox = KEYS[1], KEYS[2], KEYS[3]
+-- include marks.lua
 
-local fence = redis.call('HGET', meta, 'fence')
-if not fence then return false end
-local low = tonumber(fence) + 1
+if not state.fence then return false end
+local low = tonumber(state.fence) + 1
 for _, key in ipairs({first, outbox}) do
-  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  local head = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   if head[2] then low = math.min(low, tonumber(head[2])) end
 end
 return string.format('%.0f', low)

@@ -1,0 +1,173 @@
+"""The time one shard lives by (pure): how its events get their scores, and what silence means.
+
+A consumer that lags by the quiet period sees every event already "quiet" when it is folded, if the wall clock is asked: folding
+then collapses exactly when it is needed. So a shard lives by the newest record time it has folded while it is behind the end of
+its partition, and by the wall clock of its last fetch once it has caught up. It never goes back, and the next owner takes it over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streams_app.delivery.partition_clock import SKEW_MS, ReaderView, advanced, is_caught_up, is_close
+
+
+class RangeTime(NamedTuple):
+    """What the scores of a range are made with, beside the clocks that are stored.
+
+    It is stored while the range is under way, so that every owner gives an event the same score.
+
+    Attributes:
+        cap_ms: Wall clock when the range was begun: no score is beyond it.
+        arrived_ms: When the range was fetched, if the reader had been at the end of its partition just before; None: it had been
+            waiting, and lies in a backlog.
+    """
+
+    cap_ms: int
+    arrived_ms: int | None
+
+
+class Clocks(NamedTuple):
+    """What is stored with a shard.
+
+    Attributes:
+        clock_ms: Partition clock: what is due is judged by it.
+        record_clock_ms: Newest record timestamp so far, never beyond the wall clock of its time.
+        late_ms: With ``sessions``: by how much record time was behind the wall clock when the last live event arrived.
+    """
+
+    clock_ms: int = 0
+    record_clock_ms: int = 0
+    late_ms: int = 0
+
+
+class ShardClock:
+    """The clocks of a shard as its owner knows them, and the rules by which they move.
+
+    Attributes:
+        stored: As they are in Redis.
+        caught_up_at_ms: When the reader last was at the end of the partition, by a fetch reply or by the log's end at the claim.
+        known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
+    """
+
+    def __init__(self, *, backlog: str, quiet_ms: int) -> None:
+        """Before the claim.
+
+        Args:
+            backlog: ``merge`` or ``sessions``.
+            quiet_ms: Quiet period.
+        """
+        self.stored = Clocks()
+        self.caught_up_at_ms: int | None = None
+        self.known_ms: int | None = None
+        self._is_sessions = backlog == "sessions"
+        self._quiet_ms = quiet_ms
+
+    def take_over(self, stored: Clocks) -> None:
+        """The clocks of a shard that has just been claimed."""
+        self.stored = stored
+        self.caught_up_at_ms = self.known_ms = None
+
+    # ---- folding
+
+    def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
+        """For a range that is begun now.
+
+        Args:
+            view: Of the fetch that brought it.
+            now_ms: Wall clock, or the time of Redis where that is not trusted.
+        """
+        return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
+
+    def start_ms(self, time: RangeTime) -> int:
+        """The score before the first event of a range: scores are its running maximum.
+
+        With ``sessions`` it is record time. Else events that come live are scored by their arrival.
+        """
+        return self.stored.record_clock_ms if self._is_sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
+
+    def is_backlog(self, time: RangeTime) -> bool:
+        """Whether groups end by record time, as fast as the range is read."""
+        return self._is_sessions and time.arrived_ms is None
+
+    def after(self, time: RangeTime, last_score_ms: int, *, has_events: bool) -> Clocks:
+        """The clocks once a range is folded.
+
+        Args:
+            time: Of the range.
+            last_score_ms: Of its last event, or what :meth:`start_ms` said.
+            has_events: Whether any event was folded.
+        """
+        clock_ms, record_clock_ms, late_ms = self.stored
+        record_clock_ms = max(record_clock_ms, last_score_ms)
+        if self._is_sessions and has_events:
+            late_ms = _late_after(late_ms, time, record_clock_ms)
+        if self.is_backlog(time):
+            last_score_ms = max(last_score_ms, _waiting_since(time, record_clock_ms, late_ms))
+        return Clocks(max(clock_ms, last_score_ms), record_clock_ms, late_ms)
+
+    def silent_from_ms(self, time: RangeTime, after: Clocks) -> int:
+        """Before when the silence after an event of a range is not counted; 0: it is counted from the score.
+
+        Scores of sessions are record time. A producer whose clock is behind would see every group closed at once if silence were
+        counted from there: it is counted from the arrival of the event, as far as that is known.
+        """
+        if not self._is_sessions:
+            return 0
+        arrived_ms = _waiting_since(time, after.record_clock_ms, after.late_ms) if time.arrived_ms is None else time.arrived_ms
+        return max(arrived_ms, self.stored.clock_ms)
+
+    # ---- emission
+
+    def look(self, fence: int, view: ReaderView, now_ms: int) -> bool:
+        """Whether the shard has caught up; remembers when it last had."""
+        if not is_caught_up(fence, view, now_ms):
+            return False
+        self.caught_up_at_ms = self.known_ms = min(view.fetched_at_ms or 0, now_ms)
+        return True
+
+    def forget_known(self) -> None:
+        """Nobody knows any more until when everything that had arrived is folded."""
+        self.known_ms = None
+
+    def due_ms(self, known_ms: int | None) -> int:
+        """The partition clock as of now.
+
+        Args:
+            known_ms: Everything that had arrived by then is folded; None: nobody knows until when.
+        """
+        return advanced(self.stored.clock_ms, known_ms or 0, caught_up=known_ms is not None)
+
+    def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
+        """Whether silence ends groups: always with ``sessions``; with ``merge`` not while the clock is X or more behind."""
+        return self._is_sessions or now_ms - clock_ms < self._quiet_ms
+
+
+def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
+    """When a fetched range arrived, if the reader had been at the end of its partition just before; else None.
+
+    A process that was suspended since the fetch does not know what has arrived meanwhile.
+    """
+    fetched_ms = view.fetched_at_ms
+    if fetched_ms is None or caught_up_at_ms is None:
+        return None
+    return min(fetched_ms, now_ms) if is_close(fetched_ms, caught_up_at_ms) and is_close(fetched_ms, now_ms) else None
+
+
+def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
+    """By how much record time is behind the time of arrival, once a range of sessions has been read.
+
+    What has been read has arrived: of a backlog it is at most by how much its record time is behind the wall clock. Else the
+    silence after its events would be counted by who reads them when, and two owners in turn would not agree.
+    """
+    if time.arrived_ms is None:
+        return min(late_ms, max(0, time.cap_ms - record_clock_ms))
+    return max(0, time.arrived_ms - record_clock_ms)
+
+
+def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
+    """When the newest event of a backlog of sessions arrived, as far as is known from what came live; 0: when its record says.
+
+    By so much the time of a backlog is behind the wall clock, which silence ends by once it is read. Never a time to come.
+    """
+    return min(record_clock_ms + late_ms, time.cap_ms) if late_ms > SKEW_MS else 0

@@ -1,0 +1,73 @@
+"""How far the owner of a shard has come with a chunk (pure)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+
+from streams_app.folding.core.chunks import Chunk, Run, single_events
+from streams_app.folding.core.event import Event
+from streams_app.folding.store.arguments import Groups, Packing
+from streams_app.folding.store.replies import RefusedError
+
+
+class Progress:
+    """A chunk that is folded part by part: its groups in the order of their bytes, those up to the cursor left out.
+
+    Attributes:
+        chunk: What is folded.
+        cursor: Member of the last group that Redis has taken; empty: none yet.
+    """
+
+    def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]]) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            chunk: To be folded.
+            cursor: Where its range stands in Redis; empty: it has not begun.
+            events: Of at least its range, read again: where bounds fall inside a run it is taken apart.
+        """
+        self.chunk = chunk
+        self.cursor = cursor
+        self._members = sorted(chunk.groups)
+        self._events = events
+        self._at = bisect_right(self._members, cursor)
+        self._apart: set[bytes] = set()
+        self._singles: dict[bytes, list[Run]] = {}
+
+    def next_groups(self, most: int, packing: Packing, silent_from_ms: int) -> tuple[Groups, bool]:
+        """The next groups, packed, and whether they are the last ones.
+
+        Args:
+            most: Groups.
+            packing: Of the shard.
+            silent_from_ms: See :meth:`.ShardClock.silent_from_ms`.
+        """
+        members = self._members[self._at : self._at + most]
+        is_last = self._at + len(members) == len(self._members)
+        singles = {group: self._singles[group] for group in self._apart.intersection(members)} if self._apart else {}
+        return packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, singles), is_last
+
+    def detail(self, groups: frozenset[bytes]) -> None:
+        """Sends these groups as single events from now on.
+
+        Raises:
+            RefusedError: They have been.
+        """
+        if groups <= self._apart:
+            raise RefusedError("fold", "detail")
+        if not self._singles:
+            # Of all groups to come: the events are read once.
+            self._singles = single_events(self._events(), self.chunk, frozenset(self._members[self._at :]))
+        self._apart |= groups
+
+    def moved_to(self, cursor: bytes) -> None:
+        """Goes on behind that group.
+
+        Raises:
+            RefusedError: The cursor is behind what was known: Redis went back.
+        """
+        if cursor < self.cursor:
+            raise RefusedError("fold", "range")
+        self.cursor = cursor
+        self._at = bisect_right(self._members, cursor)

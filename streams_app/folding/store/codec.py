@@ -1,0 +1,141 @@
+"""How a group is written in Redis, in both directions (pure).
+
+An open group is a hash, its *sidecar*: one field a changed name, and one field, :data:`INFO_FIELD`, with its numbers. A group
+that has left is one entry of the outbox, see :class:`streams_app.folding.core.record.Sealed`. ``lua/shared/group.lua`` reads and
+writes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgpack
+import orjson
+
+from streams_app.folding.core.chunks import Run
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.names import NameSet, of_mask, without_values
+from streams_app.folding.core.record import Sealed
+
+INFO_FIELD: Final = b"\xff"
+"""Beside the names of a group: no name, as it is not UTF-8."""
+
+NUMBERS: Final = ("epoch", "first_offset", "offsets", "opened", "scores", "events", "low", "stamps", "names", "silence")
+"""What is packed into :data:`INFO_FIELD`, in this order; offsets and times as differences, as small numbers take less room.
+
+=================  =======================================================================================================
+epoch              four bytes of the state it belongs to; of another one it is a leftover
+first_offset       of the source
+offsets            last offset minus first offset
+opened             score of the first event, ms
+scores             score of the last event minus ``opened``
+events             how many
+low                lowest record timestamp minus ``opened``
+stamps             highest record timestamp minus the lowest
+names              an upper bound of how many changed names there are
+silence            from when silence is counted minus the score of the last event; not packed where it is 0
+=================  =======================================================================================================
+"""
+
+pack = msgpack.Packer(use_bin_type=False, autoreset=True).pack
+
+
+class StoredGroup(NamedTuple):
+    """The numbers of an open group; offsets of the source, times in ms."""
+
+    epoch: bytes
+    first_offset: int
+    last_offset: int
+    opened_ms: int
+    score_ms: int
+    events: int
+    low_ms: int
+    high_ms: int
+    names: int
+    silent_from_ms: int
+
+    def pack(self) -> bytes:
+        """As Redis holds it."""
+        opened = self.opened_ms
+        numbers = (
+            self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
+            self.low_ms - opened, self.high_ms - self.low_ms, self.names,
+        )  # fmt: skip
+        silence = self.silent_from_ms - self.score_ms
+        return pack((*numbers, silence) if silence > 0 else numbers)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> StoredGroup:
+        """From what Redis holds."""
+        epoch, first, offsets, opened, scores, events, low, stamps, names, *silence = msgpack.unpackb(packed, raw=True)
+        score, lowest = opened + scores, opened + low
+        return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + sum(silence))
+
+
+def packed_run(run: Run, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:
+    """A run as ``fold.lua`` reads it: first offset, from when silence is counted, and the sidecar that it would open.
+
+    Args:
+        run: Of one group.
+        epoch: Of the state in Redis.
+        silent_from_ms: The silence after the run is not counted from before.
+        keeps_values: The last value of each name is carried.
+    """
+    opened, score, first, low = run.first_score, run.last_score, run.first_offset, run.low_ms
+    silent = score if score > silent_from_ms else silent_from_ms
+    names: dict[str, bytes] = values_of(run) if keeps_values else names_of(run)
+    numbers = (
+        epoch, first, run.last_offset - first, opened, score - opened, run.events, low - opened, run.high_ms - low, len(names),
+    )  # fmt: skip
+    info = pack((*numbers, silent - score) if silent > score else numbers)
+    if type(names) is NameSet:
+        return [first, silent, INFO_FIELD, info, *names.fields]
+    return [first, silent, INFO_FIELD, info, *(part for item in names.items() for part in item)]
+
+
+def values_of(run: Run) -> dict[str, bytes]:
+    """Changed name → last value of a run, as JSON."""
+    return {name: orjson.dumps(value) for name, value in run.changed.items()}
+
+
+def names_of(run: Run) -> NameSet:
+    """Changed names of a run, without values."""
+    names = run.names
+    return of_mask(names) if isinstance(names, int) else without_values(names)
+
+
+class Session(NamedTuple):
+    """A run that has begun and ended within a chunk.
+
+    Attributes:
+        sealed: As it is in the outbox, unless its group was open before.
+        packed: The same, as Redis holds it.
+        first_score: Of its first event, ms.
+        last_score: Of its last one.
+    """
+
+    sealed: Sealed
+    packed: bytes
+    first_score: int
+    last_score: int
+
+
+def session_of(member: bytes, run: Run, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
+    """The session that a run is, if its group was not open before."""
+    names: dict[str, bytes] = values_of(run) if keeps_values else names_of(run)
+    reason, due_ms = bounds.ended_by(run.first_score, run.last_score)
+    numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
+    # An array of ten, the last of which may be packed already.
+    packed = b"\x9a" + pack(numbers)[1:] + (names.packed if type(names) is NameSet else pack(names))
+    # Thousands at a time: the constructors of named tuples are slow.
+    sealed = tuple.__new__(Sealed, (*numbers, names))
+    return tuple.__new__(Session, (sealed, packed, run.first_score, run.last_score))
+
+
+def flat(sessions: Iterable[Session]) -> list[Any]:
+    """Sessions of one group as ``fold.lua`` reads them."""
+    values: list[Any] = []
+    for sealed, packed, first_score, last_score in sessions:
+        values += (sealed.first_offset, first_score, last_score, packed)
+    return values

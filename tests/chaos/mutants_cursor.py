@@ -1,0 +1,139 @@
+"""The broken variants of the range cursor, each with the schedules that show it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+from tests.chaos.mutants_protocol import FOLD, SEAL
+
+SHARD = "folding.shard.shard:Shard"
+CLAIM = "folding.store.shard_store:ShardStore.claim"
+PROGRESS = "folding.shard.progress:Progress"
+UNDER_WAY = "UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None)) if to else None"
+
+CRASHES = ("history lossy crash:3 zombie rebalance:3", "lossy:2 crash:3 rebalance:3")
+LOST = ("history fragile:fold crash", "history fragile:fold rebalance:3")
+BACK = ("history rollback:3 rebalance:2", "lossy rollback:3 crash")
+OWNERS = ("history crash:3 rebalance:4", "history lossy crash:2 rebalance:3", "lossy crash:3 rebalance:3")
+RETENTION = ("history lossy retention:3 crash:3", "history retention:4 crash:3 rebalance:2")
+SETTINGS = ("history settings rebalance:4 crash:2", "history lossy settings crash rebalance:3")
+
+CURSOR: Final = (
+    Mutant(
+        "the fence moves with the first script of a range",
+        "Groups that were not taken yet are never read again.",
+        CRASHES,
+        (Change(FOLD, "local is_done, cursor, clock = arg.is_last and taken == count,", "local is_done, cursor, clock = true,"),),
+    ),
+    Mutant(
+        "the cursor is not compared",
+        "A script that comes late, or a worker whose reply was lost, folds a group once more.",
+        (*LOST, *BACK),
+        (Change(FOLD, "if (state.cursor or '') ~= arg.cursor then", "if false then"),),
+    ),
+    Mutant(
+        "a cursor that has gone back is taken for a lost reply",
+        "Redis was rolled back: the groups between the two are never folded.",
+        BACK,
+        (
+            Change(f"{PROGRESS}.moved_to", "if cursor < self.cursor:", "if False:"),
+            Change(
+                f"{PROGRESS}.moved_to",
+                "self._at = bisect_right(self._members, cursor)",
+                "self._at = max(self._at, bisect_right(self._members, cursor))",
+            ),
+            Change(FOLD, "if (state.cursor or '') ~= arg.cursor then", "if state.cursor and arg.cursor == '' then"),
+        ),
+    ),
+    Mutant(
+        "a claim does not return the range under way",
+        "The next owner folds what the former one has folded once more, or ends the range elsewhere.",
+        OWNERS,
+        (
+            Change(CLAIM, UNDER_WAY, "None"),
+            Change(FOLD, "if state.to and state.to ~= arg.to", "if false and state.to"),
+            Change(FOLD, "if (state.cursor or '') ~= arg.cursor then", "if false then"),
+        ),
+    ),
+    Mutant(
+        "a range under way is ended elsewhere",
+        "Groups that are done miss what lies beyond its former end, or hold it twice.",
+        OWNERS,
+        (
+            Change(f"{SHARD}.chunks", "if self.under_way is not None:", "if False:"),
+            Change(f"{SHARD}.waits_for", "return self.under_way is not None and end < self.under_way.to", "return False"),
+            Change(FOLD, "if state.to and state.to ~= arg.to", "if false and state.to"),
+        ),
+    ),
+    Mutant(
+        "groups at or below the cursor are folded again",
+        "The next owner does not leave out what the former one has folded.",
+        OWNERS,
+        (Change(f"{PROGRESS}.__init__", "self._at = bisect_right(self._members, cursor)", "self._at = 0"),),
+    ),
+    Mutant(
+        "the record clock is written with each script",
+        "The next owner begins the range at a later time: events get other scores.",
+        OWNERS,
+        (Change(FOLD, "call('HSET', meta, 'to', arg.to,", "call('HSET', meta, 'record_clock', arg.record_clock, 'to', arg.to,"),),
+    ),
+    Mutant(
+        "the partition clock is written with each script",
+        "Likewise.",
+        OWNERS,
+        (Change(FOLD, "call('HSET', meta, 'to', arg.to,", "call('HSET', meta, 'clock', arg.clock, 'to', arg.to,"),),
+    ),
+    Mutant(
+        "the time of a range is that of whoever folds it",
+        "Two owners give an event different scores.",
+        OWNERS,
+        (Change(CLAIM, UNDER_WAY, "UnderWay(int(to), cursor, RangeTime(int(cap) + 3_000, None)) if to else None"),),
+    ),
+    Mutant(
+        "left-out groups do not move the clock of a range",
+        "The running maximum goes over all of its events, or the others get other scores.",
+        OWNERS,
+        (Change(f"{SHARD}.chunks", "listed = list(events)", "listed = [event for event in events if event[2] > begun.cursor]"),),
+    ),
+    Mutant(
+        "seal moves the clock while a range is under way",
+        "The rest of the range is scored by a later time, and groups end whose events are still to be folded.",
+        OWNERS,
+        (Change(SEAL, "if not state.to then", "if true then"),),
+    ),
+    Mutant(
+        "seal takes what the range may still add to",
+        "What is left of the range makes another record of the same events, or of the same first one.",
+        ("history fragile:fold crash dying:fold", "history lossy crash rebalance dying:fold", *CRASHES),
+        (Change(SEAL, "elseif not everything and is_held(group, g) then", "elseif false then"),),
+    ),
+    Mutant(
+        "a range that retention has overtaken stays",
+        "Its end lies below the fence: whatever comes next is refused.",
+        RETENTION,
+        (Change("skip.lua", "if state.to and tonumber(state.to) <= tonumber(arg.to) then drop_range() end", ""),),
+    ),
+    Mutant(
+        "a range that reaches beyond what is lost is dropped",
+        "Groups that are done are folded once more.",
+        RETENTION,
+        (
+            Change("skip.lua", "if state.to and tonumber(state.to) <= tonumber(arg.to) then", "if state.to then"),
+            Change(f"{SHARD}.skip_to", "if self.under_way is not None and self.under_way.to <= fence:", "if True:"),
+        ),
+    ),
+    Mutant(
+        "another definition goes on with the range",
+        "Its groups are other ones: those below the cursor are never folded.",
+        SETTINGS,
+        (
+            Change("define.lua", "drop_range()", ""),
+            Change(
+                f"{SHARD}.adopt_definition",
+                "self.stored_shape, self.under_way = self.shape, None",
+                "self.stored_shape = self.shape",
+            ),
+        ),
+    ),
+)

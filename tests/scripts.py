@@ -1,0 +1,145 @@
+"""Folding by the scripts themselves, as tests do it: on a real server, without the owner of a shard around them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+
+from streams_app.folding.core import pace
+from streams_app.folding.core.chunks import Chunk, Cutter
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.shard_clock import Clocks, RangeTime
+from streams_app.folding.shard.progress import Progress
+from streams_app.folding.store.arguments import Groups, Packing
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.replies import Folded, Outcome, SealedGroups, UnderWay
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
+
+WALL = 10**12
+EPOCH = b"eeee"
+PARTITIONS = 4
+OUTBOX_LIMIT = 1_000
+MANY_GROUPS = 10_000
+BOUNDS = Bounds(quiet_ms=10, hold_ms=40)
+SESSIONS = Bounds(quiet_ms=10, hold_ms=40, gaps_close=True)
+
+
+def new_store(redis: Redis) -> ShardStore:
+    """A shard of nobody's, with keys of its own."""
+    return ShardStore(ScriptSet(redis), shard_keys(f"test-{secrets.token_hex(4)}", "f", "t", 0))
+
+
+def chunks_of(
+    events: Iterable[FoldEvent], end: int, *, start_ms: int = 0, above: int = -1, gap_ms: int | None = None, cap_ms: int = WALL,
+    arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False,
+) -> Iterator[Chunk]:  # fmt: skip
+    """Events of a range, cut as a shard cuts them.
+
+    Args:
+        events: In offset order.
+        end: Offset of the fence afterwards.
+        start_ms: Score before the first event.
+        above: Offset before the range.
+        gap_ms: A longer gap begins a new run.
+        cap_ms: Wall clock.
+        arrived_ms: When it was fetched, if it was live.
+        keeps_values: Beside the names.
+        is_whole: One chunk, however long.
+    """
+    cutter = Cutter(events, above, end, gap_ms=gap_ms, keeps_values=keeps_values)
+    while cutter.above < end:
+        chunk = cutter.next(RangeTime(cap_ms, arrived_ms), start_ms, is_whole=is_whole)
+        start_ms = chunk.clock_ms
+        yield chunk
+
+
+def chunk_of(events: Sequence[FoldEvent], bounds: Bounds = BOUNDS, *, end: int | None = None, **how: Any) -> Chunk:
+    """All these events as one chunk; see :func:`chunks_of`."""
+    gap_ms = bounds.quiet_ms if bounds.gaps_close else None
+    how = {"above": events[0].offset - 1, **how}
+    (chunk,) = chunks_of(events, events[-1].offset if end is None else end, gap_ms=gap_ms, is_whole=True, **how)
+    return chunk
+
+
+def one(offset: int, group: bytes = b"sa", stamp: int = 1_000, bounds: Bounds = BOUNDS) -> Chunk:
+    """A chunk of one event."""
+    return chunk_of([FoldEvent(offset, stamp, group, {"u": 1})], bounds)
+
+
+def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silent_from_ms: int = 0) -> Groups:
+    """All groups of a chunk, as one script takes them."""
+    return Packing(bounds, epoch, PARTITIONS, keeps_values=True).groups(
+        chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, {}
+    )
+
+
+async def send(
+    store: ShardStore, fence: int, chunk: Chunk, groups: Groups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
+    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, most_work: int = pace.WORK, late_ms: int = 0,
+) -> Folded:  # fmt: skip
+    """One script that folds."""
+    clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)
+    return await store.fold(
+        token, fence, UnderWay(chunk.to, b"", chunk.time), cursor, groups, clocks, bounds,
+        is_last=is_last, outbox_limit=outbox_limit, most_work=most_work, partitions=PARTITIONS,
+    )  # fmt: skip
+
+
+async def fold(
+    store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds = BOUNDS, events: Sequence[FoldEvent] = (), *,
+    epoch: bytes = EPOCH, silent_from_ms: int = 0, most: int = MANY_GROUPS, outbox_limit: int = OUTBOX_LIMIT,
+) -> list[Sealed]:  # fmt: skip
+    """Folds a chunk from its begin to its end; what it sealed, script by script.
+
+    Args:
+        store: Claimed by ``me``.
+        fence: As it stands.
+        chunk: To be folded.
+        bounds: Of the fold.
+        events: Of its range, for groups that are wanted as single events.
+        epoch: Of the state.
+        silent_from_ms: The silence after its events is not counted from before.
+        most: Groups a script.
+        outbox_limit: At or above it nothing is folded.
+    """
+    progress = Progress(chunk, b"", lambda: events)
+    packing = Packing(bounds, epoch, PARTITIONS, keeps_values=True)
+    sealed: list[Sealed] = []
+    while True:
+        groups, is_last = progress.next_groups(most, packing, silent_from_ms)
+        reply = await send(
+            store, fence, chunk, groups, bounds, cursor=progress.cursor, is_last=is_last, outbox_limit=outbox_limit
+        )  # fmt: skip
+        sealed += reply.sealed
+        match reply.outcome:
+            case Outcome.DETAIL:
+                progress.detail(reply.detail)
+            case Outcome.MORE:
+                progress.moved_to(reply.cursor)
+            case Outcome.DONE:
+                return sealed
+            case _:
+                raise AssertionError(f"the script says {reply.outcome}")
+
+
+async def seal(
+    store: ShardStore, fence: int, clock_ms: int, bounds: Bounds = BOUNDS, *, quiet: bool = True, everything: bool = False,
+    limit: int = 9, is_starved: bool = False, token: str = "me",
+) -> SealedGroups:  # fmt: skip
+    """One script that seals."""
+    return await store.seal(
+        token, fence, clock_ms, bounds, quiet=quiet, limit=limit, partitions=PARTITIONS, everything=everything,
+        is_starved=is_starved,
+    )  # fmt: skip
+
+
+async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
+    """What the outbox holds, as it is: first offset, packed record."""
+    found: Any = await store.redis.zrange(store.keys.outbox, 0, -1, withscores=True)
+    return [(int(score), record) for record, score in found]

@@ -1,0 +1,45 @@
+"""How many groups are sent to one script follows what scripts have done."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.folding.core.pace import FIRST, MOST, WORK, Pace
+
+
+def paced(groups: int) -> Pace:
+    pace = Pace()
+    pace.groups = groups
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("before", "taken", "work", "after"),
+    [
+        pytest.param(FIRST, 100, WORK, 101, id="as many as fill a script, and one more"),
+        pytest.param(FIRST, 100, WORK // 2, 201, id="what costs half as much is sent twice as often"),
+        pytest.param(FIRST, 100, 4 * WORK, 26, id="what costs more, less often"),
+        pytest.param(10, 10, 1, 20, id="at most twice as many as before"),
+        pytest.param(MOST, MOST, 1, MOST, id="no more than the most"),
+        pytest.param(FIRST, 1, 10**9, 1, id="no less than one"),
+        pytest.param(FIRST, 0, WORK, FIRST, id="a script that took nothing says nothing"),
+        pytest.param(FIRST, 5, 0, 2 * FIRST, id="work of nothing is not divided by"),
+    ],
+)
+def test_pace_is_learned_from_what_a_script_took(before: int, taken: int, work: int, after: int) -> None:
+    pace = paced(before)
+    pace.learn(taken, work)
+
+    assert after == pace.groups
+
+
+@given(st.integers(1, 10_000), st.integers(1, MOST))
+def test_pace_settles_where_a_script_is_filled(cost: int, before: int) -> None:
+    pace = paced(before)
+    for _ in range(15):
+        taken = min(pace.groups, -(-WORK // cost))  # a script ends by itself
+        pace.learn(taken, taken * cost)
+
+    assert min(MOST, WORK // cost) <= pace.groups <= min(MOST, WORK // cost + 2)

@@ -1,0 +1,110 @@
+"""A chunk is sent group by group, in the order of bytes, those up to the cursor left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.shard.progress import Progress
+from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.codec import INFO_FIELD
+from streams_app.folding.store.replies import RefusedError
+from tests.scripts import BOUNDS, EPOCH, PARTITIONS, chunk_of
+
+PACKING = Packing(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
+GROUPS = [b"sb", b"s\xff", b"j1", b"sa", b"s", b"sab"]
+IN_ORDER = [b"j1", b"s", b"sa", b"sab", b"sb", b"s\xff"]
+
+
+def progress_of(groups: Sequence[bytes], cursor: bytes = b"", asked: list[int] | None = None) -> Progress:
+    """Two events of each group; ``asked`` counts how often they are read again."""
+    events = [FoldEvent(at, 1_000, group, {"u": at}) for at, group in enumerate([*groups, *groups])]
+
+    def again() -> list[FoldEvent]:
+        if asked is not None:
+            asked.append(1)
+        return events
+
+    return Progress(chunk_of(events), cursor, again)
+
+
+def members(progress: Progress, most: int = 100) -> tuple[list[bytes], bool]:
+    groups, is_last = progress.next_groups(most, PACKING, 0)
+    return groups.values[0::3], is_last
+
+
+@pytest.mark.parametrize(
+    ("cursor", "most", "expected", "is_last"),
+    [
+        (b"", 100, IN_ORDER, True),
+        (b"", 6, IN_ORDER, True),
+        (b"", 5, IN_ORDER[:5], False),
+        (b"s", 2, [b"sa", b"sab"], False),
+        (b"sa", 100, [b"sab", b"sb", b"s\xff"], True),
+        (b"sa\x00", 1, [b"sab"], False),
+        (b"s\xff", 100, [], True),
+        (b"z", 100, [], True),
+    ],
+)
+def test_groups_beyond_the_cursor_are_sent_in_the_order_of_their_bytes(
+    cursor: bytes, most: int, expected: list[bytes], is_last: bool
+) -> None:
+    assert (expected, is_last) == members(progress_of(GROUPS, cursor), most)
+
+
+@given(st.sets(st.binary(min_size=1, max_size=3), min_size=1), st.integers(1, 5))
+def test_each_group_is_sent_once_however_few_are_taken(groups: set[bytes], most: int) -> None:
+    progress = progress_of(sorted(groups, key=hash))
+    found: list[bytes] = []
+    is_last = False
+    while not is_last:
+        page, is_last = members(progress, most)
+        found += page
+        progress.moved_to(page[-1])
+
+    assert sorted(groups) == found
+    assert ([], True) == members(progress, most)
+
+
+def test_groups_that_a_script_did_not_take_are_sent_again() -> None:
+    progress = progress_of(GROUPS)
+    members(progress, 4)
+    progress.moved_to(b"s")
+
+    assert ([b"sa", b"sab"], False) == members(progress, 2)
+
+
+def test_a_cursor_behind_the_known_one_means_that_redis_went_back() -> None:
+    progress = progress_of(GROUPS)
+    progress.moved_to(b"sab")
+    progress.moved_to(b"sab")  # a reply was lost
+
+    with pytest.raises(RefusedError, match="range"):
+        progress.moved_to(b"sa")
+    assert b"sab" == progress.cursor
+
+
+def test_groups_are_taken_apart_where_it_is_wanted_and_their_events_read_once() -> None:
+    asked: list[int] = []
+    progress = progress_of(GROUPS, asked=asked)
+    progress.detail(frozenset([b"sa"]))
+    progress.detail(frozenset([b"j1"]))
+    groups, _ = progress.next_groups(3, PACKING, 0)
+    rest = dict(zip(groups.values[0::3], groups.values[2::3], strict=True))
+
+    assert [1] == asked
+    assert 4 == rest[b"s"][0]
+    assert {b"j1": [2, 8], b"sa": [3, 9]} == {group: [run[0] for run in rest[group]] for group in (b"j1", b"sa")}
+    assert {INFO_FIELD} == {run[2] for run in [*rest[b"j1"], *rest[b"sa"]]}
+
+
+def test_a_group_is_taken_apart_once() -> None:
+    progress = progress_of(GROUPS)
+    progress.detail(frozenset([b"sa", b"sb"]))
+
+    with pytest.raises(RefusedError, match="detail"):
+        progress.detail(frozenset([b"sb"]))
