@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
@@ -16,9 +18,10 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.progress import Progress
 from streams_app.folding.store.arguments import Groups, Packing
+from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import Folded, Outcome, SealedGroups, UnderWay
-from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.scripts import Script, ScriptSet, script_text, with_included
 from streams_app.folding.store.shard_store import ShardStore
 
 WALL = 10**12
@@ -143,3 +146,48 @@ async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
     """What the outbox holds, as it is: first offset, packed record."""
     found: Any = await store.redis.zrange(store.keys.outbox, 0, -1, withscores=True)
     return [(int(score), record) for record, score in found]
+
+
+class Held(NamedTuple):
+    """What an open group holds, whatever state it belongs to; the number of its names is the true one."""
+
+    numbers: StoredGroup
+    names: dict[bytes, bytes]
+
+
+async def open_groups(store: ShardStore) -> dict[bytes, Held]:
+    """The open groups of a shard."""
+    found = {}
+    members: Any = await store.redis.zrange(store.keys.first, 0, -1, withscores=True)
+    for member, first_offset in members:
+        content: Any = await store.redis.hgetall(store.keys.group_prefix.encode() + member)
+        numbers = StoredGroup.unpack(content.pop(INFO_FIELD))
+        assert numbers.first_offset == first_offset
+        assert len(content) <= numbers.names
+        found[member] = Held(numbers._replace(epoch=b"", names=len(content)), content)
+    return found
+
+
+async def state_of(store: ShardStore) -> dict[bytes, Any]:
+    """Everything of a shard, byte by byte."""
+    names = [key async for key in store.redis.scan_iter(match=store.keys.meta.removesuffix("meta") + "*")]
+    return {name: await store.redis.dump(name) for name in names}
+
+
+async def marks_of(store: ShardStore) -> dict[str, str]:
+    """What is stored of a shard as a whole."""
+    found: Any = await store.redis.hgetall(store.keys.meta)
+    return {name.decode(): value.decode("utf-8", "surrogateescape") for name, value in found.items()}
+
+
+def edited(store: ShardStore, edit: Callable[[str], str]) -> ShardStore:
+    """The same shard with another text of the script that folds."""
+    scripts = ScriptSet(store.redis)
+    text = edit(with_included(script_text("fold")))
+    scripts.by_name["fold"] = Script("fold", store.redis.register_script(text), lambda _: nullcontext())
+    return ShardStore(scripts, store.keys)
+
+
+def with_work(store: ShardStore, work: int) -> ShardStore:
+    """The same shard, whose scripts end once they have done so much."""
+    return edited(store, lambda text: re.sub(r"MOST_WORK = \d+", f"MOST_WORK = {work}", text))

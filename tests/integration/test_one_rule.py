@@ -1,0 +1,142 @@
+"""Why a group closes, and how it is written, is said once in Lua and once in Python: both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.store.codec import StoredGroup
+from streams_app.folding.store.scripts import script_text
+from tests.scripts import EPOCH, PARTITIONS
+
+PRELUDE = """
+local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
+local arg = unpacked(ARGV[1])
+local state = {epoch = arg.epoch}
+local function text(number) return string.format('%.0f', number) end
+"""
+CLOSING = (
+    PRELUDE
+    + script_text("shared/closing")
+    + """
+local found = {}
+for i = 1, #arg.cases, 4 do
+  local g = {opened = arg.cases[i], score = arg.cases[i + 1]}
+  local reason, due = ended_by(g, arg.cases[i + 2])
+  found[#found + 1] = {is_over(g, arg.cases[i + 3]) and 1 or 0, reason, text(due)}
+end
+return found
+"""
+)
+NUMBERS = (
+    PRELUDE
+    + script_text("shared/group")
+    + """
+local g = numbers_of(arg.packed)
+return {g.epoch, text(g.first), text(g.last), text(g.opened), text(g.score), text(g.events), text(g.low), text(g.high),
+        text(g.names), text(g.silent), packed_of(g)}
+"""
+)
+RECORD = PRELUDE + script_text("shared/group") + "return record_of(arg.group, numbers_of(arg.packed), 'quiet', arg.due, arg.names)"
+
+FIXTURES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+async def redis(redis_server) -> AsyncIterator[Redis]:
+    client = Redis.from_url(redis_server.url)
+    yield client
+    await client.aclose()
+
+
+async def ask(redis: Redis, script: str, **arguments: Any) -> Any:
+    return await redis.eval(script, 0, msgpack.packb(arguments, use_bin_type=False))
+
+
+times = st.integers(0, 2**45)
+spans = st.integers(0, 10) | st.integers(0, 2**40)
+near = st.integers(-2, 2)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Bounds, int, int, int, int]:
+    """Bounds, and a group whose next event is at some time, or just at one of its bounds."""
+    bounds = Bounds(draw(spans), draw(spans), gaps_close=draw(st.booleans()))
+    opened = draw(times)
+    score = opened + draw(spans)
+    silent = score + draw(st.just(0) | spans | st.just(bounds.hold_ms - bounds.quiet_ms + opened - score).map(abs))
+    at = draw(times | st.just(opened + bounds.hold_ms) | st.just(score + bounds.quiet_ms)) + draw(near)
+    return bounds, opened, score, silent, at
+
+
+@FIXTURES
+@given(case=cases())
+async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, case: tuple[Bounds, int, int, int, int]) -> None:
+    bounds, opened, score, silent, at = case
+    quiet = {"quiet_ms": bounds.quiet_ms} if bounds.gaps_close else {}
+    [[is_over, reason, due]] = await ask(redis, CLOSING, hold_ms=bounds.hold_ms, cases=[opened, score, silent, at], **quiet)
+    expected = bounds.ended_by(opened, silent, quiet=bounds.gaps_close)
+
+    assert (bounds.is_over(opened, score, at), expected) == (bool(is_over), (reason.decode(), int(due)))
+
+
+@pytest.mark.parametrize(
+    ("at", "gaps_close", "expected"),
+    [
+        pytest.param(1_010, True, False, id="exactly the quiet period after the last"),
+        pytest.param(1_011, True, True, id="a millisecond more"),
+        pytest.param(1_011, False, False, id="where silence ends nothing"),
+        pytest.param(1_039, False, False, id="just before the hold"),
+        pytest.param(1_040, False, True, id="at the hold"),
+    ],
+)
+async def test_the_bounds_are_where_they_are_said_to_be(redis: Redis, at: int, gaps_close: bool, expected: bool) -> None:
+    bounds = Bounds(10, 40, gaps_close=gaps_close)
+    quiet = {"quiet_ms": 10} if gaps_close else {}
+    [[is_over, *_]] = await ask(redis, CLOSING, hold_ms=40, cases=[1_000, 1_000, 1_000, at], **quiet)
+
+    assert (expected, expected) == (bool(is_over), bounds.is_over(1_000, 1_000, at))
+
+
+offsets = st.integers(0, 2**52)
+stored = st.builds(
+    lambda first, length, opened, lasted, events, low, span, names, silence: StoredGroup(
+        EPOCH, first, first + length, opened, opened + lasted, events, low, low + span, names, opened + lasted + silence
+    ),
+    offsets, st.integers(0, 2**51), times, spans, st.integers(1, 2**40), times, spans, st.integers(0, 20_000), spans,
+)  # fmt: skip
+
+
+@FIXTURES
+@given(group=stored)
+async def test_the_numbers_of_a_group_are_the_same_for_redis_in_both_directions(redis: Redis, group: StoredGroup) -> None:
+    epoch, *numbers, packed = await ask(redis, NUMBERS, epoch=EPOCH, packed=group.pack())
+
+    assert group == StoredGroup(epoch, *map(int, numbers))
+    assert group == StoredGroup.unpack(packed)
+    assert group.pack() == packed
+
+
+@FIXTURES
+@given(group=stored, member=st.binary(min_size=1, max_size=8), names=st.dictionaries(st.sampled_from("uvw"), st.binary(max_size=4)))
+@pytest.mark.parametrize("in_a_row", [False, True])
+async def test_what_leaves_with_a_group_is_read_as_redis_wrote_it(
+    redis: Redis, group: StoredGroup, member: bytes, names: dict[str, bytes], in_a_row: bool
+) -> None:
+    given_names: Any = [part for item in names.items() for part in item] if in_a_row else names
+    packed = await ask(
+        redis, RECORD, epoch=EPOCH, packed=group.pack(), group=member, due=group.score_ms, partitions=PARTITIONS, names=given_names
+    )  # fmt: skip
+
+    assert Sealed(
+        member, group.first_offset, group.last_offset, group.events, group.low_ms, group.high_ms, "quiet", group.score_ms,
+        PARTITIONS, names,
+    ) == Sealed.unpack(packed)  # fmt: skip
