@@ -1,0 +1,250 @@
+"""A range that several scripts fold, one after the other: what each of them writes, answers and refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.shard_clock import RangeTime
+from streams_app.folding.shard import shard as sharding
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.replies import Folded, Outcome, RefusedError, UnderWay
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
+from tests.conftest import Names
+from tests.integration.test_scripts_edges import claimed_shard, fold_some
+from tests.scripts import (
+    BOUNDS,
+    WALL,
+    chunk_of,
+    fold,
+    marks_of,
+    one,
+    open_groups,
+    packed,
+    send,
+    state_of,
+    with_work,
+)
+
+A, B, C, D = b"sa", b"sb", b"sc", b"sd"
+TO = 9
+EVENTS = [FoldEvent(at, 1_000 + at, group, {"u": at}) for at, group in enumerate([D, C, B, A, A])]
+CHUNK = chunk_of(EVENTS, end=TO)
+GONE = FoldEvent(TO + 1, 1_000, A, {"u": 1})
+RANGE_MARKS = {"to", "cursor", "cap", "arrived"}
+
+
+async def step_by_step(redis: Redis, names: Names) -> ShardStore:
+    """A claimed shard whose scripts take one group each."""
+    made = with_work(ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
+    await made.claim("me", -1, b"eeee", "def")
+    return made
+
+
+@pytest.fixture
+async def store(redis_client: Redis, names: Names) -> ShardStore:
+    """See :func:`step_by_step`."""
+    return await step_by_step(redis_client, names)
+
+
+async def step(store: ShardStore, cursor: bytes = b"", *, fence: int = -1, bounds: Bounds = BOUNDS) -> Folded:
+    """One script of the range, with all groups that are beyond the cursor."""
+    beyond = replace(CHUNK, groups={group: runs for group, runs in CHUNK.groups.items() if group > cursor})
+    return await send(store, fence, beyond, packed(beyond, bounds), bounds, cursor=cursor)
+
+
+# 1. What the first script of a range writes
+
+
+async def test_the_first_script_of_a_range_writes_where_it_ends_how_far_it_came_and_its_time(store: ShardStore) -> None:
+    before = await marks_of(store)
+    done = await step(store)
+    after = await marks_of(store)
+
+    assert (Outcome.MORE, A, 1) == (done.outcome, done.cursor, done.taken)
+    assert {"to": "9", "cursor": "sa", "cap": str(WALL), "arrived": ""} == {name: after[name] for name in RANGE_MARKS}
+    assert before == {name: value for name, value in after.items() if name not in RANGE_MARKS}
+
+
+async def test_a_range_that_fits_one_script_writes_no_cursor(store: ShardStore, redis_client: Redis) -> None:
+    await redis_client.config_resetstat()
+    await fold(ShardStore(ScriptSet(redis_client), store.keys), -1, CHUNK)
+    counts = await redis_client.info("commandstats")
+
+    assert set() == RANGE_MARKS & (await marks_of(store)).keys()
+    assert "cmdstat_hdel" not in counts
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_script_without_room_in_the_outbox_writes_nothing(store: ShardStore, begun: bool) -> None:
+    await fold(store, -1, one(0), replace(BOUNDS, max_events=1))
+    chunk = chunk_of([event._replace(offset=event.offset + 1) for event in EVENTS], end=TO)
+    if begun:
+        await send(store, 0, chunk, packed(chunk))
+    before = await state_of(store)
+    rest = replace(chunk, groups={group: runs for group, runs in chunk.groups.items() if not begun or group > A})
+    done = await send(store, 0, rest, packed(rest), cursor=A if begun else b"", outbox_limit=1)
+
+    assert (Outcome.FULL, before) == (done.outcome, await state_of(store))
+
+
+async def test_a_shard_without_room_lets_go_of_its_lock_and_goes_on_once_records_have_left(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 2)
+    shard = await claimed_shard(redis_client, names)
+    shard.store = with_work(shard.store, 1)
+    shard.bounds = shard._packing.bounds = replace(shard.bounds, max_events=1)
+    events = EVENTS[:4]
+    (chunk,) = shard.chunks(events, TO, ReaderView(None, None), 10_000)
+    progress = shard.begin(chunk, lambda: events)
+    outcomes = [(await shard.fold_once(progress)).outcome for _ in range(3)]
+    locked = shard.lock.locked()
+    await shard.finish(shard.outbox.first(1))
+    outcomes += [(await shard.fold_once(progress)).outcome for _ in range(2)]
+    await shard.finish(shard.outbox.first(2))
+    outcomes.append((await shard.fold_once(progress)).outcome)
+
+    assert [Outcome.MORE] * 2 + [Outcome.FULL] + [Outcome.MORE, Outcome.FULL, Outcome.DONE] == outcomes
+    assert (False, TO) == (locked, shard.fence)
+
+
+# 2. What is expected, and what is said where it is not so
+
+
+@pytest.mark.parametrize("known", [b"", A])
+async def test_a_cursor_beyond_the_expected_one_is_told_as_already_there(store: ShardStore, known: bytes) -> None:
+    first = await step(store)
+    second = await step(store, first.cursor)
+    before = await state_of(store)
+    told = await step(store, known)
+
+    assert (Outcome.ALREADY, B, 0, []) == (told.outcome, told.cursor, told.clock_ms, told.sealed)
+    assert (B, before) == (second.cursor, await state_of(store))
+
+
+async def test_a_range_that_was_folded_to_its_end_is_told_as_already_there(store: ShardStore) -> None:
+    sealed = await fold(store, -1, CHUNK)
+    before = await state_of(store)
+    told = await step(store, C)
+
+    assert (Outcome.ALREADY, b"", CHUNK.clock_ms, sealed) == (told.outcome, told.cursor, told.clock_ms, [])
+    assert before == await state_of(store)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        pytest.param({"token": "another"}, "token", id="another owner"),
+        pytest.param({"fence": "3"}, "fence", id="another fence"),
+        pytest.param({"to": "8"}, "range", id="another end"),
+    ],
+)
+async def test_a_script_of_a_range_that_is_not_the_stored_one_is_refused(
+    store: ShardStore, redis_client: Redis, change: dict[str, str], cause: str
+) -> None:
+    await step(store)
+    await redis_client.hset(store.keys.meta, mapping=change)  # type: ignore[arg-type]  # the stub wants keys of all kinds
+    before = await state_of(store)
+
+    with pytest.raises(RefusedError, match=cause):
+        await step(store, A)
+    assert before == await state_of(store)
+
+
+async def test_a_cursor_where_no_range_is_under_way_is_refused(store: ShardStore) -> None:
+    with pytest.raises(RefusedError, match="range"):
+        await step(store, A)
+
+
+async def test_an_owner_goes_on_from_where_the_lost_replies_had_come(
+    redis_client: Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await claimed_shard(redis_client, names, "sessions")
+    await fold_some(shard, [FoldEvent(at, 1_000, group, {"u": 1}) for at, group in enumerate([A, B, C, D])])
+    shard.store = with_work(shard.store, 1)
+    late = [FoldEvent(4 + at, 9_000, group, {"u": 1}) for at, group in enumerate([A, B, C, D])]
+    (chunk,) = shard.chunks(late, 7, ReaderView(None, None), 10_000)
+    progress = shard.begin(chunk, lambda: late)
+    await shard.fold_once(progress)
+    told = shard.outbox.first(9)
+    # Two more scripts, of whose doings nobody hears.
+    behind = shard.begin(chunk, lambda: late)
+    behind.moved_to(progress.cursor)
+    for _ in range(2):
+        await shard.fold_once(behind)
+    shard.outbox.clear()
+    shard.outbox.extend(told)
+    already = await shard.fold_once(progress)
+    at = progress.cursor
+    done = await shard.fold_once(progress)
+
+    assert [(Outcome.MORE, C), (Outcome.DONE, C)] == [(already.outcome, at), (done.outcome, progress.cursor)]
+    assert ([0, 1, 2, 3], 7) == ([entry.first_offset for entry in shard.outbox], shard.fence)
+
+
+async def test_an_owner_whose_cursor_is_ahead_of_the_stored_one_is_refused_as_redis_went_back(
+    redis_client: Redis, names: Names
+) -> None:
+    shard = await claimed_shard(redis_client, names)
+    shard.store = with_work(shard.store, 1)
+    (chunk,) = shard.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
+    progress = shard.begin(chunk, lambda: EVENTS)
+    for _ in range(2):
+        await shard.fold_once(progress)
+    await redis_client.hset(shard.store.keys.meta, "cursor", A)
+
+    with pytest.raises(RefusedError, match="range"):
+        await shard.fold_once(progress)
+
+
+# 3. Who claims a range that is under way
+
+
+@pytest.mark.parametrize("arrived_ms", [None, 5_000])
+async def test_a_claim_tells_of_the_range_under_way(store: ShardStore, arrived_ms: int | None) -> None:
+    chunk = replace(CHUNK, time=RangeTime(7_000, arrived_ms))
+    await send(store, -1, chunk, packed(chunk))
+    claimed = await store.claim("other", None, b"", "")
+    (first, *_) = await open_groups(store)
+
+    assert claimed is not None
+    assert UnderWay(TO, A, RangeTime(7_000, arrived_ms)) == claimed.under_way
+    assert (A, -1, 1) == (first, claimed.fence, claimed.open_groups)
+
+
+async def test_a_claim_tells_of_none_before_a_range_has_begun_and_once_it_is_folded(store: ShardStore) -> None:
+    before = await store.claim("me", None, b"", "")
+    await fold(store, -1, CHUNK)
+    after = await store.claim("me", None, b"", "")
+
+    assert [None, None] == [claimed and claimed.under_way for claimed in (before, after)]
+
+
+@pytest.mark.parametrize("end", [TO, TO + 1, TO + 50])
+async def test_the_first_chunk_of_the_next_owner_ends_where_the_range_does(redis_client: Redis, names: Names, end: int) -> None:
+    former = await claimed_shard(redis_client, names)
+    former.store = with_work(former.store, 1)
+    (chunk,) = former.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
+    await former.fold_once(former.begin(chunk, lambda: EVENTS))
+    heir = await claimed_shard(redis_client, names)
+    events = [*EVENTS, GONE] if end > TO else EVENTS
+    chunks = heir.chunks(events, end, ReaderView(None, None), 99_000)
+    first = next(chunks)
+    progress = heir.begin(first, lambda: events)
+    groups, is_last = progress.next_groups(9, heir._packing, 0)
+
+    assert (True, False) == (heir.waits_for(TO - 1), heir.waits_for(TO))
+    assert ((TO, 5, 10_000), ([B, C, D], True)) == (
+        (first.to, first.events, first.time.cap_ms),
+        (groups.values[0::3], is_last),
+    )
+    while (await heir.fold_once(progress)).outcome is not Outcome.DONE:
+        pass
+    assert [(end, 99_000)] * (end > TO) == [(chunk.to, chunk.time.cap_ms) for chunk in chunks]

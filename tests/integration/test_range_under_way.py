@@ -1,0 +1,225 @@
+"""A range that is under way: what may leave meanwhile, and what becomes of it where the log, the fold or Redis changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.store.keys import EVERYTHING
+from streams_app.folding.store.replies import Outcome, RefusedError, UnderWay
+from streams_app.folding.store.shard_store import ShardStore
+from tests.conftest import Names
+from tests.integration.test_range_cursor import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
+from tests.integration.test_scripts_edges import claimed_shard, fold_some
+from tests.scripts import (
+    chunk_of,
+    fold,
+    marks_of,
+    one,
+    open_groups,
+    packed,
+    seal,
+    sealed_in,
+    send,
+    with_work,
+)
+
+
+@pytest.fixture
+async def store(redis_client: Redis, names: Names) -> ShardStore:
+    """A shard whose scripts take one group each."""
+    return await step_by_step(redis_client, names)
+
+
+# What stays true while a range is under way
+
+
+async def test_the_watermark_in_the_middle_of_a_range_is_that_of_its_begin(store: ShardStore) -> None:
+    await fold(store, -1, one(0, b"sz", stamp=500))
+    chunk = chunk_of([event._replace(offset=event.offset + 5) for event in EVENTS], end=TO)
+    await send(store, 0, chunk, packed(chunk))
+    with_a_group = await store.watermark()
+    await seal(store, 0, 9_000, everything=True)
+    await store.finish("me", [(0, 0, 1)])
+    with_a_record = await store.watermark()
+    await store.finish("me", [(8, 8, 1)])
+
+    assert [0, 1, 1] == [with_a_group, with_a_record, await store.watermark()]
+
+
+# Retention
+
+
+async def beyond_the_cursor(store: ShardStore) -> None:
+    """The range is under way, and what it had opened is sealed."""
+    await step(store)
+    await seal(store, -1, 0, everything=True)
+
+
+async def test_a_log_that_begins_within_the_range_leaves_the_rest_of_it(store: ShardStore) -> None:
+    await beyond_the_cursor(store)
+    await store.skip("me", -1, 1)
+    claimed = await store.claim("me", None, b"", "")
+    rest = replace(chunk_of(EVENTS[2:], end=TO), groups={B: CHUNK.groups[B]})
+    done = await send(store, 1, rest, packed(rest), cursor=A)
+
+    assert claimed is not None
+    assert (1, UnderWay(TO, A, CHUNK.time)) == (claimed.fence, claimed.under_way)
+    assert (Outcome.DONE, [B]) == (done.outcome, list(await open_groups(store)))
+    assert str(TO) == (await marks_of(store))["fence"]
+
+
+@pytest.mark.parametrize("to", [TO, TO + 20])
+async def test_a_log_that_begins_beyond_the_range_ends_it(store: ShardStore, to: int) -> None:
+    await beyond_the_cursor(store)
+    await store.skip("me", -1, to)
+    marks = await marks_of(store)
+
+    assert (str(to), set()) == (marks["fence"], RANGE_MARKS & marks.keys())
+
+
+@pytest.mark.parametrize(("to", "expected"), [(1, True), (TO, False)])
+async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
+    redis_client: Redis, names: Names, to: int, expected: bool
+) -> None:
+    shard = await claimed_shard(redis_client, names)
+    shard.store = with_work(shard.store, 1)
+    (chunk,) = shard.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
+    await shard.fold_once(shard.begin(chunk, lambda: EVENTS))
+    await shard.seal(10_000, known_ms=None, everything=True)
+    await shard.skip_to(to)
+
+    assert (to, expected) == (shard.fence, shard.under_way is not None)
+
+
+# Another definition
+
+
+async def test_another_definition_drops_the_range_which_is_folded_again_from_its_begin(store: ShardStore) -> None:
+    await beyond_the_cursor(store)
+    with pytest.raises(RefusedError, match="not-drained"):
+        await store.define("me", "new")
+    await store.finish("me", [(3, 3, 1)])
+    await store.define("me", "new")
+    marks = await marks_of(store)
+    await fold(store, -1, CHUNK)
+
+    assert ("new", "-1", set()) == (marks["definition"], marks["fence"], RANGE_MARKS & marks.keys())
+    assert {A, B, C, D} == set(await open_groups(store))
+
+
+# What is believed of the outbox
+
+
+async def test_a_seal_that_tells_of_another_outbox_than_is_believed_has_it_read_again(redis_client: Redis, names: Names) -> None:
+    shard = await claimed_shard(redis_client, names)
+    await fold_some(shard, [FoldEvent(0, 1_000, A, {"u": 1}), FoldEvent(1, 9_000, B, {"u": 1})])
+    await shard.seal(5_000, known_ms=None, everything=True)
+    kept = await redis_client.dump(shard.store.keys.outbox)
+    await shard.finish(shard.outbox.first(9))
+    await redis_client.restore(shard.store.keys.outbox, 0, kept)  # type: ignore[arg-type]  # it was there
+    believed = len(shard.outbox)
+    await shard.seal(5_000, known_ms=None)
+
+    assert (0, [0, 1]) == (believed, [entry.first_offset for entry in shard.outbox])
+
+
+# Leaving, while a range is under way
+
+
+async def under_way(store: ShardStore, opened: Sequence[FoldEvent], taken: bytes = A) -> None:
+    """Groups that were open before, at fence 0, and a range whose first script has taken a group."""
+    await fold(store, -1, chunk_of(opened, end=0))
+    events = [FoldEvent(1, 5_000, taken, {"v": 1}), FoldEvent(2, 5_000, b"z", {"v": 1})]
+    chunk = chunk_of(events, end=TO)
+    assert Outcome.MORE is (await send(store, 0, chunk, packed(chunk))).outcome
+
+
+async def test_time_stands_still_for_what_is_due_while_a_range_is_under_way(store: ShardStore) -> None:
+    await under_way(store, [FoldEvent(0, 1_000, B, {"u": 1})])
+    done = await seal(store, 0, 90_000)
+
+    assert ([], 1_000, "1000") == (done.sealed, done.clock_ms, (await marks_of(store))["clock"])
+
+
+async def test_what_is_due_by_the_stored_clock_leaves_while_a_range_is_under_way(store: ShardStore) -> None:
+    await fold(store, -1, one(0, B))
+    await seal(store, 0, 1_011, quiet=False)
+    chunk = chunk_of([FoldEvent(1, 5_000, A, {"v": 1}), FoldEvent(2, 5_000, D, {"v": 1})], end=TO)
+    await send(store, 0, chunk, packed(chunk))
+
+    assert [B] == [entry.member for entry in (await seal(store, 0, 1_000)).sealed]
+
+
+async def test_where_redis_is_full_what_is_due_by_now_leaves_and_the_stored_clock_stays(store: ShardStore) -> None:
+    await under_way(store, [FoldEvent(0, 1_000, B, {"u": 1})])
+    done = await seal(store, 0, 90_000, is_starved=True)
+
+    # That of the range, too: it has passed it.
+    assert [(B, "quiet"), (A, "quiet")] == [(entry.member, entry.reason) for entry in done.sealed]
+    assert (1_000, "1000") == (done.clock_ms, (await marks_of(store))["clock"])
+
+
+@pytest.mark.parametrize(
+    ("cursor", "group", "leaves"),
+    [
+        (b"sb", b"sa", True),
+        (b"sb", b"sb", True),
+        (b"sb", b"sc", False),
+        (b"sb", b"s", True),
+        (b"sb", b"sb\x00", False),
+        (b"sB", b"sa", False),
+        (b"s\xc3\xa9", b"sz", True),
+        (b"sz", b"s\xc3\xa9", False),
+        (b"s\x7f", b"s\x80", False),
+        (b"s\xff", b"s\x80", True),
+    ],
+)
+@pytest.mark.parametrize("is_starved", [False, True])
+async def test_a_group_above_the_fence_leaves_once_the_range_has_passed_it(
+    store: ShardStore, redis_client: Redis, cursor: bytes, group: bytes, leaves: bool, is_starved: bool
+) -> None:
+    await fold(store, -1, one(3, group))
+    # As a script that died half-way leaves it.
+    await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": cursor, "cap": 0, "arrived": ""})
+    await redis_client.sadd(store.keys.flush, group)
+    done = await seal(store, 1, 9_000, is_starved=is_starved)
+    everything = await seal(store, 1, 9_000, everything=True)
+
+    assert ([group] if leaves else []) == [entry.member for entry in done.sealed]
+    assert int(not leaves) == len(everything.sealed)
+
+
+async def test_a_group_beyond_the_end_of_the_range_stays(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, one(TO + 1, A))
+    await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
+
+    assert [] == (await seal(store, 1, 9_000, is_starved=True)).sealed
+
+
+async def test_a_flush_of_everything_stays_wanted_while_some_group_could_not_leave(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, chunk_of([FoldEvent(0, 1_000, A, {}), FoldEvent(3, 1_000, C, {})]))
+    await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
+    await redis_client.sadd(store.keys.flush, EVERYTHING)
+    early = await seal(store, 1, 1_000)
+    wanted = await redis_client.smembers(store.keys.flush)
+    await redis_client.hset(store.keys.meta, "cursor", D)
+    late = await seal(store, 1, 1_000)
+
+    assert ([A], {b"*"}, [C]) == ([entry.member for entry in early.sealed], wanted, [entry.member for entry in late.sealed])
+    assert 0 == await redis_client.exists(store.keys.flush)
+
+
+async def test_a_flush_of_a_group_stays_wanted_while_it_could_not_leave(store: ShardStore, redis_client: Redis) -> None:
+    await fold(store, -1, one(3, C))
+    await redis_client.hset(store.keys.meta, mapping={"fence": 1, "to": TO, "cursor": B, "cap": 0, "arrived": ""})
+    await redis_client.sadd(store.keys.flush, C, b"snone")
+    await seal(store, 1, 1_000)
+
+    assert {C} == await redis_client.smembers(store.keys.flush)
+    assert [] == await sealed_in(store)
