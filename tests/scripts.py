@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -10,10 +9,10 @@ from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
-from streams_app.folding.core import pace
 from streams_app.folding.core.chunks import Chunk, Cutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.pace import WORK
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.shard.progress import Progress
@@ -84,7 +83,7 @@ def packed(chunk: Chunk, bounds: Bounds = BOUNDS, *, epoch: bytes = EPOCH, silen
 
 async def send(
     store: ShardStore, fence: int, chunk: Chunk, groups: Groups, bounds: Bounds = BOUNDS, *, cursor: bytes = b"",
-    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, most_work: int = pace.WORK, late_ms: int = 0,
+    is_last: bool = True, token: str = "me", outbox_limit: int = OUTBOX_LIMIT, late_ms: int = 0, most_work: int = WORK,
 ) -> Folded:  # fmt: skip
     """One script that folds."""
     clocks = Clocks(chunk.clock_ms, chunk.clock_ms, late_ms)
@@ -188,6 +187,13 @@ def edited(store: ShardStore, edit: Callable[[str], str]) -> ShardStore:
     return ShardStore(scripts, store.keys)
 
 
-def with_work(store: ShardStore, work: int) -> ShardStore:
-    """The same shard, whose scripts end once they have done so much."""
-    return edited(store, lambda text: re.sub(r"MOST_WORK = \d+", f"MOST_WORK = {work}", text))
+class BriefStore(ShardStore):
+    """A shard whose scripts take no further group once they have done so much."""
+
+    def __init__(self, store: ShardStore, work: int) -> None:
+        super().__init__(ScriptSet(store.redis), store.keys)
+        self.work = work
+
+    async def fold(self, *args: Any, **kwargs: Any) -> Folded:
+        """As every shard does, with less work."""
+        return await super().fold(*args, **kwargs | {"most_work": self.work})

@@ -21,6 +21,7 @@ from tests.integration.test_scripts_edges import claimed_shard, fold_some
 from tests.scripts import (
     BOUNDS,
     WALL,
+    BriefStore,
     chunk_of,
     fold,
     marks_of,
@@ -29,7 +30,6 @@ from tests.scripts import (
     packed,
     send,
     state_of,
-    with_work,
 )
 
 A, B, C, D = b"sa", b"sb", b"sc", b"sd"
@@ -42,7 +42,7 @@ RANGE_MARKS = {"to", "cursor", "cap", "arrived"}
 
 async def step_by_step(redis: Redis, names: Names) -> ShardStore:
     """A claimed shard whose scripts take one group each."""
-    made = with_work(ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
+    made = BriefStore(ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
     await made.claim("me", -1, b"eeee", "def")
     return made
 
@@ -99,7 +99,7 @@ async def test_a_shard_without_room_lets_go_of_its_lock_and_goes_on_once_records
 ) -> None:
     monkeypatch.setattr(sharding, "OUTBOX_LIMIT", 2)
     shard = await claimed_shard(redis_client, names)
-    shard.store = with_work(shard.store, 1)
+    shard.store = BriefStore(shard.store, 1)
     shard.bounds = shard._packing.bounds = replace(shard.bounds, max_events=1)
     events = EVENTS[:4]
     (chunk,) = shard.chunks(events, TO, ReaderView(None, None), 10_000)
@@ -168,7 +168,7 @@ async def test_an_owner_goes_on_from_where_the_lost_replies_had_come(
 ) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
     await fold_some(shard, [FoldEvent(at, 1_000, group, {"u": 1}) for at, group in enumerate([A, B, C, D])])
-    shard.store = with_work(shard.store, 1)
+    shard.store = BriefStore(shard.store, 1)
     late = [FoldEvent(4 + at, 9_000, group, {"u": 1}) for at, group in enumerate([A, B, C, D])]
     (chunk,) = shard.chunks(late, 7, ReaderView(None, None), 10_000)
     progress = shard.begin(chunk, lambda: late)
@@ -193,7 +193,7 @@ async def test_an_owner_whose_cursor_is_ahead_of_the_stored_one_is_refused_as_re
     redis_client: Redis, names: Names
 ) -> None:
     shard = await claimed_shard(redis_client, names)
-    shard.store = with_work(shard.store, 1)
+    shard.store = BriefStore(shard.store, 1)
     (chunk,) = shard.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
     progress = shard.begin(chunk, lambda: EVENTS)
     for _ in range(2):
@@ -230,7 +230,7 @@ async def test_a_claim_tells_of_none_before_a_range_has_begun_and_once_it_is_fol
 @pytest.mark.parametrize("end", [TO, TO + 1, TO + 50])
 async def test_the_first_chunk_of_the_next_owner_ends_where_the_range_does(redis_client: Redis, names: Names, end: int) -> None:
     former = await claimed_shard(redis_client, names)
-    former.store = with_work(former.store, 1)
+    former.store = BriefStore(former.store, 1)
     (chunk,) = former.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
     await former.fold_once(former.begin(chunk, lambda: EVENTS))
     heir = await claimed_shard(redis_client, names)

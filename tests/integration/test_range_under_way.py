@@ -17,6 +17,7 @@ from tests.conftest import Names
 from tests.integration.test_range_cursor import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
 from tests.integration.test_scripts_edges import claimed_shard, fold_some
 from tests.scripts import (
+    BriefStore,
     chunk_of,
     fold,
     marks_of,
@@ -26,7 +27,6 @@ from tests.scripts import (
     seal,
     sealed_in,
     send,
-    with_work,
 )
 
 
@@ -88,7 +88,7 @@ async def test_an_owner_that_skips_knows_whether_the_range_goes_on(
     redis_client: Redis, names: Names, to: int, expected: bool
 ) -> None:
     shard = await claimed_shard(redis_client, names)
-    shard.store = with_work(shard.store, 1)
+    shard.store = BriefStore(shard.store, 1)
     (chunk,) = shard.chunks(EVENTS, TO, ReaderView(None, None), 10_000)
     await shard.fold_once(shard.begin(chunk, lambda: EVENTS))
     await shard.seal(10_000, known_ms=None, everything=True)

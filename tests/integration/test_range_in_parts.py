@@ -1,0 +1,343 @@
+"""However a range is parted, and wherever a script dies: the same groups are open, and the same records have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import cycle
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.fold import Fold
+from streams_app.folding.core import chunks as chunks_module
+from streams_app.folding.core import pace
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.model import MemoryShard, OpenGroup
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.shard.progress import Progress
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.arguments import Packing
+from streams_app.folding.store.codec import StoredGroup
+from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.shard_store import ShardStore
+from tests.chaos.simulation_redis import dying
+from tests.scripts import (
+    EPOCH,
+    PARTITIONS,
+    BriefStore,
+    Held,
+    chunk_of,
+    edited,
+    fold,
+    marks_of,
+    new_store,
+    open_groups,
+    seal,
+    sealed_in,
+    send,
+)
+
+RUNS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+GROUPS = [b"sa", b"sb", b"sab", b"j1", b"s\xc3\xa9", b"s{x}\n"]
+
+shapes = st.lists(
+    st.tuples(
+        st.integers(1, 3),  # offsets may be missing in the log
+        st.integers(-10, 25),
+        st.sampled_from(GROUPS),
+        st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3),
+    ),
+    max_size=25,
+)
+bounds_of_a_fold = st.builds(
+    Bounds,
+    quiet_ms=st.sampled_from([5, 20]),
+    hold_ms=st.sampled_from([20, 50, 1_000]),
+    max_events=st.sampled_from([0, 1, 4]),
+    max_changed=st.sampled_from([2, 4, 10_000]),
+    gaps_close=st.booleans(),
+)
+works = st.lists(st.sampled_from([1, 12, 40, 5_000]), min_size=1, max_size=4)
+
+
+def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, int]]], offset: int = -1, stamp: int = 1_000) -> list[FoldEvent]:
+    """Events behind an offset and a moment."""
+    events = []
+    for step, later, group, names in drawn:
+        offset += step
+        stamp += later
+        events.append(FoldEvent(offset, stamp, group, names))
+    return events
+
+
+@pytest.fixture
+async def redis(redis_client: Redis) -> Redis:
+    """Under another name: hypothesis runs many examples in one test."""
+    return redis_client
+
+
+async def emptied(store: ShardStore) -> None:
+    """Leaves no key of a shard."""
+    base = store.keys.meta.removesuffix("meta")
+    await store.redis.delete(base, *[key async for key in store.redis.scan_iter(match=base + "*")])
+
+
+async def outbox_of(store: ShardStore) -> list[Sealed]:
+    return [Sealed.unpack(record) for _, record in await sealed_in(store)]
+
+
+def told(sealed: Sealed, *, keeps_values: bool = True) -> tuple[Any, ...]:
+    names = {name: orjson.loads(value) if keeps_values else None for name, value in sealed.names.items()}
+    return (*sealed[:9], names)
+
+
+def held_of(group: OpenGroup, *, keeps_values: bool = True) -> Held:
+    names = {name.encode(): value if keeps_values else b"" for name, value in group.names.items()}
+    return Held(
+        StoredGroup(
+            b"", group.first_offset, group.last_offset, group.opened_ms, group.score_ms, group.events, group.low_ms, group.high_ms,
+            len(names), group.silent_from_ms,
+        ),
+        names,
+    )  # fmt: skip
+
+
+# Several scripts
+
+
+@RUNS
+@given(
+    before=shapes, drawn=shapes, bounds=bounds_of_a_fold, keeps_values=st.booleans(), works=works,
+    mosts=st.lists(st.sampled_from([1, 2, 5, 100]), min_size=1, max_size=3),
+)  # fmt: skip
+async def test_a_range_in_several_scripts_leaves_the_same_as_event_by_event(
+    redis: Redis, before: Any, drawn: Any, bounds: Bounds, keeps_values: bool, works: list[int], mosts: list[int]
+) -> None:
+    store = new_store(redis)
+    await store.claim("me", -1, EPOCH, "")
+    model, expected = MemoryShard(bounds, PARTITIONS), []
+    packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=keeps_values)
+    small, much = cycle([BriefStore(store, work) for work in works]), cycle(mosts)
+    clock, fence, found = 0, -1, []
+    for shape in (before, drawn):
+        events = placed(shape, fence, max(clock, 1_000))
+        end = events[-1].offset + 1 if events else fence + 1
+        chunk = chunk_of(events, bounds, end=end, start_ms=clock, keeps_values=keeps_values) if events else None
+        for event in events:
+            clock = max(clock, event.timestamp_ms)
+            expected += model.fold(event, clock)
+        if chunk is None:
+            continue
+        found += await fold_in_parts(chunk, fence, events, packing, small, much)
+        fence = end
+    if bounds.gaps_close:
+        # A session that is over by the end of its range leaves at once, with its range or when it is looked for.
+        expected += model.seal(clock)
+        found += (await seal(store, fence, clock, bounds, limit=1_000)).sealed
+    opened, left, marks = await open_groups(store), await outbox_of(store), await marks_of(store)
+    in_order = sorted((told(entry, keeps_values=keeps_values) for entry in expected), key=lambda entry: entry[1])
+
+    assert {group: held_of(held, keeps_values=keeps_values) for group, held in model.open.items()} == opened
+    assert in_order == [told(entry, keeps_values=keeps_values) for entry in left]
+    assert in_order == sorted((told(entry, keeps_values=keeps_values) for entry in found), key=lambda entry: entry[1])
+    assert (str(fence), str(clock), False) == (marks["fence"], marks["clock"], "to" in marks)
+    await emptied(store)
+
+
+async def fold_in_parts(
+    chunk: chunks_module.Chunk, fence: int, events: list[FoldEvent], packing: Packing, stores: Iterator[ShardStore],
+    mosts: Iterator[int],
+) -> list[Sealed]:  # fmt: skip
+    """Each script of another size; what they say that they sealed."""
+    progress, found = Progress(chunk, b"", lambda: events), []
+    outcome = Outcome.MORE
+    while outcome is not Outcome.DONE:
+        groups, is_last = progress.next_groups(next(mosts), packing, 0)
+        reply = await send(next(stores), fence, chunk, groups, packing.bounds, cursor=progress.cursor, is_last=is_last)
+        outcome = reply.outcome
+        found += reply.sealed
+        if outcome is Outcome.DETAIL:
+            progress.detail(reply.detail)
+        elif outcome is Outcome.MORE:
+            assert reply.cursor > progress.cursor
+            progress.moved_to(reply.cursor)
+    return found
+
+
+# Two owners in turn
+
+
+class Range(NamedTuple):
+    """A fetched range and its moment."""
+
+    events: list[FoldEvent]
+    end: int
+    now_ms: int
+    is_live: bool
+
+
+async def owner(store: ShardStore, fold: Fold) -> Shard:
+    shard = Shard(fold, "t", 0, store)
+    await shard.claim(0, PARTITIONS)
+    return shard
+
+
+async def fold_range(shard: Shard, given: Range, *, most_steps: int = 10**6) -> None:
+    """Folds a range, or begins to."""
+    if given.is_live:
+        shard.clock.caught_up_at_ms = given.now_ms
+    events = [event for event in given.events if event.offset > shard.fence]
+    for chunk in shard.chunks(events, given.end, ReaderView(None, given.now_ms), given.now_ms):
+        progress = shard.begin(chunk, lambda: events)
+        outcome = Outcome.MORE
+        while outcome is not Outcome.DONE:
+            if most_steps == 0:
+                return
+            most_steps -= 1
+            outcome = (await shard.fold_once(progress)).outcome
+
+
+@RUNS
+@given(
+    before=shapes, drawn=shapes, after=shapes, backlog=st.sampled_from(["merge", "sessions"]), is_live=st.booleans(),
+    max_events=st.sampled_from([0, 3]), max_changed=st.sampled_from([3, 10_000]), ahead_ms=st.integers(-200, 300),
+    later_ms=st.integers(0, 500), steps=st.integers(1, 8), work=st.sampled_from([1, 30]), keep=st.sampled_from(["names", "last"]),
+)  # fmt: skip
+async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_takes_over(
+    redis: Redis, before: Any, drawn: Any, after: Any, backlog: str, is_live: bool, max_events: int, max_changed: int,
+    ahead_ms: int, later_ms: int, steps: int, work: int, keep: str,
+) -> None:  # fmt: skip
+    declared = Fold(
+        name="f", source="t", group_key="a", changed="m", backlog=backlog, keep=keep, max_events=max_events,
+        max_changed=max_changed, quiet_period=timedelta(milliseconds=20), max_hold=timedelta(milliseconds=100),
+    )  # fmt: skip
+    history = placed(before)
+    events = placed(drawn, history[-1].offset if history else -1, history[-1].timestamp_ms if history else 1_000)
+    more = placed(after, events[-1].offset + 1 if events else 100, events[-1].timestamp_ms if events else 1_000)
+    now_ms = 1_200 + ahead_ms
+    ends = [found[-1].offset if found else -1 for found in (history, events, more)]
+    first = Range(history, ends[0], 1_000, is_live=False)
+    second = Range(events, max(ends[:2]), now_ms, is_live)
+    # The next owner is further behind, or nearer, and its fetch brings more.
+    third = Range([*events, *more], max(ends), now_ms + later_ms, is_live=False)
+    found = []
+    with patch.multiple(pace, FIRST=2, MOST=3):
+        for most_steps in (10**6, steps):
+            store = new_store(redis)
+            shard = await owner(BriefStore(store, work), declared)
+            await fold_range(shard, first)
+            await fold_range(shard, second, most_steps=most_steps)
+            heir = await owner(BriefStore(store, work), declared)
+            await fold_range(heir, third)
+            assert sorted(entry.first_offset for entry in heir.outbox) == [offset for offset, _ in await sealed_in(store)]
+            marks = await marks_of(store)
+            for its_own in ("token", "epoch", "owner"):
+                del marks[its_own]
+            found.append((await open_groups(store), await outbox_of(store), marks, heir.clock.stored))
+            await emptied(store)
+    whole, in_turn = found
+
+    assert whole == in_turn
+
+
+# A script that dies
+
+
+@RUNS
+@given(
+    before=shapes, drawn=shapes, bounds=bounds_of_a_fold, writes=st.integers(0, 25), works=works, deaths=st.integers(1, 3),
+    looks=st.booleans(),
+)  # fmt: skip
+async def test_what_a_script_had_written_as_it_died_is_neither_lost_nor_counted_twice(
+    redis: Redis, before: Any, drawn: Any, bounds: Bounds, writes: int, works: list[int], deaths: int, looks: bool
+) -> None:
+    """What it had sealed may be sealed once more, with events that stand in a record already."""
+    store = new_store(redis)
+    await store.claim("me", -1, EPOCH, "")
+    # Each event has a name of its own: the names of a record are its events.
+    events = [event._replace(names={f"n{event.offset}": 1}) for event in placed(before)]
+    fence = events[-1].offset if events else -1
+    if events:
+        await fold(store, -1, chunk_of(events, bounds), bounds, events)
+    clock = max([event.timestamp_ms for event in events], default=0)
+    late = [event._replace(names={f"n{event.offset}": 1}) for event in placed(drawn, fence, max(clock, 1_000))]
+    if not late:
+        return
+    packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=True)
+    chunk = chunk_of(late, bounds, start_ms=clock)
+    for death in range(deaths):
+        dies = edited(store, partial(dying, writes=max(0, writes - death)))
+        marks = await marks_of(store)
+        try:
+            await fold(dies, fence, chunk, bounds, late)
+        except ResponseError as error:
+            assert "dies here" in str(error)
+            assert marks == await marks_of(store)
+        else:
+            break
+        if looks:  # somebody wants everything to leave meanwhile
+            await redis.sadd(store.keys.flush, "*")
+            await seal(store, fence, 0, bounds, limit=1_000)
+    if (await marks_of(store))["fence"] == str(fence):
+        await fold_in_parts(chunk, fence, late, packing, cycle([BriefStore(store, work) for work in works]), cycle([3]))
+    opened, left = await open_groups(store), await outbox_of(store)
+    kept = [(held.numbers.events, {name.decode() for name in held.names}) for held in opened.values()]
+    kept += [(entry.events, set(entry.names)) for entry in left]
+
+    assert {f"n{event.offset}" for event in [*events, *late]} == {name for _, names in kept for name in names}
+    assert all(count == len(names) for count, names in kept)
+    assert (str(late[-1].offset), await store.watermark()) == (
+        (await marks_of(store))["fence"],
+        min([late[-1].offset + 1, *(held.numbers.first_offset for held in opened.values()), *(entry[1] for entry in left)]),
+    )
+    await emptied(store)
+
+
+# Bounds that fall inside a run
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["a new group", "a group that was open"])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param(Bounds(1_000, 10_000, max_events=3), id="max events"),
+        pytest.param(Bounds(1_000, 10_000, max_changed=3), id="max changed"),
+        pytest.param(Bounds(1_000, 40), id="max hold"),
+        pytest.param(Bounds(1_000, 40, gaps_close=True), id="max hold of sessions"),
+        pytest.param(Bounds(1_000, 40, max_events=2, max_changed=2), id="all of them"),
+    ],
+)
+async def test_a_bound_inside_a_run_has_its_events_sent_one_by_one(redis: Redis, bounds: Bounds, is_open: bool) -> None:
+    store = new_store(redis)
+    await store.claim("me", -1, EPOCH, "")
+    model, expected, fence, asked = MemoryShard(bounds, PARTITIONS), [], -1, []
+    history = [FoldEvent(0, 1_000, b"sa", {"n0": 0})] if is_open else []
+    late = [FoldEvent(at, 1_000 + 11 * at, b"sb" if at % 4 == 3 else b"sa", {f"n{at % 5}": at}) for at in range(1, 12)]
+    original = Progress.detail
+
+    def noted(self: Progress, groups: frozenset[bytes]) -> None:
+        asked.append(groups)
+        original(self, groups)
+
+    with patch.object(Progress, "detail", noted):
+        for events in filter(None, (history, late)):
+            await fold(store, fence, chunk_of(events, bounds, start_ms=1_000), bounds, events)
+            fence = events[-1].offset
+            for event in events:
+                expected += model.fold(event, event.timestamp_ms)
+    left = [told(entry) for entry in await outbox_of(store)]
+
+    assert any(b"sa" in groups for groups in asked)
+    assert sorted(map(told, expected), key=lambda entry: entry[1]) == left
+    assert {group: held_of(held) for group, held in model.open.items()} == await open_groups(store)
+    await emptied(store)
