@@ -250,59 +250,6 @@ async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_take
     assert whole == in_turn
 
 
-# A script that dies
-
-
-@RUNS
-@given(
-    before=shapes, drawn=shapes, bounds=bounds_of_a_fold, writes=st.integers(0, 25), works=works, deaths=st.integers(1, 3),
-    looks=st.booleans(),
-)  # fmt: skip
-async def test_what_a_script_had_written_as_it_died_is_neither_lost_nor_counted_twice(
-    redis: Redis, before: Any, drawn: Any, bounds: Bounds, writes: int, works: list[int], deaths: int, looks: bool
-) -> None:
-    """What it had sealed may be sealed once more, with events that stand in a record already."""
-    store = new_store(redis)
-    await store.claim("me", -1, EPOCH, "")
-    # Each event has a name of its own: the names of a record are its events.
-    events = [event._replace(names={f"n{event.offset}": 1}) for event in placed(before)]
-    fence = events[-1].offset if events else -1
-    if events:
-        await fold(store, -1, chunk_of(events, bounds), bounds, events)
-    clock = max([event.timestamp_ms for event in events], default=0)
-    late = [event._replace(names={f"n{event.offset}": 1}) for event in placed(drawn, fence, max(clock, 1_000))]
-    if not late:
-        return
-    packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=True)
-    chunk = chunk_of(late, bounds, start_ms=clock)
-    for death in range(deaths):
-        dies = edited(store, partial(dying, writes=max(0, writes - death)))
-        marks = await marks_of(store)
-        try:
-            await fold(dies, fence, chunk, bounds, late)
-        except ResponseError as error:
-            assert "dies here" in str(error)
-            assert marks == await marks_of(store)
-        else:
-            break
-        if looks:  # somebody wants everything to leave meanwhile
-            await redis.sadd(store.keys.flush, "*")
-            await seal(store, fence, 0, bounds, limit=1_000)
-    if (await marks_of(store))["fence"] == str(fence):
-        await fold_in_parts(chunk, fence, late, packing, cycle([BriefStore(store, work) for work in works]), cycle([3]))
-    opened, left = await open_groups(store), await outbox_of(store)
-    kept = [(held.numbers.events, {name.decode() for name in held.names}) for held in opened.values()]
-    kept += [(entry.events, set(entry.names)) for entry in left]
-
-    assert {f"n{event.offset}" for event in [*events, *late]} == {name for _, names in kept for name in names}
-    assert all(count == len(names) for count, names in kept)
-    assert (str(late[-1].offset), await store.watermark()) == (
-        (await marks_of(store))["fence"],
-        min([late[-1].offset + 1, *(held.numbers.first_offset for held in opened.values()), *(entry[1] for entry in left)]),
-    )
-    await emptied(store)
-
-
 # Bounds that fall inside a run
 
 
