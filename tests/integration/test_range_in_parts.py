@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
@@ -30,14 +28,12 @@ from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.replies import Outcome
 from streams_app.folding.store.shard_store import ShardStore
-from tests.chaos.simulation_redis import dying
 from tests.scripts import (
     EPOCH,
     PARTITIONS,
     BriefStore,
     Held,
     chunk_of,
-    edited,
     fold,
     marks_of,
     new_store,

@@ -1,0 +1,137 @@
+"""A script that dies half-way leaves what it had written: what is done again is neither lost nor counted twice."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from streams_app.folding.core.chunks import Chunk
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.store.shard_store import ShardStore
+from tests.chaos.simulation_redis import dying
+from tests.integration.test_range_in_parts import RUNS, bounds_of_a_fold, emptied, outbox_of, placed, shapes
+from tests.scripts import EPOCH, BriefStore, Held, chunk_of, edited, fold, marks_of, new_store, open_groups, seal
+
+MOST_WRITES = 25
+"""At most so many calls write in the script of :data:`LATE`."""
+
+BEFORE = [FoldEvent(at, 1_000, group, {}) for at, group in enumerate([b"sa", b"sb", b"sc"])]
+LATE = [
+    FoldEvent(3 + at, stamp, group, {})
+    for at, (stamp, group) in enumerate(
+        [
+            (1_001, b"sa"), (1_001, b"sb"), (1_001, b"snew"), (1_002, b"sa"), (1_020, b"sa"), (1_020, b"sd"), (1_021, b"sb"),
+            (1_040, b"sa"), (1_041, b"sa"), (1_042, b"snew"),
+        ]
+    )
+]  # fmt: skip
+
+
+def named(events: list[FoldEvent]) -> list[FoldEvent]:
+    """Each event with a name of its own: the names of a record are its events."""
+    return [event._replace(names={f"n{event.offset}": 1}) for event in events]
+
+
+async def begun(redis: Redis, events: list[FoldEvent], bounds: Bounds) -> ShardStore:
+    """A shard that has folded these events."""
+    store = new_store(redis)
+    await store.claim("me", -1, EPOCH, "")
+    if events:
+        await fold(store, -1, chunk_of(events, bounds), bounds, events)
+    return store
+
+
+async def die(store: ShardStore, fence: int, chunk: Chunk, bounds: Bounds, events: list[FoldEvent], writes: int) -> bool:
+    """Folds a chunk by a script that dies after so many writes; whether it did."""
+    marks = await marks_of(store)
+    try:
+        await fold(edited(store, partial(dying, writes=writes)), fence, chunk, bounds, events)
+    except ResponseError as error:
+        assert "dies here" in str(error)
+        assert marks == await marks_of(store)
+        return True
+    return False
+
+
+async def left_by(store: ShardStore) -> tuple[dict[bytes, Held], list[Sealed]]:
+    """What is open, and what has left; no group counts an event twice."""
+    opened, sealed = await open_groups(store), await outbox_of(store)
+    assert all(held.numbers.events == len(held.names) for held in opened.values())
+    assert all(entry.events == len(entry.names) for entry in sealed)
+    return opened, sealed
+
+
+def names_of(opened: dict[bytes, Held], sealed: list[Sealed]) -> set[str]:
+    return {name.decode() for held in opened.values() for name in held.names} | {name for entry in sealed for name in entry.names}
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param(Bounds(10, 1_000), id="merge"),
+        pytest.param(Bounds(10, 1_000, gaps_close=True), id="sessions"),
+        pytest.param(Bounds(10, 30, max_changed=3, gaps_close=True), id="all bounds"),
+    ],
+)
+async def test_what_is_done_again_leaves_what_would_have_been_left_wherever_the_script_dies(
+    redis_client: Redis, bounds: Bounds
+) -> None:
+    """What it had sealed may be sealed once more, with events that stand in a record already."""
+    before, late = named(BEFORE), named(LATE)
+    chunk = chunk_of(late, bounds, start_ms=1_000)
+    whole = await begun(redis_client, before, bounds)
+    await fold(whole, 2, chunk, bounds, late)
+    expected, expected_records = await left_by(whole)
+    deaths = 0
+    for writes in range(MOST_WRITES):
+        store = await begun(redis_client, before, bounds)
+        if not await die(store, 2, chunk, bounds, late, writes):
+            break
+        deaths += 1
+        await fold(store, 2, chunk, bounds, late)
+        opened, records = await left_by(store)
+
+        assert expected == opened
+        assert [] == [entry for entry in expected_records if entry not in records]
+        await emptied(store)
+    await emptied(whole)
+    assert 5 < deaths < MOST_WRITES - 1
+
+
+@RUNS
+@given(
+    before=shapes, drawn=shapes, bounds=bounds_of_a_fold, writes=st.integers(0, 15), work=st.sampled_from([1, 30, 5_000]),
+    deaths=st.integers(1, 3), looks=st.booleans(),
+)  # fmt: skip
+async def test_no_event_is_lost_or_counted_twice_in_a_group_where_scripts_die(
+    redis_client: Redis, before: Any, drawn: Any, bounds: Bounds, writes: int, work: int, deaths: int, looks: bool
+) -> None:
+    events = named(placed(before))
+    fence, clock = (events[-1].offset, max(event.timestamp_ms for event in events)) if events else (-1, 0)
+    late = named(placed(drawn, fence, max(clock, 1_000)))
+    if not late:
+        return
+    store = await begun(redis_client, events, bounds)
+    chunk = chunk_of(late, bounds, start_ms=clock)
+    for death in range(deaths):
+        if not await die(store, fence, chunk, bounds, late, max(0, writes - death)):
+            break
+        if looks:  # somebody wants everything to leave meanwhile
+            await store.redis.sadd(store.keys.flush, "*")
+            await seal(store, fence, 0, bounds, limit=1_000)
+    if (await marks_of(store))["fence"] == str(fence):
+        await fold(BriefStore(store, work), fence, chunk, bounds, late, most=3)
+    opened, records = await left_by(store)
+    lows = [held.numbers.first_offset for held in opened.values()] + [entry.first_offset for entry in records]
+
+    assert {f"n{event.offset}" for event in [*events, *late]} == names_of(opened, records)
+    assert (str(late[-1].offset), min([late[-1].offset + 1, *lows])) == ((await marks_of(store))["fence"], await store.watermark())
+    await emptied(store)
