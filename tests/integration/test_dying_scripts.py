@@ -100,6 +100,7 @@ async def test_what_is_done_again_leaves_what_would_have_been_left_wherever_the_
         opened, records = await left_by(store)
 
         assert expected == opened
+        assert set() == names_of(opened, []) & names_of({}, records)
         assert [] == [entry for entry in expected_records if entry not in records]
         await emptied(store)
     await emptied(whole)

@@ -254,16 +254,20 @@ async def test_what_a_dying_fold_had_closed_is_folded_again(redis, before: int) 
     assert 3 == await store.redis.zscore(store.keys.first, b"sa")
 
 
-async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis) -> None:
+@pytest.mark.parametrize("bounds", [BOUNDS, Bounds(10, 40, max_events=2)], ids=["as it was sent", "looked at event by event"])
+async def test_leftovers_of_an_older_state_are_not_taken_for_open_groups(redis, bounds: Bounds) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
-    await fold(store, -1, one(0), BOUNDS)
+    await fold(store, -1, chunk_of([FoldEvent(0, 1_000, b"sa", {"old": 1})]))
     await redis.delete(store.keys.meta)
     await store.claim("me", 4, b"ffff", "")
-    await fold(store, 4, one(5), BOUNDS, epoch=b"ffff")
-    sealed = await seal(store, 5, 9_000)
+    events = [FoldEvent(at, 1_000, b"sa", {"u": at}) for at in (5, 6, 7)]
+    await fold(store, 4, chunk_of(events, bounds), bounds, events, epoch=b"ffff")
+    await seal(store, 7, 9_000, bounds)
+    sealed = [Sealed.unpack(record) for _, record in await sealed_in(store)]
 
-    assert [told(entry)[1:4] for entry in sealed.sealed] == [(5, 5, 1)]
+    assert (3, [["u"]] * len(sealed)) == (sum(entry.events for entry in sealed), [list(entry.names) for entry in sealed])
+    assert 5 == sealed[0].first_offset
 
 
 async def test_skip_needs_every_group_sealed(redis) -> None:
