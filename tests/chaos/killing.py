@@ -13,7 +13,7 @@ from typing import Any
 
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
-from streams_app.folding.shard.shard import Shard
+from streams_app.folding.shard.shard import FoldStep, Shard
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 
@@ -65,7 +65,7 @@ def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool
 
 def _did_something(result: Any) -> bool:
     """A seal that found nothing is no point to die at."""
-    return bool(getattr(result, "sealed", True)) or hasattr(result, "events")
+    return bool(getattr(result, "sealed", True)) or isinstance(result, FoldStep)
 
 
 def _die() -> None:
