@@ -14,6 +14,7 @@ from typing import Any
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
 from streams_app.folding.shard.shard import FoldStep, Shard
+from streams_app.folding.store.replies import Outcome
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 
@@ -64,8 +65,10 @@ def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool
 
 
 def _did_something(result: Any) -> bool:
-    """A seal that found nothing is no point to die at."""
-    return bool(getattr(result, "sealed", True)) or isinstance(result, FoldStep)
+    """A seal that found nothing is no point to die at, nor a fold without room in the outbox."""
+    if isinstance(result, FoldStep):
+        return result.outcome is not Outcome.FULL
+    return bool(getattr(result, "sealed", True))
 
 
 def _die() -> None:

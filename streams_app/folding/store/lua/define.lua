@@ -13,6 +13,6 @@
 local refused = refusal()
 if refused then return refused end
 if call('ZCARD', first) + call('ZCARD', outbox) > 0 then return {'refused', 'not-drained'} end
+drop_range() -- before: under the new definition nobody may go on with it
 call('HSET', meta, 'definition', arg.definition)
-drop_range()
 return {'ok'}

@@ -236,8 +236,8 @@ in_pages('ZREM', first, gone)
 local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
 if is_done then
   clock = string.format('%.0f', math.max(arg.clock, tonumber(clock)))
-  drop_range()
   call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'fence', arg.to)
+  drop_range() -- behind the fence: without both, what is folded would be folded again
 else
   cursor = groups[3 * taken - 2]
   call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived)

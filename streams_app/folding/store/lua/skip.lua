@@ -15,6 +15,6 @@ if state.fence and state.token == arg.token and state.fence == arg.to then retur
 local refused = refusal()
 if refused then return refused end
 if call('ZCARD', first) > 0 then return {'refused', 'open-groups'} end
-if state.to and tonumber(state.to) <= tonumber(arg.to) then drop_range() end
 call('HSET', meta, 'fence', arg.to)
+if state.to and tonumber(state.to) <= tonumber(arg.to) then drop_range() end
 return {'ok'}
