@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.fold import Fold
+from streams_app.folding.agents.dead_letters import dead_letter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import Reading
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import pack
-from streams_app.folding.agents.dead_letters import dead_letter
 from streams_app.settings import Limits
 from tests.records import Raw
 from tests.scripts import chunks_of
