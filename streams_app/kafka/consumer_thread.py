@@ -8,19 +8,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import aiokafka
-from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import ConsumerStoppedError
-from aiokafka.structs import TopicPartition
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.batches import is_behind
 from streams_app.kafka.client import client_options
-from streams_app.kafka.patches.fetch_times import asked_ms, watch
+from streams_app.kafka.fetching import drained, notify_waiters, view_of
+from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
-from streams_app.kafka.patches.records import taken
 
 T = TypeVar("T")
 
@@ -98,11 +96,7 @@ class FoldingThread(AIOKafkaConsumerThread):
         timeout: float | None = None,
         max_records: int | None = None,
     ) -> dict[TP, Batch]:
-        """Drains what aiokafka has fetched, one batch a partition.
-
-        A range begins at the position of the very fetch that brought its records: nothing is awaited between reading the
-        position and taking the records, so a seek cannot come between.
-        """
+        """Drains what aiokafka has fetched, one batch a partition."""
         if not self.consumer.flow_active:
             return {}
         fetcher = consumer._fetcher
@@ -115,7 +109,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             while True:
                 if fetcher._subscriptions.reassignment_in_progress:
                     await fetcher._subscriptions.wait_for_assignment()
-                batches = self._drain(fetcher, active_partitions, max_records)
+                batches = drained(fetcher, active_partitions, self.seek_numbers, self.room, max_records)
                 if batches:
                     fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
                 if batches or remaining <= 0:
@@ -129,56 +123,9 @@ class FoldingThread(AIOKafkaConsumerThread):
                 waiter.result()
                 remaining -= loop.time() - started
 
-    def _drain(self, fetcher: Any, active: set[TP], max_records: int | None) -> dict[TP, Batch]:
-        batches: dict[TP, Batch] = {}
-        room = self.room
-        for fetched in list(fetcher._records):
-            tp = TP(fetched.topic, fetched.partition)
-            if tp not in active:
-                if not fetcher._subscriptions.is_assigned(fetched):
-                    del fetcher._records[fetched]
-                continue
-            result = fetcher._records[fetched]
-            if type(result) is not FetchResult:
-                if batches:
-                    return batches  # the error is raised by the next call
-                del fetcher._records[fetched]
-                fetcher._notify(fetcher._wait_consume_future)
-                result.check_raise()
-                continue
-            state = fetcher._subscriptions.subscription.assignment.state_value(fetched)
-            begin = state.position if state.has_valid_position else None
-            if room <= 0:
-                break
-            records = taken(result, fetched, max_records)
-            room -= len(records)
-            if not result.has_more():
-                del fetcher._records[fetched]
-                fetcher._notify(fetcher._wait_consume_future)
-            if begin is None or not state.has_valid_position or state.position <= begin:
-                continue
-            batches[tp] = Batch(
-                tp,
-                records,
-                begin,
-                state.position,
-                stable_offset=_stable_offset(state),
-                fetched_at_ms=asked_ms(state),
-                seek_number=self.seek_numbers[tp],
-            )
-        return batches
-
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """What the last fetch said, and the reader's position; safe to call from any thread."""
-        consumer = self._consumer
-        subscription = consumer._subscription.subscription if consumer is not None else None
-        assignment = subscription.assignment if subscription is not None else None
-        if assignment is None or tp not in assignment.tps:
-            return ReaderView(None, None), None
-        state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
-        position = state.position if state.has_valid_position else None
-        asked = asked_ms(state)  # first: a reply that comes between may make the end newer than the time, never older
-        return ReaderView(_stable_offset(state), asked), position
+        return view_of(self._consumer, tp)
 
     @property
     def member_id(self) -> str:
@@ -193,12 +140,7 @@ class FoldingThread(AIOKafkaConsumerThread):
     def wake(self) -> None:
         """A partition was resumed: what was fetched of it is handed out now; safe to call from any thread."""
         if self._consumer is not None and not self.thread_loop.is_closed():
-            self.thread_loop.call_soon_threadsafe(self._notify_waiters, self._consumer._fetcher)
-
-    @staticmethod
-    def _notify_waiters(fetcher: Any) -> None:
-        for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
-            fetcher._notify(waiter)
+            self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine in this thread and waits for it, at most :data:`CALL_SECONDS`.
@@ -214,10 +156,3 @@ class FoldingThread(AIOKafkaConsumerThread):
                 return await work(self._ensure_consumer())
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(bounded(), self.thread_loop))
-
-
-def _stable_offset(state: Any) -> int | None:
-    lso, highwater = state.lso, state.highwater
-    if lso is not None and lso >= 0:
-        return int(lso)
-    return None if highwater is None else int(highwater)

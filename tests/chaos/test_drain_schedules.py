@@ -17,7 +17,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.structs import TopicPartition
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.kafka.consumer_thread import FoldingThread
+from streams_app.kafka import fetching
 from streams_app.kafka.patches.record_batches import RecordBatches
 from tests.chaos.mutants import Change, Mutant
 from tests.records import batch, marker
@@ -44,9 +44,7 @@ class Reader:
         self.fetcher = SimpleNamespace(
             _records={}, _subscriptions=self.subscriptions, _wait_consume_future=None, _notify=lambda _: None
         )
-        self.thread = FoldingThread.__new__(FoldingThread)
-        self.thread.seek_numbers = {TP0: 0}
-        self.thread.room = 100
+        self.seek_numbers = {TP0: 0}
 
     @property
     def state(self) -> Any:
@@ -93,7 +91,7 @@ class Reader:
     def drain(self) -> Batch | None:
         """What is handed out; a broken reply is asked for again."""
         try:
-            return self.thread._drain(self.fetcher, {TP0}, self.rng.choice([1, 3, 100])).get(TP0)
+            return fetching.drained(self.fetcher, {TP0}, self.seek_numbers, 100, self.rng.choice([1, 3, 100])).get(TP0)
         except CorruptRecordException:
             self.fetcher._records.pop(PLACE, None)
             return None
@@ -103,10 +101,10 @@ class Reader:
         (self.subscriptions.pause if is_wanted else self.subscriptions.resume)(PLACE)
 
     def seek(self) -> int:
-        """As :meth:`FoldingConsumer.seek_to` does."""
+        """As :func:`streams_app.kafka.fetching.moved` does."""
         to = self.rng.randint(0, self.end)
         self.subscriptions.seek(PLACE, to)
-        self.thread.seek_numbers[TP0] += 1
+        self.seek_numbers[TP0] += 1
         return to
 
 
@@ -121,7 +119,7 @@ def faults_in(found: Batch, reader: Reader, position: int) -> list[str]:
         faults.append(f"[{found.begin}, {found.end}) holds {offsets}, the log {expected}")
     if any(tuple(record.headers) != (("h", b"x"),) for record in found.records):
         faults.append(f"[{found.begin}, {found.end}) holds what nobody wrote")
-    if found.seek_number != reader.thread.seek_numbers[TP0]:
+    if found.seek_number != reader.seek_numbers[TP0]:
         faults.append(f"seek number {found.seek_number}")
     return faults
 
@@ -161,7 +159,7 @@ BROKEN = (
         (),
         (
             Change(
-                "kafka.consumer_thread:FoldingThread._drain",
+                "kafka.fetching:drained",
                 "if begin is None or not state.has_valid_position or state.position <= begin:",
                 "begin = records[0].offset if records else begin\nif begin is None or state.position <= begin:",
             ),

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
 
-from streams_app.kafka.consumer_thread import _stable_offset
+from streams_app.kafka.fetching import stable_offset
 from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.kafka.topic_producer import Batch, Opened, TopicProducer
 from streams_app.settings.sections import KafkaSettings
@@ -162,4 +162,4 @@ async def test_every_replica_must_have_a_record_and_none_is_appended_twice(monke
     ("lso", "highwater", "expected"), [(5, 9, 5), (0, 9, 0), (None, 9, 9), (-1, 9, 9), (None, None, None), (9, 9, 9)]
 )
 def test_what_may_be_read_ends_at_the_last_stable_offset(lso: int | None, highwater: int | None, expected: int | None) -> None:
-    assert expected == _stable_offset(SimpleNamespace(lso=lso, highwater=highwater))
+    assert expected == stable_offset(SimpleNamespace(lso=lso, highwater=highwater))

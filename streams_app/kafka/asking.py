@@ -1,0 +1,61 @@
+"""What every host asks the broker, whoever runs its consumer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, Member
+from streams_app.kafka.members import commit_as, committed_of, log_range_of, offset_at
+from streams_app.kafka.topic_ids import topic_ids
+
+T = TypeVar("T")
+
+
+class AskingHost(ABC):
+    """The questions of :class:`streams_app.delivery.host.Host`."""
+
+    @abstractmethod
+    async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine where the consumer lives.
+
+        Raises:
+            TimeoutError: It took too long; its outcome is unknown.
+        """
+
+    async def topic_id(self, topic: str) -> str:
+        """The id the broker gave the topic when it was made; "" where it gives none."""
+        return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
+
+    async def committed(self, tp: TP) -> Committed | None:
+        """What the broker holds now; None where nothing was ever committed."""
+        return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
+
+    async def commits(self, topic: str) -> dict[int, Committed]:
+        """What the broker holds now for all partitions of a topic, by their numbers; without those never committed."""
+
+        async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
+            return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
+
+        return {tp.partition: held for tp, held in (await self._asked(ask)).items()}
+
+    async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
+        """Commits under the generation and member id of a claim.
+
+        Raises:
+            NotOwnerError: Kafka refused it.
+            KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
+        """
+        await self._asked(lambda consumer: commit_as(consumer, marks, claim))
+
+    async def log_range(self, tp: TP) -> tuple[int, int]:
+        """First offset of the log and its end, as ``read_committed`` sees it."""
+        return await self._asked(lambda consumer: log_range_of(consumer, tp))
+
+    async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
+        """First offset whose record is not older than that; the end of the log where there is none."""
+        return await self._asked(lambda consumer: offset_at(consumer, tp, timestamp_ms))

@@ -1,0 +1,117 @@
+"""Takes out of an aiokafka consumer what it has fetched, with the ranges it stands for; on the loop that runs the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, MutableMapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.errors import IllegalStateError
+from aiokafka.structs import TopicPartition
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.kafka.patches.fetch_times import asked_ms
+from streams_app.kafka.patches.records import taken
+
+
+def drained(
+    fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
+) -> dict[TP, Batch]:
+    """What a fetcher holds, one batch a partition.
+
+    A range begins at the position of the very fetch that brought its records: nothing is awaited between reading the position and
+    taking the records, so a seek cannot come between.
+
+    Args:
+        fetcher: Of aiokafka.
+        active: Partitions that are wanted; of others that are assigned nothing is lost.
+        seek_numbers: Of the last seek of each partition.
+        room: Records wanted at most, or a few more: a partition is not cut short.
+        max_records: Of one partition.
+
+    Raises:
+        KafkaError: What the broker answered, or a record that cannot be read.
+    """
+    batches: dict[TP, Batch] = {}
+    for fetched in list(fetcher._records):
+        tp = TP(fetched.topic, fetched.partition)
+        if tp not in active:
+            if not fetcher._subscriptions.is_assigned(fetched):
+                del fetcher._records[fetched]
+            continue
+        result = fetcher._records[fetched]
+        if type(result) is not FetchResult:
+            if batches:
+                return batches  # the error is raised by the next call
+            del fetcher._records[fetched]
+            fetcher._notify(fetcher._wait_consume_future)
+            result.check_raise()
+            continue
+        state = fetcher._subscriptions.subscription.assignment.state_value(fetched)
+        begin = state.position if state.has_valid_position else None
+        if room <= 0:
+            break
+        records = taken(result, fetched, max_records)
+        room -= len(records)
+        if not result.has_more():
+            del fetcher._records[fetched]
+            fetcher._notify(fetcher._wait_consume_future)
+        if begin is None or not state.has_valid_position or state.position <= begin:
+            continue
+        batches[tp] = Batch(
+            tp,
+            records,
+            begin,
+            state.position,
+            stable_offset=stable_offset(state),
+            fetched_at_ms=asked_ms(state),
+            seek_number=seek_numbers[tp],
+        )
+    return batches
+
+
+def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
+    """What the last fetch said, and the reader's position; safe to call from any thread."""
+    subscription = consumer._subscription.subscription if consumer is not None else None
+    assignment = subscription.assignment if subscription is not None else None
+    if assignment is None or tp not in assignment.tps:
+        return ReaderView(None, None), None
+    state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
+    position = state.position if state.has_valid_position else None
+    asked = asked_ms(state)  # first: a reply that comes between may make the end newer than the time, never older
+    return ReaderView(stable_offset(state), asked), position
+
+
+def stable_offset(state: Any) -> int | None:
+    """Last stable offset of a partition, as the last fetch named it; None where it named none."""
+    lso, highwater = state.lso, state.highwater
+    if lso is not None and lso >= 0:
+        return int(lso)
+    return None if highwater is None else int(highwater)
+
+
+def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp: TP, offset: int) -> int:
+    """Moves the reader and counts that.
+
+    Returns:
+        The seek number: batches fetched before carry another one.
+
+    Raises:
+        NotOwnerError: The partition is not assigned to this member.
+    """
+    try:
+        consumer.seek(TopicPartition(tp.topic, tp.partition), offset)
+    except IllegalStateError as error:
+        raise NotOwnerError(str(error)) from error
+    seek_numbers[tp] += 1
+    return seek_numbers[tp]
+
+
+def notify_waiters(consumer: AIOKafkaConsumer) -> None:
+    """A partition was resumed: whoever waits for records looks again."""
+    fetcher = consumer._fetcher
+    for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
+        fetcher._notify(waiter)
