@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from typing import Any
@@ -188,48 +187,6 @@ async def test_every_class_of_bad_input_goes_to_the_dead_letters_and_the_partiti
         assert int(headers["failed-at-ms"]) > 0
     assert [] == outcome.faults(stage.sent)
     assert 0 == code
-
-
-async def test_a_locked_read_store_does_not_delay_folding_and_catches_up_afterwards(stage: Stage) -> None:
-    store, writes = stage.folder / "read.db", stage.folder / "write.db"
-    with sqlite3.connect(writes) as source:
-        source.execute("CREATE TABLE post_metrics (account_id TEXT, metric TEXT, value INTEGER)")
-        source.executemany("INSERT INTO post_metrics VALUES (?, ?, ?)", [("account_0", f"n{i}", i) for i in range(0, 48, GROUPS)])
-    source.close()
-    section = f"""
-[read_store]
-url = "sqlite:///{store}"
-folds = ["account-metrics"]
-source_url = "sqlite:///{writes}"
-sql = '''
-SELECT account_id, metric, SUM(value) FROM post_metrics
-WHERE account_id IN (SELECT value FROM json_each(:groups)) GROUP BY 1, 2
-'''
-"""
-    config = stage.config(extra=section)
-    init = Child(
-        "init", [sys.executable, "-m", "streams_app", "read-store", "init", "--config", str(config)], stage.folder / "init"
-    )
-    await wait_until(lambda: not init.is_running, LIMIT_SECONDS, "read-store init has ended")
-    lock = sqlite3.connect(store, isolation_level=None)
-    lock.execute("BEGIN EXCLUSIVE")
-    with stage.worker(config) as worker:
-        await worker.wait_ready()
-        await stage.send(48)
-        outcome = await stage.outcome()
-        assert 0 == lock.execute("SELECT COUNT(*) FROM folded_values").fetchone()[0]
-        lock.execute("COMMIT")
-
-        def values() -> dict[str, Any]:
-            rows = lock.execute("SELECT name, value FROM folded_values WHERE group_key = 'account_0'").fetchall()
-            return dict(rows)
-
-        await wait_until(lambda: len(values()) == 4, LIMIT_SECONDS, "the read store has caught up")
-        found = values()
-    lock.close()
-
-    assert [] == outcome.faults(stage.sent)
-    assert {f"n{i}": i for i in range(0, 48, GROUPS)} == found
 
 
 @pytest.mark.long

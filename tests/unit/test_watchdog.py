@@ -10,11 +10,9 @@ from streams_app import Fold
 from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.progress import UNCLAIMED, Progress
-from streams_app.errors import TryAgainError
 from streams_app.folding.agents.known import LastKnown
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.metrics import Metrics
-from streams_app.read_store.agent import Patience
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
@@ -219,15 +217,3 @@ async def test_before_the_first_assignment_nothing_is_asked_of_the_reader(look: 
     await look(200, 500)
 
     assert [] == ended
-
-
-# Read store
-
-
-def test_whether_the_read_store_works_is_told() -> None:
-    told: list[bool] = []
-    patience = Patience("read store sync", told.append)
-    patience.failed(TryAgainError("locked"))
-    patience.succeeded()
-
-    assert [False, True] == told

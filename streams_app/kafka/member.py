@@ -1,0 +1,308 @@
+"""A member of a consumer group on a bare aiokafka consumer: the host of what is beside the folds.
+
+Not Faust's: one loop delivers all its topics, and somebody who waits for a dead store would stop the folding. The consumer lives
+on the loop of the worker; a rebalance of its group, or a client that has to be made anew, is nobody else's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.errors import KafkaError
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.kafka.asking import AskingHost
+from streams_app.kafka.client import client_options
+from streams_app.kafka.fetching import drained, moved, notify_waiters, view_of
+from streams_app.kafka.members import committed_of
+from streams_app.kafka.patches.fetch_times import watch
+from streams_app.patience import Patience
+from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+POLL_SECONDS: Final = 0.5
+"""Also while everything is paused: a consumer that does not poll is put out of its group."""
+
+MAX_RECORDS: Final = 5_000
+"""Of all partitions in one look; what is more has been fetched and stays bytes until then."""
+
+REBALANCE_MS: Final = 10_000
+CALL_SECONDS: Final = 10.0
+"""A call to the broker that takes longer is given up and made again by its caller."""
+
+RELEASE_SECONDS: Final = 3.0
+LEAVE_SECONDS: Final = 1.5
+NO_GENERATION: Final = -1
+
+
+class GroupMember(AskingHost, ConsumerRebalanceListener):
+    """See :class:`streams_app.delivery.host.Host`. One member, whose client may change."""
+
+    def __init__(self, settings: Settings, group: str, topics: Collection[str]) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application.
+            group: Short name: the group is ``<app_id>.<group>``.
+            topics: What is read.
+        """
+        self._settings = settings
+        self._group = group
+        self._topics = list(topics)
+        self._consumer: AIOKafkaConsumer | None = None
+        self._ownership: Ownership | None = None
+        self._seek_numbers: dict[TP, int] = defaultdict(int)
+        self._patience = Patience(f"{group.replace('-', ' ')} consumer")
+        self._failed: asyncio.Future[None] | None = None
+
+    # ---- life
+
+    async def run(self, ownership: Ownership, stop: asyncio.Event) -> None:
+        """Belongs to the group until told to stop, then commits and leaves it, within about five seconds; raises nothing.
+
+        Args:
+            ownership: Of this host.
+            stop: Set by the application.
+        """
+        self._ownership = ownership
+        while not stop.is_set():
+            wait_ms = 0
+            try:
+                await self._join()
+                await self._serve(ownership, stop)
+            except Exception as error:  # whatever it is: the worker beside it goes on folding
+                wait_ms = self._patience.failed(error)
+                logger.debug("consumer of group %s is made anew", self._group, exc_info=error)
+            finally:
+                await self._leave(ownership)
+            await wait(stop, wait_ms / 1000)
+
+    def fail(self, error: BaseException) -> None:
+        """This member cannot go on: it is made anew, later each time in a row."""
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _join(self) -> None:
+        kafka = self._settings.kafka
+        session_ms = kafka.session_timeout_ms
+        self._consumer = AIOKafkaConsumer(
+            **client_options(kafka),
+            client_id=f"{self._settings.app_id}-{self._group}",
+            group_id=f"{self._settings.app_id}.{self._group}",
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
+            rebalance_timeout_ms=REBALANCE_MS,
+        )
+        self._consumer.subscribe(self._topics, listener=self)
+        await self._consumer.start()
+
+    async def _serve(self, ownership: Ownership, stop: asyncio.Event) -> None:
+        worker = self._settings.worker
+        self._failed = asyncio.get_running_loop().create_future()
+        tasks = {
+            asyncio.create_task(self._read(ownership), name=f"{self._group} read"),
+            asyncio.create_task(_every(worker.tick_ms / 1000, _soon(ownership.tick_once)), name=f"{self._group} tick"),
+            asyncio.create_task(_every(worker.commit_every_ms / 1000, ownership.commit_once), name=f"{self._group} commit"),
+            asyncio.create_task(_told(stop), name=f"{self._group} stop"),
+        }
+        try:
+            done, _ = await asyncio.wait({*tasks, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            self._failed.cancel()
+        for ended in done:
+            ended.result()
+
+    async def _leave(self, ownership: Ownership) -> None:
+        """Commits and leaves the group; never raises."""
+        consumer = self._consumer
+        await _attempt(ownership.stop(), RELEASE_SECONDS, "release")
+        self._consumer = None
+        if consumer is not None:
+            await _attempt(consumer.stop(), LEAVE_SECONDS, "stop")
+
+    # ---- reading
+
+    async def _read(self, ownership: Ownership) -> None:
+        while True:
+            await self._fetch_once(ownership)
+            self._patience.succeeded()
+
+    async def _fetch_once(self, ownership: Ownership) -> None:
+        """Hands over what has been fetched; else waits for it a little.
+
+        Raises:
+            KafkaError: What aiokafka does not mend by itself.
+        """
+        consumer = self._connected()
+        consumer._coordinator.check_errors()
+        fetcher = consumer._fetcher
+        watch(fetcher)
+        with fetcher._subscriptions.fetch_context():
+            if fetcher._subscriptions.reassignment_in_progress:
+                await fetcher._subscriptions.wait_for_assignment()
+            active = {TP(*tp) for tp in consumer.assignment() - consumer.paused()}
+            batches = drained(fetcher, active, self._seek_numbers, MAX_RECORDS)
+            for batch in batches.values():
+                ownership.deliver(batch)
+            if batches:
+                # What was fetched may be without end: others on this loop have their turn.
+                await asyncio.sleep(0)
+                return
+            waiter = fetcher._create_fetch_waiter()
+            done, _ = await asyncio.wait([waiter], timeout=POLL_SECONDS)
+            if done:
+                waiter.result()
+            else:
+                waiter.cancel()
+
+    # ---- rebalance
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Commits and lets go before another member is given the partitions."""
+        if self._ownership is not None:
+            await self._ownership.revoked([TP(*tp) for tp in revoked])
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Holds the partitions until they are claimed."""
+        self.pause([TP(*tp) for tp in assigned])
+        if self._ownership is not None:
+            self._ownership.assigned(self.generation)
+
+    # ---- what the ownership asks for
+
+    @property
+    def generation(self) -> int:
+        """As aiokafka knows it; -1 while this is no member."""
+        return int(self._coordinator.generation) if self._coordinator is not None else NO_GENERATION
+
+    @property
+    def member_id(self) -> str:
+        """As aiokafka knows it; "" while this is no member."""
+        return str(self._coordinator.member_id) if self._coordinator is not None else ""
+
+    @property
+    def _coordinator(self) -> Any:
+        return self._consumer._coordinator if self._consumer is not None else None
+
+    def assignment(self) -> set[TP]:
+        """As the group said last; safe to call from any thread."""
+        consumer = self._consumer
+        return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        partitions = self._consumer.partitions_for_topic(topic) if self._consumer is not None else None
+        return len(partitions) if partitions else 1
+
+    async def seek(self, tp: TP, offset: int) -> int:
+        """Moves the reader; batches fetched before it are recognised by the number returned.
+
+        Raises:
+            NotOwnerError: The partition is not assigned to us.
+        """
+        return moved(self._connected(), self._seek_numbers, tp, offset)
+
+    def pause(self, tps: Collection[TP]) -> None:
+        """Reads no more of these partitions."""
+        consumer = self._consumer
+        if consumer is not None:
+            consumer.pause(*_assigned(consumer, tps))
+
+    def resume(self, tps: Collection[TP]) -> None:
+        """Reads again, at once."""
+        consumer = self._consumer
+        if consumer is not None:
+            consumer.resume(*_assigned(consumer, tps))
+            notify_waiters(consumer)
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """What the last fetch said, and the reader's position; safe to call from any thread."""
+        return view_of(self._consumer, tp)
+
+    async def left(self, positions: Mapping[TP, int]) -> int:
+        """Records on the broker beyond these positions, as ``read_committed`` sees them; below 0: beyond what is committed.
+
+        Raises:
+            NotOwnerError: This is no member now.
+            KafkaError, TimeoutError: It could not be found out now.
+        """
+        return await self._asked(lambda consumer: _left(consumer, positions))
+
+    def _connected(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            raise NotOwnerError("there is no client now")
+        return self._consumer
+
+    async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
+        consumer = self._connected()
+        async with asyncio.timeout(CALL_SECONDS):
+            return await question(consumer)
+
+
+async def _left(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> int:
+    tps = [TopicPartition(*tp) for tp in positions]
+    unknown = [tp for tp, position in positions.items() if position < 0]
+    if not tps:
+        return 0
+    ends = await consumer.end_offsets(tps)
+    committed = await committed_of(consumer, unknown) if unknown else {}
+    never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
+    known = {**positions, **{tp: held.offset for tp, held in committed.items()}}
+    known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
+    return sum(max(0, end - known[TP(*tp)]) for tp, end in ends.items())
+
+
+def _assigned(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> list[TopicPartition]:
+    assignment = consumer.assignment()
+    return [tp for tp in (TopicPartition(*tp) for tp in tps) if tp in assignment]
+
+
+def _soon(step: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def stepping() -> None:
+        step()
+
+    return stepping
+
+
+async def _every(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await step()
+
+
+async def _told(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def wait(stop: asyncio.Event, seconds: float) -> None:
+    """Returns after so long, or when told to stop."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+async def _attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
+    """Awaits something that may fail without harm."""
+    try:
+        await asyncio.wait_for(call, seconds)
+    except (KafkaError, OSError, TimeoutError) as error:
+        logger.debug("consumer is given up: %s failed error=%r", what, error)

@@ -1,0 +1,196 @@
+"""The processors of the read store: each syncs one partition of an output topic, in order, a transaction a step.
+
+The store's own progress, written in the transaction of the rows it stands for, says where a partition goes on. What is committed to
+Kafka is for those who look at the lag there. A store or source that is down, locked or misconfigured is waited for: nothing is
+skipped, nothing is raised, and only partitions that have something to sync are paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
+from typing import TypeVar
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.processor import Claim, Mark
+from streams_app.patience import Patience
+from streams_app.read_store.sync import Record, Sync, steps
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class StoreProcessors:
+    """Makes the processors of all partitions; they take turns at one store and one source."""
+
+    def __init__(self, sync: Sync, patience: Patience) -> None:
+        """Asks nothing yet.
+
+        Args:
+            sync: The store and its source.
+            patience: With them.
+        """
+        self.sync = sync
+        self._patience = patience
+        self._turn = asyncio.Lock()
+        self._whose: StoreProcessor | None = None
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The output topics to be read."""
+        return self.sync.topics
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, StoreProcessor]:
+        """One processor for each partition, by the name of the store."""
+        return {self.sync.store_name: StoreProcessor(tp, self)}
+
+    async def done(self, whose: StoreProcessor, step: Callable[[], Awaitable[T]]) -> T:
+        """Does something in the store as soon as that works.
+
+        One call at a time: whoever is cancelled interrupts what the store is doing, and that is to be its own. Between two tries
+        others have their turn; what fails may be the records of one partition alone.
+        """
+        while True:
+            try:
+                async with self._turn:
+                    self._whose = whose
+                    try:
+                        result = await step()
+                    finally:
+                        self._whose = None
+            except Exception as error:  # whatever it is: the worker beside it goes on folding
+                wait_ms = self._patience.failed(error, whose)
+                logger.debug("read store is tried again", exc_info=error)
+            else:
+                self._patience.succeeded(whose)
+                return result
+            await asyncio.sleep(wait_ms / 1000)
+
+    def is_busy_with(self, processor: StoreProcessor) -> bool:
+        """Whether the store is doing something for this one."""
+        return self._whose is processor
+
+    def forget(self, processor: StoreProcessor) -> None:
+        """One does not need the store any more."""
+        self._patience.forget(processor)
+
+
+class StoreProcessor:
+    """See :class:`streams_app.delivery.processor.Processor`. At least once: the version guard makes a repetition harmless."""
+
+    def __init__(self, tp: TP, processors: StoreProcessors) -> None:
+        """Nothing is claimed yet."""
+        self._tp = tp
+        self._processors = processors
+        self._sync = processors.sync
+        self._arrived: asyncio.Queue[Batch] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._next: int | None = None
+        self._topic_id = ""
+        self._is_over = False
+        self.held = 0
+
+    async def claim(self, claim: Claim) -> int:
+        """Goes on where the store says, whatever is committed; waits for the store.
+
+        Raises:
+            NotOwnerError: Kafka does not take our first commit.
+            KafkaError, TimeoutError: Tried again.
+        """
+        self._topic_id = claim.topic_id
+        stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)
+        start = beginning(stored, claim)
+        if claim.mark is None:
+            # Nobody has committed here before: only now Kafka has said that the partition is ours.
+            await claim.commit_now(self._mark(start))
+        if stored is not None and stored > start:
+            logger.warning(
+                "an output topic was made again, reading it from its start source=%s-%d offset=%d stored_offset=%d",
+                self._tp.topic, self._tp.partition, start, stored,
+            )  # fmt: skip
+            # At once: the log may grow beyond the old offset before anything of it is synced, and would be skipped so far.
+            await self._processors.done(self, partial(self._sync.sync_once, self._tp, (), start))
+        elif stored is not None and stored < start:
+            logger.warning(
+                "retention overtook the read store, names changed by missing records may be out of date "
+                "source=%s-%d offsets=%d-%d",
+                self._tp.topic, self._tp.partition, stored, start - 1,
+            )  # fmt: skip
+        self._next = start
+        self._task = asyncio.create_task(self._sync_forever(claim), name=f"sync {self._tp}")
+        self._task.add_done_callback(partial(_ended, claim))
+        return start
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes the next range."""
+        self.held += len(batch.records)
+        self._arrived.put_nowait(batch)
+
+    async def mark(self) -> Mark | None:
+        """What the store has taken."""
+        return None if self._next is None else self._mark(self._next)
+
+    def tick(self, now_ms: int) -> None:
+        """Nothing is due."""
+
+    async def revoke(self, seconds: float) -> None:
+        """Lets a transaction that is under way end, within limits; drops the rest."""
+        self._is_over = True
+        if self._task is not None:
+            if self._processors.is_busy_with(self):
+                await asyncio.wait({self._task}, timeout=seconds)
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        self._processors.forget(self)
+
+    async def _sync_forever(self, claim: Claim) -> None:
+        while True:
+            batch = await self._arrived.get()
+            for records, next_offset in _steps(batch):
+                await self._processors.done(self, partial(self._sync.sync_once, self._tp, records, next_offset))
+                self._next = next_offset
+                self.held -= len(records)
+                claim.applied()
+                if self._is_over:
+                    return
+            # A range without records moves the mark, too; the store learns of it with the next record.
+            self._next = batch.end
+            claim.applied()
+
+    def _mark(self, offset: int) -> Mark:
+        """The note is the id of the topic: offsets do not tell one that was made again and filled."""
+        return Mark(offset, self._topic_id)
+
+
+def beginning(stored: int | None, claim: Claim) -> int:
+    """Where a partition goes on (pure).
+
+    Args:
+        stored: Progress of the store; None where it has never seen the partition.
+        claim: Of the partition.
+
+    Returns:
+        Below ``stored`` where the topic was made again: its log ended below what the store had taken of it, so that the client was
+        thrown back, or it has another id. Above ``stored`` where retention removed what follows it.
+    """
+    begin = claim.edges.begin
+    if stored is None:
+        return begin
+    noted = claim.mark.note if claim.mark is not None else ""
+    is_other = claim.was_reset or bool(noted and claim.topic_id and noted != claim.topic_id)
+    return begin if is_other else max(stored, begin)
+
+
+def _steps(batch: Batch) -> Iterator[tuple[list[Record], int]]:
+    """The records of a batch by transactions, each with what the store goes on with."""
+    taken = list(steps(batch.records))
+    for at, records in enumerate(taken):
+        yield records, taken[at + 1][0].offset if at + 1 < len(taken) else batch.end
+
+
+def _ended(claim: Claim, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        claim.fatal(error)

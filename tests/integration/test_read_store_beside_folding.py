@@ -1,0 +1,90 @@
+"""The read store beside folding in one worker: neither its store nor its group of consumers holds up the folds."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.metrics import Metrics
+from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.read_store.sqlite import SqliteStore
+from streams_app.settings.loading import load
+from tests.helpers import WorkerProcess, wait_until
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
+
+pytestmark = pytest.mark.timeout(200)
+
+SECTION = """
+[read_store]
+url = "sqlite:///{folder}/read.db"
+folds = ["account-metrics"]
+source_url = "sqlite:///{folder}/write.db"
+sql = '''
+SELECT account_id, metric, SUM(value) FROM post_metrics
+WHERE account_id IN (SELECT value FROM json_each(:groups)) GROUP BY 1, 2
+'''
+"""
+
+
+@asynccontextmanager
+async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
+    """Of the read store's group alone."""
+    settings = load(config, {})
+    stop = asyncio.Event()
+    agent = ReadStoreAgent(settings, Metrics(settings), SystemClock())
+    running = asyncio.create_task(agent.run(stop))
+    try:
+        yield agent
+    finally:
+        stop.set()
+        await running
+
+
+def is_behind_alone(worker: WorkerProcess) -> bool:
+    """Folding has nothing left, the read store has."""
+    return metric(worker, "streams_app_lag_events") == 0 < metric(worker, "streams_app_read_store_lag_records")
+
+
+async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_and_it_catches_up_afterwards(stage: Stage) -> None:
+    numbers = range(0, 48, GROUPS)
+    with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
+        source.execute("CREATE TABLE post_metrics (account_id TEXT, metric TEXT, value INTEGER)")
+        source.executemany("INSERT INTO post_metrics VALUES (?, ?, ?)", [("account_0", f"n{i}", i) for i in numbers])
+    config = stage.config(extra=SECTION.format(folder=stage.folder))
+    store = SqliteStore(f"sqlite:///{stage.folder}/read.db", "folded_values")
+    await store.initialise()
+    await store.close()
+    with closing(sqlite3.connect(stage.folder / "read.db", isolation_level=None)) as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        with stage.worker(config) as worker:
+            await worker.wait_ready()
+            await stage.send(48)
+            await stage.outcome()
+            await wait_until(lambda: is_behind_alone(worker), LIMIT_SECONDS, "the read store alone is behind")
+            async with second_member(config) as second:
+                await wait_until(lambda: len(second._ownership.assignment) == 2, LIMIT_SECONDS, "they share the partitions")
+                await stage.send(48)
+                outcome = await stage.outcome()
+                between = await worker.get("/health/ready")
+            await stage.send(48)
+            outcome = await stage.outcome()
+            await wait_until(lambda: is_behind_alone(worker), LIMIT_SECONDS, "the read store alone is behind")
+            code = await worker.terminate()
+        assert [] == lock.execute("SELECT name FROM folded_values").fetchall()
+        lock.execute("COMMIT")
+
+        def values() -> dict[str, int]:
+            return dict(lock.execute("SELECT name, value FROM folded_values WHERE value IS NOT NULL").fetchall())
+
+        async with second_member(config):
+            await wait_until(lambda: len(values()) == len(numbers), LIMIT_SECONDS, "the read store has caught up")
+
+        assert {f"n{i}": i for i in numbers} == values()
+    assert (0, 200) == (code, between[0])
+    assert [] == outcome.faults(stage.sent)

@@ -1,0 +1,311 @@
+"""The read store's member of its group: whatever happens to it or to the store, every record gets there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP, Batch
+from streams_app.metrics import Metrics
+from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.read_store.sqlite import SqliteStore
+from streams_app.settings import Settings
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, produce, wait_until
+
+LIMIT_SECONDS = 20
+PARTITIONS = 4
+
+pytestmark = pytest.mark.timeout(200)
+
+AGENT = """
+import asyncio, sys
+from streams_app.clock import SystemClock
+from streams_app.metrics import Metrics
+from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.settings import Settings
+
+settings = Settings.model_validate_json(sys.argv[1])
+asyncio.run(ReadStoreAgent(settings, Metrics(settings), SystemClock()).run(asyncio.Event()))
+"""
+
+
+@dataclass
+class Member:
+    """An agent that runs in this process."""
+
+    agent: ReadStoreAgent
+    metrics: Metrics
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def claimed(self) -> set[TP]:
+        return set(self.agent._ownership.partitions)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"streams_app_{name}", labels)
+
+    def lag(self) -> float | None:
+        return self.value("read_store_lag_records", store="sqlite")
+
+
+@dataclass
+class Reading:
+    """An output topic and a store that is to follow it."""
+
+    names: Names
+    bootstrap: str
+    path: Path
+    sent: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        return self.names.topic("folded")
+
+    def config(self) -> dict[str, object]:
+        return {
+            "app_id": self.names.app_id,
+            "kafka": {"bootstrap_servers": self.bootstrap, "session_timeout": "3s"},
+            "worker": {"tick": "200ms", "commit_every": "200ms"},
+            "folds": [{"name": "f", "source": f"{self.topic}.source", "output": self.topic, "group_key": "id", "changed": "m",
+                       "keep": "last", "quiet_period": "1s"}],
+            "read_store": {"url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"},
+        }  # fmt: skip
+
+    @asynccontextmanager
+    async def member(self) -> AsyncIterator[Member]:
+        settings = Settings.model_validate(self.config())
+        metrics = Metrics(settings)
+        member = Member(ReadStoreAgent(settings, metrics, SystemClock()), metrics)
+        running = asyncio.create_task(member.agent.run(member.stop))
+        try:
+            yield member
+        finally:
+            member.stop.set()
+            await running
+
+    async def send(self, count: int, partition: int | None = None) -> None:
+        """Records of a changed name each, in turns for each partition, or for one."""
+        items: dict[int, list[tuple[bytes, bytes]]] = {}
+        for _ in range(count):
+            number = len(self.sent)
+            group, value = f"g{number % 7}", number
+            record = {"id": group, "m": {f"n{number}": value}, "fold": {"name": "f", "version": number}}
+            self.sent[f"n{number}"] = value
+            into = number % PARTITIONS if partition is None else partition
+            items.setdefault(into, []).append((group.encode(), json.dumps(record).encode()))
+        for into, records in items.items():
+            await produce(self.bootstrap, self.topic, records, partition=into)
+
+    def stored(self) -> dict[str, int]:
+        with closing(sqlite3.connect(self.path, timeout=10)) as connection:
+            return dict(connection.execute("SELECT name, value FROM cells"))
+
+    async def is_synced(self) -> bool:
+        await wait_until(lambda: len(self.stored()) == len(self.sent), LIMIT_SECONDS, "everything is in the store")
+        return self.stored() == self.sent
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            yield
+            writer.execute("ROLLBACK")
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        client = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await client.start()
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def committed(self) -> dict[int, int]:
+        async with self.admin() as admin:
+            found = await admin.list_consumer_group_offsets(f"{self.names.app_id}.read-store")
+            return {tp.partition: held.offset for tp, held in found.items()}
+
+
+@pytest.fixture
+async def reading(kafka: KafkaServer, names: Names, tmp_path: Path) -> Reading:
+    made = Reading(names, kafka.bootstrap_servers, tmp_path / "read.db")
+    await create_topics(kafka.bootstrap_servers, [made.topic], PARTITIONS)
+    store = SqliteStore(f"sqlite:///{made.path}", "cells")
+    await store.initialise()
+    await store.close()
+    return made
+
+
+async def have(members: list[Member], counts: set[int]) -> None:
+    await wait_until(lambda: {len(member.claimed) for member in members} == counts, LIMIT_SECONDS, f"they have {counts} partitions")
+
+
+def heard(caplog: pytest.LogCaptureFixture, words: str) -> Callable[[], bool]:
+    return lambda: any(words in record.getMessage() for record in caplog.records)
+
+
+# Ordinary life
+
+
+async def test_two_members_share_the_partitions_and_the_last_one_takes_over_what_the_other_leaves(reading: Reading) -> None:
+    await reading.send(100)
+    async with reading.member() as first:
+        async with reading.member() as second:
+            await have([first, second], {2})
+            shared = first.claimed | second.claimed
+            await reading.send(100)
+            assert await reading.is_synced()
+        await have([first], {4})
+        await reading.send(100)
+
+        assert await reading.is_synced()
+    assert {TP(reading.topic, number) for number in range(PARTITIONS)} == shared
+
+
+async def test_what_the_store_has_taken_is_what_the_next_member_goes_on_with(reading: Reading) -> None:
+    await reading.send(40)
+    async with reading.member():
+        assert await reading.is_synced()
+    async with reading.member() as again:
+        await have([again], {4})
+        await wait_until(lambda: again.lag() == 0, LIMIT_SECONDS, "nothing is left")
+        results = {again.value("read_store_writes_total", store="sqlite", result=result) for result in ("written", "unchanged")}
+
+    assert {None} == results
+
+
+@pytest.mark.apache
+async def test_what_the_store_has_taken_is_committed_for_those_who_look_at_the_lag_in_kafka(reading: Reading) -> None:
+    await reading.send(40)
+    async with reading.member():
+        assert await reading.is_synced()
+
+    assert dict.fromkeys(range(PARTITIONS), 10) == await reading.committed()
+
+
+# Faults
+
+
+async def test_a_member_killed_in_the_middle_leaves_nothing_behind_that_is_not_made_up_for(reading: Reading) -> None:
+    await reading.send(20_000)
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", AGENT, json.dumps(reading.config()))
+    await wait_until(lambda: 0 < len(reading.stored()) < 20_000, LIMIT_SECONDS, "some are in the store")
+    killed.send_signal(signal.SIGKILL)
+    await killed.wait()
+    left = len(reading.stored())
+    async with reading.member():
+        assert await reading.is_synced()
+
+    assert left < 20_000
+
+
+async def test_a_batch_that_a_rebalance_drops_is_read_again(reading: Reading, caplog: pytest.LogCaptureFixture) -> None:
+    async with reading.member() as member:
+        await have([member], {4})
+        ownership = member.agent._ownership
+        dropped: list[Batch] = []
+        deliver = ownership.deliver
+
+        def drop_one(batch: Batch) -> None:
+            if batch.records and not dropped:
+                dropped.append(batch)
+            else:
+                deliver(batch)
+
+        ownership.deliver = drop_one  # type: ignore[method-assign]  # as the buffers of a rebalance
+        await reading.send(5, partition=0)
+        await wait_until(lambda: bool(dropped), LIMIT_SECONDS, "a batch was dropped")
+        await reading.send(5, partition=0)
+
+        assert await reading.is_synced()
+    assert heard(caplog, "claiming again: what was fetched does not follow")()
+
+
+async def test_a_store_that_is_away_is_caught_up_with_and_the_membership_stays(reading: Reading) -> None:
+    async with reading.member() as member:
+        await have([member], {4})
+        generation = member.agent._member.generation
+        async with reading.locked():
+            # Twice: the embedded broker names the first record of the last batch as the end.
+            await reading.send(40)
+            await reading.send(40)
+            await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag rises")
+            away = member.value("up", component="read_store")
+        assert await reading.is_synced()
+        await wait_until(lambda: member.lag() == 0, LIMIT_SECONDS, "the lag falls")
+
+        assert (0, 1) == (away, member.value("up", component="read_store"))
+        assert generation == member.agent._member.generation
+
+
+async def test_a_partition_is_claimed_once_a_store_that_was_away_is_back(reading: Reading) -> None:
+    await reading.send(40)
+    await reading.send(40)
+    async with reading.member() as member:
+        hidden = reading.path.rename(reading.path.with_suffix(".hidden"))
+        await wait_until(lambda: member.value("up", component="read_store") == 0, LIMIT_SECONDS, "it is not there")
+        await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag is told")
+        hidden.rename(reading.path)
+
+        assert await reading.is_synced()
+
+
+async def test_a_client_that_fails_for_good_is_made_anew(reading: Reading, caplog: pytest.LogCaptureFixture) -> None:
+    async with reading.member() as member:
+        await have([member], {4})
+        member.agent._member.fail(RuntimeError("gone"))
+        await wait_until(heard(caplog, "read store consumer does not work, waiting for it error=gone"), LIMIT_SECONDS, "it is told")
+        await reading.send(40)
+
+        assert await reading.is_synced()
+
+
+@pytest.mark.apache
+async def test_a_topic_that_is_made_again_is_read_from_its_start(reading: Reading, caplog: pytest.LogCaptureFixture) -> None:
+    async with reading.member() as member:
+        await reading.send(100, partition=0)
+        assert await reading.is_synced()
+        async with reading.admin() as admin:
+            await admin.delete_topics([reading.topic])
+
+            async def is_gone() -> bool:
+                return reading.topic not in await admin.list_topics()
+
+            await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
+        await create_topics(reading.bootstrap, [reading.topic], PARTITIONS)
+        await reading.send(10, partition=0)
+
+        assert await reading.is_synced()
+        assert member.lag() is not None
+    assert heard(caplog, "an output topic was made again, reading it from its start")()
+
+
+@pytest.mark.apache
+async def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(
+    reading: Reading, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with reading.member():
+        await reading.send(10, partition=0)
+        assert await reading.is_synced()
+    known = dict(reading.sent)
+    await reading.send(10, partition=0)
+    async with reading.admin() as admin:
+        await admin.delete_records({TopicPartition(reading.topic, 0): RecordsToDelete(before_offset=15)})
+    async with reading.member():
+        await wait_until(lambda: "n19" in reading.stored(), LIMIT_SECONDS, "what is left is read")
+
+    assert known | {f"n{number}": number for number in range(15, 20)} == reading.stored()
+    assert heard(caplog, f"source={reading.topic}-0 offsets=10-14")()

@@ -1,0 +1,54 @@
+"""Waiting for something that fails: how long, and what is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.errors import TryAgainError
+from streams_app.patience import Patience
+
+
+def test_whether_it_works_is_told() -> None:
+    told: list[bool] = []
+    patience = Patience("read store sync", told.append)
+    patience.failed(TryAgainError("locked"))
+    patience.succeeded()
+
+    assert [False, True] == told
+
+
+def test_waits_double_up_to_ten_seconds_and_begin_anew_once_it_works() -> None:
+    patience = Patience("it")
+    waits = [patience.failed(TryAgainError("locked")) for _ in range(8)]
+    patience.succeeded()
+
+    assert [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000] == waits
+    assert 200 == patience.failed(TryAgainError("locked"))
+
+
+def test_a_line_is_logged_when_the_fault_changes_and_one_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    patience = Patience("it")
+    for fault in ("locked", "locked", "gone"):
+        patience.failed(TryAgainError(fault))
+    patience.succeeded()
+    patience.succeeded()
+    patience.failed(TryAgainError("gone"))
+
+    assert [
+        "it does not work, waiting for it error=locked",
+        "it does not work, waiting for it error=gone",
+        "it works again",
+        "it does not work, waiting for it error=gone",
+    ] == [record.getMessage() for record in caplog.records]
+
+
+def test_it_works_again_once_it_works_for_all_who_wait() -> None:
+    told: list[bool] = []
+    patience = Patience("it", told.append)
+    for who in ("a", "b"):
+        patience.failed(TryAgainError("locked"), who)
+    patience.succeeded("a")
+    patience.succeeded("b")
+
+    assert [False, False, True] == told
