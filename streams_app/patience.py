@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from typing import Final
+
+from streams_app.backoff import Backoff
 
 logger = logging.getLogger(__name__)
-
-FIRST_WAIT_MS: Final = 200
-LONGEST_WAIT_MS: Final = 10_000
 
 
 class Patience:
@@ -25,7 +23,7 @@ class Patience:
         self._what = what
         self._tell = tell
         self._fault: str | None = None
-        self._waits_ms: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, Backoff] = {}
 
     def failed(self, error: BaseException, who: Hashable = None) -> int:
         """Notes a failure.
@@ -38,14 +36,13 @@ class Patience:
         if fault != self._fault:
             logger.warning("%s does not work, waiting for it error=%s", self._what, fault)
             self._fault = fault
-        wait_ms = self._waits_ms.get(who, FIRST_WAIT_MS)
-        self._waits_ms[who] = min(wait_ms * 2, LONGEST_WAIT_MS)
-        return wait_ms
+        backoff = self._waiting.setdefault(who, Backoff(first_seconds=0.2, longest_seconds=10.0))
+        return round(1000 * backoff.failed())
 
     def succeeded(self, who: Hashable = None) -> None:
         """Notes that it works for one of them."""
         self.forget(who)
-        if self._waits_ms:
+        if self._waiting:
             return
         self._tell(True)
         if self._fault is not None:
@@ -54,4 +51,4 @@ class Patience:
 
     def forget(self, who: Hashable) -> None:
         """Somebody does not need it any more; whether it works is not known by that."""
-        self._waits_ms.pop(who, None)
+        self._waiting.pop(who, None)

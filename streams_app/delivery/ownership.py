@@ -16,7 +16,7 @@ from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.committing import Commits
 from streams_app.delivery.host import Host
 from streams_app.delivery.partition import Partition, Refusal
-from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Patience, Stumbling
+from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
 from streams_app.delivery.processor import ClaimRefusedError, Mark, OtherLogError, Processors
 from streams_app.delivery.progress import UNCLAIMED
 from streams_app.delivery.ranges import CAUSES, RESET
@@ -105,15 +105,15 @@ class Ownership:
             self._around.on_fatal(error)
 
     async def _claim_until_held(self, tp: TP, generation: int, delay_seconds: float, *, was_reset: bool) -> None:
-        patience = Patience(self._around.clock, self._around.session_ms)
+        tries = Tries(self._around.clock, self._around.session_ms)
         wait_seconds: float | None = delay_seconds
         while wait_seconds is not None:
             await asyncio.sleep(wait_seconds)
             if ending := self._endings.get(tp):
                 await asyncio.wait({ending})
-            wait_seconds = await self._claim_once(tp, generation, patience, was_reset=was_reset)
+            wait_seconds = await self._claim_once(tp, generation, tries, was_reset=was_reset)
 
-    async def _claim_once(self, tp: TP, generation: int, patience: Patience, *, was_reset: bool) -> float | None:
+    async def _claim_once(self, tp: TP, generation: int, tries: Tries, *, was_reset: bool) -> float | None:
         """Tries to claim a partition.
 
         Returns:
@@ -131,7 +131,7 @@ class Ownership:
             if isinstance(error, DEPENDENCY_ERRORS):
                 about = f"cannot claim {tp.topic}-{tp.partition}: {text_of(error)}"
                 self._around.status.set_not_ready(self._around.about, about)
-            return patience.failed(tp, error)
+            return tries.failed(tp, error)
         # Nothing is awaited from here on: a revocation finds either the claim or the partition.
         self._hold(partition)
         return None

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from aiokafka.errors import KafkaError
 
+from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
@@ -14,7 +15,6 @@ from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
 
-BACKOFF_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
@@ -25,7 +25,7 @@ class MonotonicClock(Protocol):
         """Milliseconds of the monotonic clock."""
 
 
-MANY: Final = len(BACKOFF_SECONDS)
+MANY: Final = 5
 """So often a partition is claimed again without getting any further before that is told."""
 
 LONG_AGO_MS: Final = 60_000
@@ -37,7 +37,7 @@ class Stumbling:
     def __init__(self, clock: MonotonicClock) -> None:
         """None was yet."""
         self._clock = clock
-        self._last: dict[TP, tuple[int, int, int]] = {}
+        self._last: dict[TP, tuple[int, int, Backoff]] = {}
 
     def again(self, tp: TP, at: int) -> tuple[float, int]:
         """Notes that a partition is claimed again.
@@ -50,19 +50,21 @@ class Stumbling:
             Seconds until then, and how often in a row it has not got any further.
         """
         now_ms = self._clock.monotonic_ms()
-        stood_at, times, before_ms = self._last.get(tp, (-1, -1, -LONG_AGO_MS))
-        times = times + 1 if at == stood_at and now_ms - before_ms < LONG_AGO_MS else 0
-        self._last[tp] = at, times, now_ms
-        return BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS) - 1)], times
+        stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, _backoff()))
+        if at != stood_at or now_ms - before_ms >= LONG_AGO_MS:
+            backoff.succeeded()
+        self._last[tp] = at, now_ms, backoff
+        times = backoff.failures
+        return backoff.failed(), times
 
 
-class Patience:
-    """How long one claim is tried, and what is said about it."""
+class Tries:
+    """The tries of one claim: when the next one follows, what is said meanwhile, and when there is none any more."""
 
     def __init__(self, clock: MonotonicClock, session_ms: int) -> None:
         self._clock = clock
         self._give_up_ms = 3 * session_ms + 10_000
-        self._failures = 0
+        self._backoff = _backoff()
         self._kind: type[Exception] | None = None
         self._since_ms = 0
 
@@ -84,6 +86,9 @@ class Patience:
         if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
             message = f"Kafka refuses our commits for {tp.topic}-{tp.partition} and no rebalance follows: not the owner"
             raise TryAgainError(message) from error
-        wait_seconds = BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
-        self._failures += 1
-        return wait_seconds
+        return self._backoff.failed()
+
+
+def _backoff() -> Backoff:
+    """The first wait is short: another owner that is just letting go is the ordinary case."""
+    return Backoff(first_seconds=0.05, longest_seconds=2.0)

@@ -20,10 +20,10 @@ from aiokafka.errors import (
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.structs import TopicPartition
 
+from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
 
-RETRY_SECONDS: Final = 0.1
 _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
 
@@ -46,6 +46,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, marks, member)
+    backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
     while True:
         await coordinator.ensure_coordinator_known()
         try:
@@ -57,7 +58,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
         except KafkaError as error:
             if not error.retriable:
                 raise
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(backoff.failed())
         else:
             return
 

@@ -333,8 +333,8 @@ def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals() -> N
     clock.monotonic_ms = lambda: 5_000 + LONG_AGO_MS
     later = stumbling.again(TP0, 11)[0]
 
-    assert [(0.05, 0), (0.2, 1), (0.5, 2), (1.0, 3), (2.0, 4), (2.0, 5)] == stuck
-    assert [0.05, 0.05, 0.2, 0.05] == [*moved, later]
+    assert [(0.05, 0), (0.1, 1), (0.2, 2), (0.4, 3), (0.8, 4), (1.6, 5)] == stuck
+    assert [0.05, 0.05, 0.1, 0.05] == [*moved, later]
 
 
 async def test_a_partition_that_is_claimed_again_and_again_says_so() -> None:

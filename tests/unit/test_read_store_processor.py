@@ -224,7 +224,7 @@ async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipp
         writer.execute("BEGIN IMMEDIATE")
         first.deliver(batch_of(range(3)))
         second.deliver(batch_of(range(5, 9), tp=P1))
-        await wait_until(lambda: len(store.processors._patience._waits_ms) == 2, LIMIT_SECONDS, "both have tried")
+        await wait_until(lambda: len(store.processors._patience._waiting) == 2, LIMIT_SECONDS, "both have tried")
         held = first.held, second.held
         writer.execute("ROLLBACK")
     await store.reaches(first, 3)
@@ -286,7 +286,7 @@ async def test_letting_go_does_not_wait_for_a_store_that_is_away(store: Store) -
             await processor.revoke(0.1)
 
     assert Mark(0) == await processor.mark()
-    assert {} == store.processors._patience._waits_ms
+    assert {} == store.processors._patience._waiting
 
 
 async def test_letting_go_of_one_does_not_interrupt_what_the_store_does_for_another(store: Store) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
+from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import READS_NOTHING, Claim, ClaimRefusedError, Mark
@@ -27,8 +28,6 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
-
-RETRY_SECONDS: Final = 10.0
 
 
 class DrainProcessor:
@@ -114,20 +113,19 @@ async def drain(emitter: Emitter) -> None:
         "`streams-app reset --fold %s` removes what is left of it",
         name, shard.topic, shard.partition, shard.fold.output, name,
     )  # fmt: skip
-    failures = 0
+    backoff = Backoff(first_seconds=1.0, longest_seconds=10.0)
     while True:
         try:
             await emitter.drain()
         except RefusedError:
             return
         except (*REDIS_ERRORS, OSError) as error:
-            if failures == 0:
+            if not backoff.failures:
                 logger.warning(
                     "open groups cannot be emitted yet fold=%s source=%s-%d error=%s",
                     name, shard.topic, shard.partition, text_of(error),
                 )  # fmt: skip
-            failures += 1
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(backoff.failed())
         else:
             logger.info("drained fold=%s source=%s-%d", name, shard.topic, shard.partition)
             return

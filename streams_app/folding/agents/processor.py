@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from redis.exceptions import OutOfMemoryError
 
+from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
@@ -36,7 +37,8 @@ logger = logging.getLogger(__name__)
 WORTH_SENDING = 500
 """Records: what one request to the broker costs, whatever is in it, is small beside them."""
 
-RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
+ROOM_SECONDS = 1.0
+"""A script without room in the outbox is tried again after so long, whether or not anything has left meanwhile."""
 
 _OFFSET = attrgetter("offset")
 
@@ -198,19 +200,17 @@ class FoldProcessor:
 
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
         """Folds one chunk, script by script, for as long as it takes."""
-        progress, failures = self.shard.begin(chunk, events), 0
+        progress, backoff = self.shard.begin(chunk, events), _backoff()
         outcome = Outcome.MORE
         while outcome is not Outcome.DONE:
             try:
                 step = await self.shard.fold_once(progress)
             except REDIS_ERRORS as error:
-                self._tell_of_failure(error, failures)
-                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
-                failures += 1
+                self._tell_of_failure(error, is_first=not backoff.failures)
+                await asyncio.sleep(backoff.failed())
                 continue
-            if failures:
+            if backoff.succeeded():
                 self._tell_of_recovery()
-                failures = 0
             outcome = step.outcome
             await self._make_room(chunk, step)
         self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
@@ -219,20 +219,20 @@ class FoldProcessor:
         """Wakes the emission for what a step has sealed; waits for it where nothing is folded before something has left."""
         if step.outcome is Outcome.FULL:
             self.tick()
-            await self.shard.outbox.room(RETRY_SECONDS[-1])
+            await self.shard.outbox.room(ROOM_SECONDS)
         elif step.sealed:
             self._wake(chunk)
 
-    def _tell_of_failure(self, error: Exception, failures: int) -> None:
+    def _tell_of_failure(self, error: Exception, *, is_first: bool) -> None:
         name, status = self.shard.fold.name, self._parts.status
         if isinstance(error, OutOfMemoryError):
             self.emitter.is_starved = True
             status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
-            if failures == 0:
+            if is_first:
                 logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.source)
             return
         status.set_not_ready("redis", f"Redis does not answer: {error}")
-        if failures == 0:
+        if is_first:
             logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.source, error)
 
     def _tell_of_recovery(self) -> None:
@@ -256,8 +256,7 @@ class FoldProcessor:
     # ---- emission
 
     async def _emit_forever(self) -> None:
-        shard = self.shard
-        failures = 0
+        shard, backoff = self.shard, _backoff()
         while True:
             try:
                 emitted = await self.emitter.emit_due_once()
@@ -265,22 +264,24 @@ class FoldProcessor:
                 self._refuse(refused.script, refused.cause)
                 return
             except REDIS_ERRORS as error:
-                if failures == 0:
+                if not backoff.failures:
                     logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, self.source, text_of(error))
-                failures += 1
                 if not shard.is_claimed:
                     self._refuse("seal", "lost-reply")
                     return
-                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                await asyncio.sleep(backoff.failed())
                 continue
             if emitted.failed is not None:
-                if failures == 0:
+                if not backoff.failures:
                     logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.source, emitted.failed)
-                failures += 1
-                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                await asyncio.sleep(backoff.failed())
                 continue
-            if failures:
+            if backoff.succeeded():
                 logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.source)
-                failures = 0
             if not emitted.more:
                 await self.emitter.turn(self._ticked, emitted)
+
+
+def _backoff() -> Backoff:
+    """Redis, and a broker that has not acknowledged, are asked again within a second: events and records wait for them."""
+    return Backoff(first_seconds=0.1, longest_seconds=1.0)

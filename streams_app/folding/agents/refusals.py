@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
 
+from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.agents.dead_letters import dead_letter, without_content
@@ -17,8 +17,6 @@ from streams_app.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0)
-
 
 async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP, parts: Parts) -> None:
     """Returns when the broker has every letter; a broker that is away is waited for.
@@ -28,7 +26,7 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
     now_ms = parts.clock.now_ms()
     app_id = parts.settings.app_id
     waiting = [(dead_letter(app_id, fold, one, tp.topic, tp.partition, now_ms), one.reason) for one in refused]
-    attempt = 0
+    backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
     while waiting:
         outcomes = await parts.producer.send([letter for letter, _ in waiting])
         unsent: list[tuple[Outgoing, str]] = []
@@ -44,13 +42,12 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
                 unsent.append((letter, reason))
         waiting = unsent
         if failed is not None:
-            if attempt == 0:
+            if not backoff.failures:
                 logger.warning(
                     "dead letters not acknowledged, trying again fold=%s source=%s-%d count=%d error=%r",
                     fold.name, tp.topic, tp.partition, len(waiting), failed,
                 )  # fmt: skip
-            await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-            attempt += 1
+            await asyncio.sleep(backoff.failed())
 
 
 def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> None:
