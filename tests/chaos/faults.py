@@ -64,14 +64,13 @@ async def sigterm(stage: Stage, chance: random.Random) -> None:
 
 
 async def rebalance_storm(stage: Stage, chance: random.Random) -> None:
-    before = claims(stage)
     for _ in range(3):
+        before = claims(stage)
         extra = WorkerProcess(stage.config, stage.folder)
-        await asyncio.sleep(3)
+        await claimed_again(stage, before)
         extra.kill() if chance.random() < 0.5 else await extra.terminate(20)
         stage.ended.append(extra)
     stage.mark_healed()
-    await claimed_again(stage, before)
 
 
 FAULTS: dict[str, Fault] = {
