@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
+from streams_app.delivery.scripts import Script
 from streams_app.folding.core.chunks import Chunk, Cutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
@@ -20,7 +21,7 @@ from streams_app.folding.store.arguments import Groups, Packing
 from streams_app.folding.store.codec import INFO_FIELD, StoredGroup
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import Folded, Outcome, SealedGroups, UnderWay
-from streams_app.folding.store.scripts import Script, ScriptSet, script_text, with_included
+from streams_app.folding.store.scripts import ScriptSet, script_text, with_included
 from streams_app.folding.store.shard_store import ShardStore
 
 WALL = 10**12

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LUA = sorted(PACKAGE.rglob("*.lua"))
-SCRIPTS = [path for path in LUA if path.parent.name != "shared"]
+SCRIPTS = sorted((PACKAGE / "folding" / "store" / "lua").glob("*.lua"))
 CHANGELOG = ROOT / "CHANGELOG.md"
 
 MOST_LINES = 320
@@ -301,7 +301,7 @@ def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_
 
     assert header(text) == CALLS[path.stem]
     assert header(text) <= used
-    # What ``shared/marks.lua`` compares where a script is given it.
+    # What ``delivery/lua/fenced.lua`` compares where a script is given it.
     assert used - header(text) <= {"token", "fence"}
 
 

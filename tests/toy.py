@@ -15,23 +15,24 @@ from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
 from streams_app.redis_client import REDIS_ERRORS
 
 CLAIM = """#!lua
--- meta, counts; token, fence of a state that is new
-if redis.call('HSETNX', KEYS[1], 'fence', ARGV[2]) == 1 then
-  redis.call('HSET', KEYS[1], 'begin', ARGV[2] + 1)
-  redis.call('DEL', KEYS[2])
+-- meta, counts; token, and fence of a state that is new
+-- include fenced.lua
+if not state.fence then
+  call('DEL', KEYS[2])
+  call('HSET', meta, 'begin', arg.fence + 1, 'fence', arg.fence)
 end
-redis.call('HSET', KEYS[1], 'token', ARGV[1])
-return {'ok', redis.call('HGET', KEYS[1], 'fence')}
+call('HSET', meta, 'token', arg.token)
+return {'ok', call('HGET', meta, 'fence')}
 """
 
 COUNT = """#!lua
--- meta, counts; token, expected fence, fence afterwards, and a key and a count in turn
-local state = redis.call('HMGET', KEYS[1], 'token', 'fence')
-if state[1] ~= ARGV[1] then return {'refused', 'token'} end
-if state[2] == ARGV[3] then return {'already', ''} end
-if state[2] ~= ARGV[2] then return {'refused', 'fence'} end
-for i = 4, #ARGV, 2 do redis.call('HINCRBY', KEYS[2], ARGV[i], ARGV[i + 1]) end
-redis.call('HSET', KEYS[1], 'fence', ARGV[3])
+-- meta, counts; token, fence, fence afterwards, and how many events each key has in the range
+-- include fenced.lua
+if state.token == arg.token and state.fence == arg.to then return {'already', ''} end
+local refused = refusal()
+if refused then return refused end
+for key, count in pairs(arg.counts) do call('HINCRBY', KEYS[2], key, count) end
+call('HSET', meta, 'fence', arg.to)
 return {'ok', ''}
 """
 
@@ -42,7 +43,7 @@ class Toy:
     held = 0
 
     def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str) -> None:
-        """``claiming`` and ``counting``: the scripts."""
+        """``claiming`` and ``counting``: the scripts, as :class:`streams_app.delivery.scripts.Script`."""
         self._claiming, self._counting, self._redis = claiming, counting, redis
         self._meta, self._counts = meta, counts
         self._ranges: asyncio.Queue[Batch | None] = asyncio.Queue()
@@ -53,7 +54,7 @@ class Toy:
         mark = claim.mark or Mark(claim.edges.begin)
         if claim.mark is None:
             await claim.commit_now(mark)
-        status, fence = await self._claiming(keys=[self._meta, self._counts], args=[claim.token, mark.offset - 1])
+        status, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
         if status != b"ok":
             raise ClaimRefusedError(status)
         self._fence = int(fence)
@@ -92,10 +93,11 @@ class Toy:
     async def _counted(self, batch: Batch | None, token: str) -> str:
         """Why the range was refused; "" once it is counted, and a lost reply is no reason to count it twice."""
         records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
-        pairs = [part for pair in Counter(record.key or b"" for record in records).items() for part in pair]
+        counts = Counter(record.key or b"" for record in records)
+        arguments = {"token": token, "fence": str(self._fence), "to": str(to), "counts": counts}
         while True:
             try:
-                status, why = await self._counting(keys=[self._meta, self._counts], args=[token, self._fence, to, *pairs])
+                status, why = await self._counting([self._meta, self._counts], arguments)
             except REDIS_ERRORS:
                 await asyncio.sleep(0.1)
                 continue

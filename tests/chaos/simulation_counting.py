@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.processor import Processor, Processors
+from streams_app.delivery.scripts import Script, with_included
 from tests.chaos.simulation_kafka import Log
 from tests.chaos.simulation_ledger import marks_in
-from tests.chaos.simulation_redis import Link
+from tests.chaos.simulation_redis import Link, named
 from tests.toy import CLAIM, COUNT, Toy
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ class _Toys:
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
         """One for each name; both know the same."""
         link = Link(self._worker, self._worker.world.server)
-        claiming, counting = link.register_script(CLAIM), link.register_script(COUNT)
-        claiming.name, counting.name = "claim", "count"
+        claiming = Script("claim", link.register_script(with_included(CLAIM)))
+        counting = Script("count", link.register_script(with_included(COUNT)))
+        claiming.script.name, counting.script.name = "claim", "count"
         keys = self._worker.world.subject.keys
         return {name: Toy(claiming, counting, link, *(key.decode() for key in keys[name])) for name in keys}
 
@@ -95,8 +97,8 @@ class Counting:
         return _Toys(worker)
 
     def token(self, args: Sequence[Any]) -> bytes:
-        """The first argument of every script."""
-        return str(args[0]).encode()
+        """Scripts have one argument, a map."""
+        return cast("bytes", named(args)["token"])
 
     def runs(self, name: str, keys: Sequence[str]) -> None:
         """Nothing is to be known of it."""
@@ -104,7 +106,8 @@ class Counting:
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """Tells the ledger what was counted."""
         if name == "count" and reply[0] == b"ok":
-            self.ledger.on_count(self._name_of[keys[0]], int(args[1]) + 1, int(args[2]))
+            given = named(args)
+            self.ledger.on_count(self._name_of[keys[0]], int(given["fence"]) + 1, int(given["to"]))
         return name == "count"
 
     def is_whole(self) -> bool:

@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
-import msgpack
-
 from streams_app.delivery.processor import Processors
 from streams_app.fold import Fold
 from streams_app.folding.agents.parts import Parts
@@ -24,7 +22,7 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_ledger import Ledger
-from tests.chaos.simulation_redis import Link, Script
+from tests.chaos.simulation_redis import Link, Script, named
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -41,11 +39,6 @@ RUNS = (2, 1_000)
 """Of a group in one chunk."""
 
 DONE = (b"ok", b"done", b"more")
-
-
-def named(args: Sequence[Any]) -> dict[str, Any]:
-    """The arguments of a script."""
-    return {name.decode(): value for name, value in msgpack.unpackb(args[0], raw=True).items()}
 
 
 def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:

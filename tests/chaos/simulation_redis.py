@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -39,6 +40,11 @@ def dying(text: str, writes: int) -> str:
     """A script that dies after so many writes, which stay."""
     shebang, _, body = text.partition("\n")
     return shebang + _DYING.format(left=writes) + body
+
+
+def named(args: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of a script."""
+    return {name.decode(): value for name, value in msgpack.unpackb(args[0], raw=True).items()}
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ def test_a_broken_delivery_is_caught_whatever_stands_on_it(client: redis.Redis, 
 
 
 def test_a_processor_that_does_not_compare_its_fence_is_caught(client: redis.Redis) -> None:
-    careless = COUNT.replace("if state[2] ~= ARGV[2] then return {'refused', 'fence'} end", "")
+    careless = COUNT.replace("local refused = refusal()", "arg.fence = nil\nlocal refused = refusal()")
     with patch.object(simulation_counting, "COUNT", careless):
         broken = [run_schedule(client, "lossy rollback:3", seed, subject=Counting) for seed in range(20)]
 

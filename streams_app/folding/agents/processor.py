@@ -195,7 +195,6 @@ class FoldProcessor:
                 self._wake(chunk)
             await self._fold_chunk(chunk, again)
             was_waiting = chunk.time.arrived_ms is None
-            self._tell_applied()
         return was_waiting
 
     async def _fold_chunk(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> None:
@@ -212,6 +211,8 @@ class FoldProcessor:
             if backoff.succeeded():
                 self._tell_of_recovery()
             outcome = step.outcome
+            if outcome is not Outcome.FULL:
+                self._tell_applied()
             await self._make_room(chunk, step)
         self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
 

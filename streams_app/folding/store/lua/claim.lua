@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Makes a fresh token the owner of a shard; creates the state where there is none.
 --
--- KEYS        of the shard, see shared/marks.lua
+-- KEYS        of the shard, see shared/shard.lua
 -- token       text: of the claimant, random
 -- begin       text: offset of the fence the state begins with where there is none; "" = do not create
 -- epoch       four random bytes: tells this state's groups from leftovers of an older one
@@ -13,7 +13,7 @@
 -- Returns {"ok" | "new", fence, clock, record_clock, late, epoch, definition, open groups, outbox records, to, cursor, cap, arrived}; the
 --         last four are of the range under way, "" where there is none. {"none"} where there is no state and none is created.
 -- Cost    O(1); O(outbox) where leftovers of a half-lost state are dropped.
--- include marks.lua
+-- include shard.lua
 
 if state.fence and state.epoch then
   call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topics', arg.topics)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Removes acknowledged records from the outbox.
 --
--- KEYS    of the shard, see shared/marks.lua
+-- KEYS    of the shard, see shared/shard.lua
 -- token   text
 -- ranges  array: lowest first offset, highest one, and the number of acknowledged records between them
 --
@@ -10,7 +10,7 @@
 --
 -- Returns {"ok", records removed, records left} or {"refused", "no-state" | "token"}.
 -- Cost    O(ranges log outbox + n): about 5 us a range, 1 us a record. Repeating it changes nothing.
--- include marks.lua
+-- include shard.lua
 
 local refused = refusal()
 if refused then return refused end

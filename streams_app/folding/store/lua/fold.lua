@@ -5,7 +5,7 @@
 -- Everything is worked out before anything is written, and the marks are written last: a script that dies half-way leaves groups that a
 -- repetition recognises by their last offset. What it had sealed may be sealed once more, under another id.
 --
--- KEYS          of the shard, see shared/marks.lua
+-- KEYS          of the shard, see shared/shard.lua
 -- token         text
 -- fence         text: offset expected
 -- to            text: end of the range, the fence after it
@@ -36,7 +36,7 @@
 --         {"refused", "no-state" | "token" | "fence" | "range"}
 -- Cost    "most_work", and what a single group costs: about 10 us a group that opens, 18 us one that goes on, 5 us a session, 25 us a
 --         group that ends, 0.5 us each name. "work" is that sum.
--- include marks.lua
+-- include shard.lua
 -- include group.lua
 -- include closing.lua
 local SESSION, OPENS, GOES_ON, RUN, ENDS, NAME, BYTES = 5, 10, 14, 4, 25, 0.5, 0.013

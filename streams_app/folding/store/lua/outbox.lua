@@ -1,14 +1,14 @@
 #!lua flags=allow-oom,no-writes
 -- Reads what is sealed and not yet acknowledged.
 --
--- KEYS   of the shard, see shared/marks.lua
+-- KEYS   of the shard, see shared/shard.lua
 -- token  text
 -- above  first offsets above this one
 -- page   records at most
 --
 -- Returns {"ok", {packed record, first offset, ...}} in the order of first offsets, or {"refused", "no-state" | "token"}.
 -- Cost    O(log n + page).
--- include marks.lua
+-- include shard.lua
 
 local refused = refusal()
 if refused then return refused end

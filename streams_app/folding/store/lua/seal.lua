@@ -4,7 +4,7 @@
 -- While a range is under way time stands still: its events get their scores by the clock that was stored when it began. A group that
 -- holds events above the fence stays, unless the range has passed it: what is left of the range will not touch it again.
 --
--- KEYS        of the shard, see shared/marks.lua
+-- KEYS        of the shard, see shared/shard.lua
 -- token       text
 -- fence       text: offset expected
 -- clock       partition clock, ms; never moves back
@@ -18,7 +18,7 @@
 -- Returns {"ok", clock, "1" if more is due, open groups, outbox records, oldest score, oldest opened, sealed records one after the
 --         other} or {"refused", "no-state" | "token" | "fence"}.
 -- Cost    O(limit log n + names sealed), about 10 us a group or timer; some 10 ms where it ends at 1 MB of kept values.
--- include marks.lua
+-- include shard.lua
 -- include group.lua
 -- include closing.lua
 -- What one script packs and returns.

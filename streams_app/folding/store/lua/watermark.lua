@@ -2,11 +2,11 @@
 -- The low watermark of a shard: the lowest source offset whose effect is not yet delivered. It is true for ever, whoever asks.
 -- Read in one script: in pieces it is wrong as soon as Redis is wiped between them.
 --
--- KEYS  of the shard, see shared/marks.lua
+-- KEYS  of the shard, see shared/shard.lua
 --
 -- Returns the offset as text, or nil where the shard has no state.
 -- Cost    O(1).
--- include marks.lua
+-- include shard.lua
 
 if not state.fence then return false end
 local low = tonumber(state.fence) + 1

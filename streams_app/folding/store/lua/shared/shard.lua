@@ -1,0 +1,18 @@
+-- What every script of a shard begins with: its keys, and the range that is under way.
+-- include fenced.lua
+local due, first, outbox, prefix, flush = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local PAGE = 4000 -- values in one call: Lua passes at most some 8 000
+read_marks('clock', 'epoch', 'to', 'cursor')
+
+-- A command with many values, in several calls.
+local function in_pages(command, key, values)
+  for from = 1, #values, PAGE do call(command, key, unpack(values, from, math.min(from + PAGE - 1, #values))) end
+end
+local function unlink(keys)
+  for from = 1, #keys, PAGE do call('UNLINK', unpack(keys, from, math.min(from + PAGE - 1, #keys))) end
+end
+
+-- The range under way is over, or given up: the next one begins at the fence.
+local function drop_range()
+  if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived') end
+end
