@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
@@ -304,5 +303,5 @@ async def _attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) ->
     """Awaits something that may fail without harm."""
     try:
         await asyncio.wait_for(call, seconds)
-    except (KafkaError, OSError, TimeoutError) as error:
-        logger.debug("consumer is given up: %s failed error=%r", what, error)
+    except Exception as error:  # whatever it is: what follows must be done all the same
+        logger.debug("%s of a consumer that is given up failed", what, exc_info=error)

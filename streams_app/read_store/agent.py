@@ -10,10 +10,7 @@ import asyncio
 import logging
 from typing import Final
 
-from aiokafka.errors import KafkaError
-
 from streams_app.clock import Clock
-from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
@@ -81,7 +78,7 @@ class ReadStoreAgent:
         """Tells how many records the store has not taken, of all partitions of this member; else what is told stays."""
         try:
             lag = await self._member.left(self._ownership.positions())
-        except (NotOwnerError, KafkaError, OSError, TimeoutError) as error:
-            logger.debug("lag of the read store is not known now error=%r", error)
+        except Exception as error:  # whatever it is: it is asked again
+            logger.debug("lag of the read store is not known now", exc_info=error)
         else:
             self._metrics.read_store_lag_records.labels(self._sync.store_name).set(lag)

@@ -1,4 +1,4 @@
-"""The broken variants of what keeps the read store from going back."""
+"""The broken variants of what keeps the read store from going back, and from passing anything over."""
 
 from __future__ import annotations
 
@@ -43,5 +43,44 @@ READ_STORE: Final = (
         "Of several records in one batch the oldest one is taken.",
         (),
         (Change("read_store.merge:newest", "change.version > known.version", "change.version < known.version"),),
+    ),
+)
+
+SYNCING: Final = (
+    Mutant(
+        "the first transaction of a range notes its end",
+        "A crash between two transactions loses what follows.",
+        ("lossy crash zombie rebalance drops history",),
+        (Change("read_store.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"),),
+    ),
+    Mutant(
+        "what is delivered may be committed",
+        "The mark is ahead of the store.",
+        ("fragile:store crash",),
+        (
+            Change(
+                "read_store.processor:StoreProcessor.deliver",
+                "self._arrived.put_nowait(batch)",
+                "self._next = batch.end\nself._arrived.put_nowait(batch)",
+            ),
+        ),
+    ),
+    Mutant(
+        "what the store refuses is passed over",
+        "A store that is away loses names.",
+        ("fragile:store crash",),
+        (Change("read_store.processor:StoreProcessors.done", "await asyncio.sleep(wait_ms / 1000)", "return None"),),
+    ),
+    Mutant(
+        "every range is taken",
+        "What a rebalance drops is passed over.",
+        ("lossy drops:3 rebalance:2",),
+        (
+            Change(
+                "delivery.ranges:Ranges.deliver",
+                "if any(batch.begin > served.next for served in self.served.values()):",
+                "if False:",
+            ),
+        ),
     ),
 )
