@@ -142,7 +142,9 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
     async def _read(self, ownership: Ownership) -> None:
         while True:
             await self._fetch_once(ownership)
-            self._patience.succeeded()
+            # What ends claims, each time anew, would otherwise be taken for many short faults.
+            if ownership.partitions.keys() >= ownership.assignment:
+                self._patience.succeeded()
 
     async def _fetch_once(self, ownership: Ownership) -> None:
         """Hands over what has been fetched; else waits for it a little.
