@@ -131,3 +131,16 @@ async def test_groups_that_go_on_are_not_read_name_by_name(redis_client: Redis, 
 
     assert "cmdstat_hgetall" not in counts
     assert 0 == len(shard.outbox)
+
+
+async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_client: Redis, names: Names) -> None:
+    shard = await claimed_shard(redis_client, names, "merge")
+    shard.bounds = shard._packing.bounds = replace(shard.bounds, max_changed=4)
+    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1, "v": 1, "w": 1})])
+    await redis_client.config_resetstat()
+    again = [FoldEvent(1 + at, 1_001, b"sa", {"u": 1, "v": 1}) for at in range(50)]
+    await fold_range(shard, [*again, FoldEvent(51, 1_002, b"sa", {"x": 1, "y": 1})])
+    counts = await redis_client.info("commandstats")
+
+    assert [(51, {"u", "v", "w"})] == [(entry.events, set(entry.names)) for entry in shard.outbox]
+    assert 2 == counts["cmdstat_hgetall"]["calls"], "by the script that asks for single events, and by the one that gets them"

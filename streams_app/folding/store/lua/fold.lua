@@ -56,40 +56,48 @@ local sealed_entries, opening, plans = {}, {}, {}
 
 -- ---- work out: reads only
 
-local function names_of_run(names, run)
-  for n = 5, #run, 2 do names[run[n]] = run[n + 1] end
+-- The names of a run go to those of its group.
+local function join(plan, run)
+  local names = plan.names
+  for n = 5, #run, 2 do
+    if names[run[n]] == nil then plan.count = plan.count + 1 end
+    names[run[n]] = run[n + 1]
+  end
 end
 
--- Everything the group of a plan holds: what is stored, and what the range has added.
+-- Everything the group of a plan holds: what is stored, and what the range has added. It is read once, and added to from then on.
 local function names_of(plan)
-  local names = {}
+  if plan.names then return plan.names end
+  local names, count = {}, 0
   if plan.is_stored then
     local content = call('HGETALL', plan.key)
     for j = 1, #content, 2 do
-      if content[j] ~= INFO then names[content[j]] = content[j + 1] end
+      if content[j] ~= INFO then names[content[j]], count = content[j + 1], count + 1 end
     end
   end
-  for _, run in ipairs(plan.runs) do names_of_run(names, run) end
+  plan.names, plan.count = names, count
+  for _, run in ipairs(plan.runs) do join(plan, run) end
+  work = work + NAME * plan.count
   return names
 end
 
 local function close(plan, reason, due_ms)
-  local names, count = names_of(plan), 0
-  for _ in pairs(names) do count = count + 1 end
-  local record = record_of(plan.group, plan.open, reason, due_ms, names)
+  local record = record_of(plan.group, plan.open, reason, due_ms, names_of(plan))
   sealed[#sealed + 1] = record
   sealed_entries[#sealed_entries + 1], sealed_entries[#sealed_entries + 2] = plan.open.first, record
-  work = work + ENDS + NAME * count + BYTES * #record
+  work = work + ENDS + BYTES * #record
   plan.is_dropped = plan.is_dropped or plan.is_stored
-  plan.open, plan.is_stored, plan.runs = nil, false, {}
+  plan.open, plan.is_stored, plan.runs, plan.names = nil, false, {}, nil
 end
 
 -- How many names the group would have with this run. Its numbers hold an upper bound only, so that the usual update need not ask.
 local function names_with(plan, run)
-  local names, count = names_of(plan), 0
-  names_of_run(names, run)
-  for _ in pairs(names) do count = count + 1 end
-  work = work + NAME * count
+  local names = names_of(plan)
+  local count = plan.count
+  for n = 5, #run, 2 do
+    if names[run[n]] == nil then count = count + 1 end
+  end
+  work = work + NAME * #run / 2
   return count
 end
 
@@ -121,6 +129,7 @@ local function add(plan, run)
     plan.open = g
   end
   plan.runs[#plan.runs + 1] = run
+  if plan.names then join(plan, run) end
   work = work + RUN + NAME * #run / 2
   if max_events > 0 and events >= max_events then close(plan, 'max_events', r.score) end
   return true
