@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_RUNS
+from streams_app.folding.core.chunks import MOST_EVENTS, MOST_RUNS, MOST_SINGLE_EVENTS
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.pace import WORK
 from streams_app.folding.shard.shard import Shard
@@ -79,7 +79,7 @@ async def test_however_many_events_and_sessions_a_group_has_no_script_takes_them
 ) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
     shard.bounds = shard._packing.bounds = replace(shard.bounds, max_events=max_events, hold_ms=10**9)
-    most = MOST_EVENTS if gap_ms == 1 else MOST_RUNS
+    most = MOST_RUNS if gap_ms > 1 else MOST_SINGLE_EVENTS if max_events else MOST_EVENTS
     events = [FoldEvent(at, 1_000 + at * gap_ms, b"sa", {"u": 1}) for at in range(most + 100)]
     chunks = await fold_range(shard, events)
     left = [entry.events for entry in shard.outbox]

@@ -21,6 +21,9 @@ from streams_app.folding.core.shard_clock import RangeTime
 MOST_EVENTS: Final = 20_000
 """In one run: all that a chunk does to a group is done by one script; where a bound falls inside a run they are sent one by one."""
 
+MOST_SINGLE_EVENTS: Final = 1_000
+"""The same where a bound on events or a low one on names falls inside the runs of any busy group: some 10 ms of Redis."""
+
 MOST_RUNS: Final = 1_000
 """Of one group in a chunk, likewise."""
 
@@ -72,7 +75,10 @@ class Chunk:
 class Cutter:
     """Makes chunks of the events of one fetched range: usually one."""
 
-    def __init__(self, events: Iterable[Event], above: int, end: int, *, gap_ms: int | None, keeps_values: bool) -> None:
+    def __init__(
+        self, events: Iterable[Event], above: int, end: int, *, gap_ms: int | None, keeps_values: bool,
+        are_bounds_near: bool = False,
+    ) -> None:  # fmt: skip
         """Nothing is read before the first chunk is wanted.
 
         Args:
@@ -81,11 +87,13 @@ class Cutter:
             end: Offset of the fence after the range.
             gap_ms: A gap in the scores that is longer begins a new run; None: only bounds end groups while folding.
             keeps_values: The last value of each name is wanted; else only the names are kept.
+            are_bounds_near: See :attr:`.Bounds.are_near`.
         """
         self.above = above
         self.end = end
         self._events: Iterator[Event] = iter(events)
         self._gap_ms = gap_ms
+        self._are_bounds_near = are_bounds_near
         self._own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if keeps_values else _masked
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
@@ -98,7 +106,8 @@ class Cutter:
         """
         clock, now, gap = start_ms, time.cap_ms, math.inf if self._gap_ms is None else self._gap_ms
         own = self._own
-        most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (MOST_EVENTS, MOST_RUNS, MOST_NAMES)
+        usual = MOST_SINGLE_EVENTS if self._are_bounds_near else MOST_EVENTS
+        most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (usual, MOST_RUNS, MOST_NAMES)
         groups: dict[bytes, list[Run]] = {}
         count, to, is_wide = 0, self.end, False
         for offset, timestamp_ms, member, names in self._events:

@@ -6,8 +6,11 @@ The bounds on events and names end a group while it grows, see ``fold.lua`` and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from streams_app.fold import Fold
+
+FEW_NAMES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,11 @@ class Bounds:
             quiet_ms=fold.quiet_period_ms, hold_ms=fold.max_hold_ms, max_events=fold.max_events, max_changed=fold.max_changed,
             gaps_close=fold.backlog == "sessions",
         )  # fmt: skip
+
+    @property
+    def are_near(self) -> bool:
+        """Whether a busy group may reach a bound on events or names within what is fetched at once."""
+        return self.max_events > 0 or self.max_changed < FEW_NAMES
 
     def is_over(self, opened_ms: int, score_ms: int, next_ms: int) -> bool:
         """Whether a group has ended before an event. One exactly the quiet period after the last still belongs to the group.

@@ -161,7 +161,8 @@ class Shard:
                 return
             events = (event for event in listed if event[0] > begun.to)
         time = self.clock.range_time(view, now_ms)
-        cutter = Cutter(events, self.fence, end, gap_ms=gap_ms, keeps_values=keeps_values)
+        near = self.bounds.are_near
+        cutter = Cutter(events, self.fence, end, gap_ms=gap_ms, keeps_values=keeps_values, are_bounds_near=near)
         while cutter.above < end:
             yield cutter.next(time, self.clock.start_ms(time))
 
