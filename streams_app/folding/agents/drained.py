@@ -23,7 +23,7 @@ from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import RefusedError
+from streams_app.folding.store.replies import CAUSES, RefusedError
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_client import REDIS_ERRORS
 
@@ -62,7 +62,10 @@ class DrainProcessor:
         )
 
         def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, RefusedError):
+                claim.refused(error.cause, CAUSES.get(error.cause, error.cause), error.script)
+            elif error is not None:
                 claim.fatal(error)
 
         self._task = asyncio.create_task(drain(emitter), name=f"drain {fold.name} {claim.tp}")
@@ -105,7 +108,11 @@ def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
 
 
 async def drain(emitter: Emitter) -> None:
-    """Emits what is open, with the reason ``flush``; tried again until it is done."""
+    """Emits what is open, with the reason ``flush``; tried again until it is done.
+
+    Raises:
+        RefusedError: To be claimed again.
+    """
     shard = emitter.shard
     name = shard.fold.name
     logger.warning(
@@ -117,14 +124,14 @@ async def drain(emitter: Emitter) -> None:
     while True:
         try:
             await emitter.drain()
-        except RefusedError:
-            return
         except (*REDIS_ERRORS, OSError) as error:
             if not backoff.failures:
                 logger.warning(
                     "open groups cannot be emitted yet fold=%s source=%s-%d error=%s",
                     name, shard.topic, shard.partition, text_of(error),
                 )  # fmt: skip
+            if not shard.is_claimed:
+                raise RefusedError("seal", "lost-reply") from error
             await asyncio.sleep(backoff.failed())
         else:
             logger.info("drained fold=%s source=%s-%d", name, shard.topic, shard.partition)
