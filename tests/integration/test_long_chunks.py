@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.fold import Fold
+from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.core import chunks as chunks_module
 from streams_app.folding.core.chunks import MOST_EVENTS, MOST_RUNS, MOST_SINGLE_EVENTS
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.pace import WORK
 from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import Folded, Outcome
+from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.test_scripts_edges import claimed_shard, fold_some
+from tests.integration.test_time_of_owners import parts_of, reading_of
 
 SECOND_MS = 1_000
 """The quiet period of these shards."""
@@ -144,3 +155,21 @@ async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_clien
 
     assert [(51, {"u", "v", "w"})] == [(entry.events, set(entry.names)) for entry in shard.outbox]
     assert 2 == counts["cmdstat_hgetall"]["calls"], "by the script that asks for single events, and by the one that gets them"
+
+
+async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_others(redis_client: Redis, names: Names) -> None:
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1), max_events=3)
+    shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+    await shard.claim(0, 1)
+    clock = TrustedClock(SimpleNamespace(now_ms=lambda: 10**9, monotonic_ms=lambda: 1))
+    processor = FoldProcessor(shard, *reading_of(fold), parts_of(redis_client, names, fold, clock))
+    records = [SimpleNamespace(offset=at, timestamp=1, key=b"x", value=b'{"a":"x","m":"y"}', headers=()) for at in range(20)]
+    batch = Batch(TP("t", 0), records, 0, 20, stable_offset=20, fetched_at_ms=10**9, seek_number=0)
+    reader = processor._reader
+    with patch.object(chunks_module, "MOST_SINGLE_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
+        await processor.fold_once(batch)
+    read = [[record.offset for record in call.args[0]] for call in events.call_args_list]
+
+    assert [20, *[5] * 4] == [len(offsets) for offsets in read]
+    assert [*range(20)] == [offset for offsets in read[1:] for offset in offsets]
+    assert 20 == await events_held(shard)

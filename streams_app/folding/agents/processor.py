@@ -9,9 +9,10 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from redis.exceptions import OutOfMemoryError
 
@@ -41,6 +42,11 @@ ROOM_SECONDS = 1.0
 """A script without room in the outbox is tried again after so long, whether or not anything has left meanwhile."""
 
 _OFFSET = attrgetter("offset")
+
+
+def _given(events: list[Event], _: Chunk) -> Iterable[Event]:
+    """What has been read already."""
+    return events
 
 
 class FoldProcessor:
@@ -174,11 +180,11 @@ class FoldProcessor:
         reading = Reading()
         mine = self._posts.of(batch).of(shard.fold.name, 0, reading)
         events: Iterable[Event] = self._reader.events(*mine, reading)
-        again = partial(self._reader.events, *mine, Reading())
+        again: Callable[[Chunk], Iterable[Event]] = partial(self._read_again, *mine)
         if self._reader.needs_decoded:
             # A user's functions need not say the same twice.
             events = listed = list(events)
-            again = partial(iter, listed)
+            again = partial(_given, listed)
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(chunks, reading, again)
         if clock.is_trusted() and shard.look(view, clock.now_ms()) and was_waiting:
@@ -186,14 +192,19 @@ class FoldProcessor:
         if reading.misrouted:
             count_misrouted(shard.fold.name, reading, batch.tp, self._parts.metrics)
 
-    async def _fold_all(self, chunks: Iterator[Chunk], reading: Reading, again: Callable[[], Iterable[Event]]) -> bool:
+    def _read_again(self, records: Sequence[Any], decoded: Sequence[Any] | None, chunk: Chunk) -> Iterable[Event]:
+        """The events of a chunk; a range may have many, and each of them be taken apart."""
+        begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
+        return self._reader.events(records[begin:end], decoded and decoded[begin:end], Reading())
+
+    async def _fold_all(self, chunks: Iterator[Chunk], reading: Reading, again: Callable[[Chunk], Iterable[Event]]) -> bool:
         """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
         was_waiting = False
         for chunk in chunks:
             await self._send_dead_letters(reading)
             if self.shard.clock.is_backlog(chunk.time) and await self.emitter.seal_ahead():
                 self._wake(chunk)
-            await self._fold_chunk(chunk, again)
+            await self._fold_chunk(chunk, partial(again, chunk))
             was_waiting = chunk.time.arrived_ms is None
         return was_waiting
 
