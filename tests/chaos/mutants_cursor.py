@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
-from tests.chaos.mutants_protocol import FOLD, SEAL
+from tests.chaos.mutants_protocol import FOLD
 
 SHARD = "folding.shard.shard:Shard"
 CLAIM = "folding.store.shard_store:ShardStore.claim"
@@ -17,7 +17,6 @@ LOST = ("history fragile:fold crash", "history fragile:fold rebalance:3")
 BACK = ("history rollback:3 rebalance:2", "lossy rollback:3 crash")
 OWNERS = ("history crash:3 rebalance:4", "history lossy crash:2 rebalance:3", "lossy crash:3 rebalance:3")
 RETENTION = ("history lossy retention:3 crash:3", "history retention:4 crash:3 rebalance:2")
-SETTINGS = ("history settings rebalance:4 crash:2", "history lossy settings crash rebalance:3")
 
 CURSOR: Final = (
     Mutant(
@@ -97,43 +96,12 @@ CURSOR: Final = (
         (Change(f"{SHARD}.chunks", "listed = list(events)", "listed = [event for event in events if event[2] > begun.cursor]"),),
     ),
     Mutant(
-        "seal moves the clock while a range is under way",
-        "The rest of the range is scored by a later time, and groups end whose events are still to be folded.",
-        OWNERS,
-        (Change(SEAL, "if not state.to then", "if true then"),),
-    ),
-    Mutant(
-        "seal takes what the range may still add to",
-        "What is left of the range makes another record of the same events, or of the same first one.",
-        ("history fragile:fold crash dying:fold", "history lossy crash rebalance dying:fold", *CRASHES),
-        (Change(SEAL, "elseif not everything and is_held(group, g) then", "elseif false then"),),
-    ),
-    Mutant(
-        "a range that retention has overtaken stays",
-        "Its end lies below the fence: whatever comes next is refused.",
-        RETENTION,
-        (Change("skip.lua", "if state.to and tonumber(state.to) <= tonumber(arg.to) then drop_range() end", ""),),
-    ),
-    Mutant(
         "a range that reaches beyond what is lost is dropped",
         "Groups that are done are folded once more.",
         RETENTION,
         (
             Change("skip.lua", "if state.to and tonumber(state.to) <= tonumber(arg.to) then", "if state.to then"),
             Change(f"{SHARD}.skip_to", "if self.under_way is not None and self.under_way.to <= fence:", "if True:"),
-        ),
-    ),
-    Mutant(
-        "another definition goes on with the range",
-        "Its groups are other ones: those below the cursor are never folded.",
-        SETTINGS,
-        (
-            Change("define.lua", "drop_range()", ""),
-            Change(
-                f"{SHARD}.adopt_definition",
-                "self.stored_shape, self.under_way = self.shape, None",
-                "self.stored_shape = self.shape",
-            ),
         ),
     ),
 )
