@@ -223,3 +223,12 @@ async def test_a_flush_of_a_group_stays_wanted_while_it_could_not_leave(store: S
 
     assert {C} == await redis_client.smembers(store.keys.flush)
     assert [] == await sealed_in(store)
+
+
+async def test_a_full_redis_ends_groups_by_a_clock_that_it_does_not_keep(redis_client: Redis, names: Names) -> None:
+    shard = await claimed_shard(redis_client, names, "merge")
+    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
+    await shard.seal(900_000, known_ms=900_000, is_starved=True)
+
+    assert [0] == [entry.first_offset for entry in shard.outbox]
+    assert "1000" == (await marks_of(shard.store))["clock"], "the range that waits is scored by it, whoever folds it"

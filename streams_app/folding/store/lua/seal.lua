@@ -8,7 +8,7 @@
 -- token       text
 -- fence       text: offset expected
 -- clock       partition clock, ms; never moves back
--- is_starved  Redis is full: while a range is under way, too, groups are due by "clock", or the range may never end
+-- is_starved  Redis is full: while a range is under way, too, groups are due by "clock", or the range may never end; it is not stored
 -- quiet_ms    quiet period; missing = quiet groups stay open (a backlog is being merged)
 -- hold_ms     max hold
 -- everything  every open group, due or not, as "flush"; also those above the fence
@@ -30,11 +30,12 @@ if refused then return refused end
 local fence, limit, everything = tonumber(state.fence), arg.limit, arg.everything
 local clock = tonumber(state.clock or '0')
 local due_clock = clock
-if not state.to then
+if arg.is_starved then
+  -- Not stored: the range that waits has its scores by the clock of before, and so has it for its next owner.
+  due_clock = math.max(clock, arg.clock)
+elseif not state.to then
   clock = math.max(clock, arg.clock)
   due_clock = clock
-elseif arg.is_starved then
-  due_clock = math.max(clock, arg.clock)
 end
 
 -- ---- work out: reads only
