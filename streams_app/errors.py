@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streams_app.reasons import Reason
+
 
 def text_of(error: BaseException) -> str:
     """Class and message; the ``repr`` of redis-py's errors leaves the message out."""
@@ -61,11 +63,11 @@ class BadEventError(StreamsAppError):
     """One event that cannot be folded.
 
     Attributes:
-        reason: One of the dead-letter reasons.
-        detail: For a person: what was found.
+        reason: Of its dead letter.
+        detail: What was found, for people.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail

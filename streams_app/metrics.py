@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
+from streams_app.reasons import Reason
 from streams_app.settings import Settings
 
 DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
@@ -175,7 +176,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}
         self._misrouted: set[str] = set()
-        self._refused: dict[str, Tally[str]] = {}
+        self._refused: dict[str, Tally[Reason]] = {}
 
     def emitted(self, fold: str, reason: str, records: int, events: int) -> None:
         """Counts records the broker has acknowledged, and the events folded into them."""
@@ -184,12 +185,12 @@ class Metrics:
         self.records_emitted.labels(fold=fold, reason=reason).inc(records)
         self.folding_ratio.labels(fold=fold).set(1 - emitted / folded)
 
-    def refused(self, fold: str, reason: str) -> None:
+    def refused(self, fold: str, reason: Reason) -> None:
         """Counts an event that is kept as a dead letter."""
         self.dead_letters.labels(fold=fold, reason=reason).inc()
         self._refused.setdefault(fold, Tally())[reason] += 1
 
-    def refused_since(self) -> dict[str, Tally[str]]:
+    def refused_since(self) -> dict[str, Tally[Reason]]:
         """Fold → reason → events refused since this was asked last."""
         refused, self._refused = self._refused, {}
         return refused

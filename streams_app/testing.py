@@ -33,6 +33,7 @@ from streams_app.folding.core.record import RecordShape, Sealed, render
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import decode_all
+from streams_app.reasons import Reason
 from streams_app.settings import Limits
 
 START_MS = 1_700_000_000_000
@@ -61,7 +62,7 @@ class DeadLetter:
 
     key: bytes | None
     value: bytes | None
-    reason: str
+    reason: Reason
     detail: str
 
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference.md that the code knows better: commands, settings, metrics, causes. ``make docs``.
+"""Writes the tables of docs/reference.md that the code knows better: commands, settings, metrics, reasons, causes. ``make docs``.
 
 The single source is the help of a command, the docstring below the field of a setting, the help and advice of a metric. Each
 table stands between two comments, ``<!-- settings -->`` and ``<!-- /settings -->``; what is around them is written by hand.
@@ -23,6 +23,7 @@ from pydantic_core import PydanticUndefined
 from streams_app.cli import group
 from streams_app.folding.store.replies import CAUSES
 from streams_app.metrics import METRICS
+from streams_app.reasons import REASONS
 from streams_app.settings import Settings
 
 REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference.md"
@@ -147,6 +148,7 @@ def blocks() -> dict[str, str]:
             ("metric", "type", "labels", "what it is", "what to do when it moves"),
             ((f"`{one.name}`", one.kind, ", ".join(one.labels), one.help, one.advice) for one in METRICS),
         ),
+        "reasons": table(("reason", "the event"), ((f"`{reason}`", words) for reason, words in REASONS.items())),
         "causes": table(("cause", "what happened"), ((f"`{cause}`", words) for cause, words in CAUSES.items())),
     }
 

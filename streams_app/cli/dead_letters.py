@@ -13,23 +13,12 @@ import click
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
+from streams_app.reasons import REASONS
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.operating.letters import Selection
 
-REASONS: Final = (
-    "tombstone",
-    "not-json",
-    "not-an-object",
-    "no-group",
-    "no-changed",
-    "too-large",
-    "too-many-names",
-    "record-too-large",
-    "user-error",
-    "unknown-fold",
-)
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 EXIT_SIGNALLED: Final = 128
 """Added to the number of the signal, as shells do."""
@@ -55,7 +44,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
             "--offset", "places", type=_Place(), multiple=True, metavar="P:O",
             help="Only the event at this partition and offset of the source, as in 3:1041; may be repeated.",
         ),
-        click.option("--reason", type=click.Choice(REASONS), help="Only with this reason."),
+        click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only with this reason."),
         click.option("--refused-by", metavar="NAME", help="What the fold was called when it refused them; default: as now."),
         click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one."),
     ):  # fmt: skip

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from streams_app.fold import Fold
+from streams_app.reasons import RECORD_TOO_LARGE, Reason
 
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
@@ -46,7 +47,7 @@ class Letter:
     @property
     def is_event(self) -> bool:
         """False for a folded record that was too large for the broker."""
-        return self.reason != "record-too-large"
+        return self.reason != RECORD_TOO_LARGE
 
     @property
     def place(self) -> tuple[int, int] | None:
@@ -92,7 +93,7 @@ class Selection:
 
     app_id: str
     fold: str
-    reason: str | None = None
+    reason: Reason | None = None
     places: frozenset[tuple[int, int]] = frozenset()
     keys: frozenset[bytes] = frozenset()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from streams_app.reasons import Reason
+
 
 @dataclass(slots=True)
 class Replayed:
@@ -32,7 +34,7 @@ class Replayed:
     searched: int = 0
     read: int = 0
     put_back: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[Reason] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
     before: int = 0
     twice: int = 0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from streams_app.cli.dead_letters import REASONS
 from streams_app.fold import Fold
 from streams_app.folding.agents.dead_letters import dead_letter, without_content
 from streams_app.folding.reading.reader import Refused
 from streams_app.kafka.producer import Outgoing
+from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
 from tests.records import Raw
 from tests.servers.cache import ROOT
 
@@ -56,9 +57,12 @@ def test_a_letter_says_by_headers_of_its_own_what_was_not_kept() -> None:
     assert b"value of 9 bytes; value of 5 bytes not kept; key of 1 bytes not kept" == headers_of(without_either)["detail"]
 
 
-def test_every_reason_in_the_code_is_offered() -> None:
-    sources = [path.read_text() for path in Path(ROOT, "streams_app").rglob("*.py")]
-    pattern = re.compile(r'(?:BadEventError\(\s*|Refused\([\w.]+, )"([\w-]+)"')
-    used = {reason for source in sources for reason in pattern.findall(source)} | {"record-too-large"}
+def test_the_table_of_reasons_has_each_reason_the_type_checker_knows_in_their_order() -> None:
+    assert list(get_args(Reason)) == list(REASONS)
 
-    assert set(REASONS) == used
+
+def test_every_reason_of_the_table_is_given_somewhere() -> None:
+    sources = [path.read_text("utf-8") for path in Path(ROOT, "streams_app").rglob("*.py") if path.name != "reasons.py"]
+    given = {reason for reason in REASONS if any(f'"{reason}"' in source for source in sources)} | {RECORD_TOO_LARGE}
+
+    assert REASONS.keys() == given

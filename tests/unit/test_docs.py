@@ -17,7 +17,6 @@ import pytest
 
 from benchmarks.__main__ import main as bench
 from streams_app.cli import group
-from streams_app.cli.dead_letters import REASONS
 from streams_app.cli.demo import command as demo
 from streams_app.errors import StreamsAppError
 from streams_app.fold import Fold
@@ -115,10 +114,6 @@ def test_a_table_that_differs_is_noticed() -> None:
 def test_a_page_without_the_place_of_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="<!-- commands -->"):
         written("")
-
-
-def test_the_reference_explains_every_reason_of_a_dead_letter_in_their_order() -> None:
-    assert list(REASONS) == quoted(columns(REFERENCE, "Key and value are as received. Reasons:"))
 
 
 def test_the_reference_has_every_exit_code() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import Refused
 from streams_app.kafka.producer import Outgoing
+from streams_app.reasons import RECORD_TOO_LARGE, Reason
 
 DETAIL_BYTES = 500
 VALUE_NOT_KEPT = "value-bytes-not-kept"
@@ -37,7 +38,7 @@ def too_large_letter(fold: Fold, record: Outgoing, topic: str, partition: int, n
     """The dead letter of a folded record that the broker refuses for its size: its key and id, without the value."""
     fold_id = dict(record.headers)["fold-id"]
     first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
-    headers = _headers(fold.name, "record-too-large", topic, partition, first_offset, now_ms, f"{len(record.value or b'')} bytes")
+    headers = _headers(fold.name, RECORD_TOO_LARGE, topic, partition, first_offset, now_ms, f"{len(record.value or b'')} bytes")
     return Outgoing(fold.dead_letters, record.key, None, [*headers, ("fold-id", fold_id)])
 
 
@@ -54,7 +55,7 @@ def without_content(letter: Outgoing) -> Outgoing:
 
 
 def _headers(  # one a header
-    fold: str, reason: str, topic: str, partition: int, offset: int, now_ms: int, detail: str
+    fold: str, reason: Reason, topic: str, partition: int, offset: int, now_ms: int, detail: str
 ) -> list[tuple[str, bytes]]:
     return [
         ("reason", reason.encode()),

@@ -20,6 +20,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import RefusedError
 from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.metrics import Metrics, observe_all
+from streams_app.reasons import RECORD_TOO_LARGE
 from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
@@ -249,7 +250,7 @@ class Emitter:
         letter = too_large_letter(shard.fold, record, shard.topic, shard.partition, self.clock.now_ms())
         (outcome,) = await self.producer.send([letter])
         if outcome is None:
-            self.metrics.refused(shard.fold.name, "record-too-large")
+            self.metrics.refused(shard.fold.name, RECORD_TOO_LARGE)
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", shard.fold.name, record.headers)
         return outcome
 

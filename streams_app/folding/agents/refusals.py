@@ -14,6 +14,7 @@ from streams_app.folding.agents.parts import Parts
 from streams_app.folding.reading.reader import Reading, Refused
 from streams_app.kafka.producer import TOO_LARGE, Outgoing
 from streams_app.metrics import Metrics
+from streams_app.reasons import Reason
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP
     backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
     while waiting:
         outcomes = await parts.producer.send([letter for letter, _ in waiting])
-        unsent: list[tuple[Outgoing, str]] = []
+        unsent: list[tuple[Outgoing, Reason]] = []
         failed: BaseException | None = None
         for (letter, reason), outcome in zip(waiting, outcomes, strict=True):
             if outcome is None:

@@ -15,6 +15,7 @@ from streams_app.codec import TEXT_MARK, decode_object, member_of
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.reasons import Reason
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
@@ -46,13 +47,13 @@ class Refused:
 
     Attributes:
         record: As received.
-        reason: One of the dead-letter reasons.
-        detail: For a person: what was found.
+        reason: Of its dead letter.
+        detail: What was found, for people.
         addressee: The fold it was put back for, where that is not the one that refuses it.
     """
 
     record: RawRecord
-    reason: str
+    reason: Reason
     detail: str
     addressee: str = ""
 

@@ -1,0 +1,39 @@
+"""Why an event, or a folded record, becomes a dead letter: the one table of the reasons, which are text in a header (pure).
+
+The type checker refuses a reason that is not here. What reads letters back takes any text for a reason: another version may have
+written it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Reason = Literal[
+    "tombstone",
+    "not-json",
+    "not-an-object",
+    "no-group",
+    "no-changed",
+    "too-large",
+    "too-many-names",
+    "record-too-large",
+    "user-error",
+    "unknown-fold",
+]
+
+RECORD_TOO_LARGE: Final = "record-too-large"
+"""The only reason of a letter that holds a folded record and no event."""
+
+REASONS: Final[dict[Reason, str]] = {
+    "tombstone": "has an empty value, and `tombstones` is not `ignore`",
+    "not-json": "is not JSON; or a number in it is beyond a double (`1e999`), where the fold has to read it",
+    "not-an-object": "is JSON, and not an object",
+    "no-group": "has no group: a field of `group_key` is missing, null or not a scalar; the detail names it",
+    "no-changed": "does not say what changed: the field is missing or of a wrong type",
+    "too-large": "is beyond `limits.value_bytes`, `limits.key_bytes` or `limits.name_bytes`",
+    "too-many-names": "is beyond `limits.names_per_event`",
+    "record-too-large": "was folded into a record that Kafka refuses for its size; its letter has no value but a header `fold-id`",
+    "user-error": "made a function of the fold raise, or return what JSON cannot hold",
+    "unknown-fold": "was put back for a fold that was renamed or removed since",
+}
+"""Reason → what the event is or did, for people; in the order of the reference."""
