@@ -7,8 +7,9 @@ outage begins with the first question that nobody has answered for longer than a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final, Literal
+
+from streams_app.words import time_text
 
 REDIS_LIMIT_MS: Final = 3_000
 SUSPENDED_MS: Final = 3_000
@@ -23,11 +24,6 @@ Change = Literal["away", "back"]
 def kafka_limit_ms(session_timeout_ms: int) -> int:
     """A third of the session time-out: long enough for a hiccup, and the group has not yet thrown anybody out."""
     return max(LEAST_KAFKA_LIMIT_MS, session_timeout_ms // 3)
-
-
-def time_text(wall_ms: int) -> str:
-    """A moment as logs show it."""
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 @dataclass(slots=True)

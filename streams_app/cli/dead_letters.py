@@ -72,8 +72,8 @@ def command() -> None:
 def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
     """List what was refused, and why; also what was put back since."""
     from streams_app.operating.dead_letters import letters_of
-    from streams_app.operating.explain import time_text
     from streams_app.operating.text import escaped, json_line, shown
+    from streams_app.words import time_text
 
     of = one_fold(settings, fold)
     letters = asyncio.run(letters_of(settings, of, _selection(settings, of.name, chosen), limit))

@@ -63,8 +63,8 @@ def list_open(settings: Settings, fold: str | None, sort: str, limit: int, as_js
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The table of open groups: what is left out first on a narrow terminal has the highest rank."""
     from streams_app.cli.tables import Column
-    from streams_app.operating.explain import span, time_text
     from streams_app.operating.text import shown_key
+    from streams_app.words import span, time_text
 
     folds = [row["fold"] for row in rows]
     return [
@@ -111,8 +111,8 @@ def flush_now(settings: Settings, fold: str | None, everything: bool, timeout: f
     The worker that holds the partition does it with its next pass and logs it. With no worker running the request stays.
     """
     from streams_app.operating.audit import audit
-    from streams_app.operating.explain import counted
     from streams_app.operating.flush import flush
+    from streams_app.words import counted
 
     if everything == (group is not None):
         raise click.UsageError("name a GROUP, or --all")

@@ -24,8 +24,8 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
     stays, and is replaced as groups are folded again.
     """
     from streams_app.operating.audit import audit
-    from streams_app.operating.explain import counted
     from streams_app.operating.reset import carry_out, members, plan
+    from streams_app.words import counted
 
     planned = asyncio.run(plan(settings, fold))
     if planned.is_empty:

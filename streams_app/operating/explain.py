@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -25,9 +24,9 @@ from streams_app.kafka.client import client_options
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
 from streams_app.operating.text import escaped, shown, shown_key
 from streams_app.settings import Settings
+from streams_app.words import counted, span, time_text
 
 SHOWN_NAMES = 8
-MINUTE, HOUR, DAY = 60, 3_600, 86_400
 STANDS_STILL_MS = 10_000
 """A partition clock further behind the wall clock than this is worth a word."""
 
@@ -215,34 +214,3 @@ def _open_sentences(found: Found, fold: Fold, now_ms: int) -> list[str]:
     if row["names"] >= fold.max_changed // 2:
         bounds.append(f"{counted(fold.max_changed - row['names'], 'more name')} can be taken, then it is closed.")
     return [text, *bounds]
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 group``, ``2 groups``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def time_text(at_ms: int) -> str:
-    """``2026-11-21 14:31:44Z``; ``-`` where it is not known."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms >= 0 else "-"
-    except (ValueError, OverflowError, OSError):
-        return f"{at_ms} ms"  # beyond the year 9999: a producer wrote so
-
-
-def span(span_ms: int) -> str:
-    """``1.5 s``, ``2 min 30 s``, ``5 h 40 min``, ``3 d 4 h``; ``due`` where nothing is left."""
-    if span_ms <= 0:
-        return "due"
-    seconds = span_ms // 1_000
-    if seconds < MINUTE:
-        return f"{span_ms / 1_000:.1f} s"
-    if seconds < HOUR:
-        return _two(seconds // MINUTE, "min", seconds % MINUTE, "s")
-    if seconds < 2 * DAY:
-        return _two(seconds // HOUR, "h", seconds % HOUR // MINUTE, "min")
-    return _two(seconds // DAY, "d", seconds % DAY // HOUR, "h")
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large} {large_unit} {small} {small_unit}" if small else f"{large} {large_unit}"

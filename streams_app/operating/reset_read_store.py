@@ -17,10 +17,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
-from streams_app.operating.explain import counted
 from streams_app.read_store.store import ReadStore, open_store
 from streams_app.read_store.sync import Sync, steps
 from streams_app.settings import Settings
+from streams_app.words import counted
 
 POLL_MS: Final = 500
 

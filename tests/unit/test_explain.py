@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from streams_app import Fold
 from streams_app.codec import member_of
-from streams_app.operating.explain import Found, counted, describe, members_of, span, time_text
+from streams_app.operating.explain import Found, describe, members_of
 from streams_app.operating.groups import Place
 from streams_app.operating.text import shown_group
+from streams_app.words import counted, span, time_text
 
 NOW = 1_700_000_000_000
 META = {b"fence": b"41", b"owner": b"host pid 7"}

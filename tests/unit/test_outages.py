@@ -36,7 +36,7 @@ def test_a_reason_says_who_since_when_and_why() -> None:
     answers.failed("Connection refused")
     looked(answers, 1_500, 5_000)
 
-    assert "Redis at r has not answered since 2023-11-14 22:13:21 UTC: Connection refused" == answers.reason
+    assert "Redis at r has not answered since 2023-11-14 22:13:21Z: Connection refused" == answers.reason
 
 
 def test_an_answer_ends_an_outage_and_tells_how_long_it_lasted() -> None:
