@@ -30,7 +30,7 @@ PARTITIONS = 4
 OUTBOX_LIMIT = 1_000
 MANY_GROUPS = 10_000
 BOUNDS = Bounds(quiet_ms=10, hold_ms=40)
-SESSIONS = Bounds(quiet_ms=10, hold_ms=40, gaps_close=True)
+SESSIONS = Bounds(quiet_ms=10, hold_ms=40, sessions=True)
 
 
 def new_store(redis: Redis) -> ShardStore:
@@ -39,7 +39,8 @@ def new_store(redis: Redis) -> ShardStore:
 
 
 def chunks_of(
-    events: Iterable[FoldEvent], end: int, *, start_ms: int = 0, above: int = -1, gap_ms: int | None = None, cap_ms: int = WALL,
+    events: Iterable[FoldEvent], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
+    cap_ms: int = WALL,
     arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False,
 ) -> Iterator[Chunk]:  # fmt: skip
     """Events of a range, cut as a shard cuts them.
@@ -49,13 +50,13 @@ def chunks_of(
         end: Offset of the fence afterwards.
         start_ms: Score before the first event.
         above: Offset before the range.
-        gap_ms: A longer gap begins a new run.
+        session_gap_ms: A longer gap begins a new run.
         cap_ms: Wall clock.
         arrived_ms: When it was fetched, if it was live.
         keeps_values: Beside the names.
         is_whole: One chunk, however long.
     """
-    cutter = Cutter(events, above, end, gap_ms=gap_ms, keeps_values=keeps_values)
+    cutter = Cutter(events, above, end, session_gap_ms=session_gap_ms, keeps_values=keeps_values)
     while cutter.above < end:
         chunk = cutter.next(RangeTime(cap_ms, arrived_ms), start_ms, is_whole=is_whole)
         start_ms = chunk.clock_ms
@@ -64,9 +65,9 @@ def chunks_of(
 
 def chunk_of(events: Sequence[FoldEvent], bounds: Bounds = BOUNDS, *, end: int | None = None, **how: Any) -> Chunk:
     """All these events as one chunk; see :func:`chunks_of`."""
-    gap_ms = bounds.quiet_ms if bounds.gaps_close else None
+    session_gap_ms = bounds.session_gap_ms
     how = {"above": events[0].offset - 1, **how}
-    (chunk,) = chunks_of(events, events[-1].offset if end is None else end, gap_ms=gap_ms, is_whole=True, **how)
+    (chunk,) = chunks_of(events, events[-1].offset if end is None else end, session_gap_ms=session_gap_ms, is_whole=True, **how)
     return chunk
 
 

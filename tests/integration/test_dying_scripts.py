@@ -77,8 +77,8 @@ def names_of(opened: dict[bytes, Held], sealed: list[Sealed]) -> set[str]:
     "bounds",
     [
         pytest.param(Bounds(10, 1_000), id="merge"),
-        pytest.param(Bounds(10, 1_000, gaps_close=True), id="sessions"),
-        pytest.param(Bounds(10, 30, max_changed=3, gaps_close=True), id="all bounds"),
+        pytest.param(Bounds(10, 1_000, sessions=True), id="sessions"),
+        pytest.param(Bounds(10, 30, max_changed=3, sessions=True), id="all bounds"),
     ],
 )
 async def test_what_is_done_again_leaves_what_would_have_been_left_wherever_the_script_dies(

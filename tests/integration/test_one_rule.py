@@ -30,8 +30,8 @@ CLOSING = (
 local found = {}
 for i = 1, #arg.cases, 4 do
   local g = {opened = arg.cases[i], score = arg.cases[i + 1]}
-  local reason, due = ended_by(g, arg.cases[i + 2])
-  found[#found + 1] = {is_over(g, arg.cases[i + 3]) and 1 or 0, reason, text(due)}
+  local reason, due = closed_by(g, arg.cases[i + 2])
+  found[#found + 1] = {closes_before(g, arg.cases[i + 3]) and 1 or 0, reason, text(due)}
 end
 return found
 """
@@ -69,7 +69,7 @@ near = st.integers(-2, 2)
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Bounds, int, int, int, int]:
     """Bounds, and a group whose next event is at some time, or just at one of its bounds."""
-    bounds = Bounds(draw(spans), draw(spans), gaps_close=draw(st.booleans()))
+    bounds = Bounds(draw(spans), draw(spans), sessions=draw(st.booleans()))
     opened = draw(times)
     score = opened + draw(spans)
     silent = score + draw(st.just(0) | spans | st.just(bounds.hold_ms - bounds.quiet_ms + opened - score).map(abs))
@@ -81,15 +81,15 @@ def cases(draw: st.DrawFn) -> tuple[Bounds, int, int, int, int]:
 @given(case=cases())
 async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, case: tuple[Bounds, int, int, int, int]) -> None:
     bounds, opened, score, silent, at = case
-    quiet = {"quiet_ms": bounds.quiet_ms} if bounds.gaps_close else {}
-    [[is_over, reason, due]] = await ask(redis, CLOSING, hold_ms=bounds.hold_ms, cases=[opened, score, silent, at], **quiet)
-    expected = bounds.ended_by(opened, silent, quiet=bounds.gaps_close)
+    quiet = {"quiet_ms": bounds.quiet_ms} if bounds.sessions else {}
+    [[closes_before, reason, due]] = await ask(redis, CLOSING, hold_ms=bounds.hold_ms, cases=[opened, score, silent, at], **quiet)
+    expected = bounds.closed_by(opened, silent, quiet=bounds.sessions)
 
-    assert (bounds.is_over(opened, score, at), expected) == (bool(is_over), (reason.decode(), int(due)))
+    assert (bounds.closes_before(opened, score, at), expected) == (bool(closes_before), (reason.decode(), int(due)))
 
 
 @pytest.mark.parametrize(
-    ("at", "gaps_close", "expected"),
+    ("at", "sessions", "expected"),
     [
         pytest.param(1_010, True, False, id="exactly the quiet period after the last"),
         pytest.param(1_011, True, True, id="a millisecond more"),
@@ -98,12 +98,12 @@ async def test_a_group_is_over_for_redis_when_it_is_for_the_model(redis: Redis, 
         pytest.param(1_040, False, True, id="at the hold"),
     ],
 )
-async def test_the_bounds_are_where_they_are_said_to_be(redis: Redis, at: int, gaps_close: bool, expected: bool) -> None:
-    bounds = Bounds(10, 40, gaps_close=gaps_close)
-    quiet = {"quiet_ms": 10} if gaps_close else {}
-    [[is_over, *_]] = await ask(redis, CLOSING, hold_ms=40, cases=[1_000, 1_000, 1_000, at], **quiet)
+async def test_the_bounds_are_where_they_are_said_to_be(redis: Redis, at: int, sessions: bool, expected: bool) -> None:
+    bounds = Bounds(10, 40, sessions=sessions)
+    quiet = {"quiet_ms": 10} if sessions else {}
+    [[closes_before, *_]] = await ask(redis, CLOSING, hold_ms=40, cases=[1_000, 1_000, 1_000, at], **quiet)
 
-    assert (expected, expected) == (bool(is_over), bounds.is_over(1_000, 1_000, at))
+    assert (expected, expected) == (bool(closes_before), bounds.closes_before(1_000, 1_000, at))
 
 
 offsets = st.integers(0, 2**52)

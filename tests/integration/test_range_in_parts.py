@@ -61,7 +61,7 @@ bounds_of_a_fold = st.builds(
     hold_ms=st.sampled_from([20, 50, 1_000]),
     max_events=st.sampled_from([0, 1, 4]),
     max_changed=st.sampled_from([2, 4, 10_000]),
-    gaps_close=st.booleans(),
+    sessions=st.booleans(),
 )
 works = st.lists(st.sampled_from([1, 12, 40, 5_000]), min_size=1, max_size=4)
 
@@ -136,7 +136,7 @@ async def test_a_range_in_several_scripts_leaves_the_same_as_event_by_event(
             continue
         found += await fold_in_parts(chunk, fence, events, packing, small, much)
         fence = end
-    if bounds.gaps_close:
+    if bounds.sessions:
         # A session that is over by the end of its range leaves at once, with its range or when it is looked for.
         expected += model.seal(clock)
         found += (await seal(store, fence, clock, bounds, limit=1_000)).sealed
@@ -256,7 +256,7 @@ async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_take
         pytest.param(Bounds(1_000, 10_000, max_events=3), id="max events"),
         pytest.param(Bounds(1_000, 10_000, max_changed=3), id="max changed"),
         pytest.param(Bounds(1_000, 40), id="max hold"),
-        pytest.param(Bounds(1_000, 40, gaps_close=True), id="max hold of sessions"),
+        pytest.param(Bounds(1_000, 40, sessions=True), id="max hold of sessions"),
         pytest.param(Bounds(1_000, 40, max_events=2, max_changed=2), id="all of them"),
     ],
 )

@@ -55,7 +55,7 @@ bounds = st.builds(
     hold_ms=st.sampled_from([20, 50, 1_000]),
     max_events=st.sampled_from([0, 1, 4]),
     max_changed=st.sampled_from([2, 4, 10_000]),
-    gaps_close=st.booleans(),
+    sessions=st.booleans(),
 )
 
 
@@ -75,7 +75,7 @@ async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, st
             stamp += later
             batch.append(FoldEvent(at, stamp, group, names))
             expected += map(told, model.fold(batch[-1], stamp))
-        for chunk in chunks_of(batch, at, start_ms=clock, above=fence, gap_ms=bounds.quiet_ms if bounds.gaps_close else None):
+        for chunk in chunks_of(batch, at, start_ms=clock, above=fence, session_gap_ms=bounds.session_gap_ms):
             found += map(told, await fold(store, fence, chunk, bounds, batch, most=most))
             fence, clock = chunk.to, chunk.clock_ms
         stamp += pause
@@ -174,7 +174,7 @@ async def test_a_group_at_exactly_the_quiet_period_is_not_due(redis) -> None:
     assert len(due.sealed) == 1
 
 
-async def test_where_gaps_close_groups_silence_is_counted_from_the_arrival(redis) -> None:
+async def test_with_sessions_silence_is_counted_from_the_arrival(redis) -> None:
     store = new_store(redis)
     await store.claim("me", -1, b"eeee", "")
     chunk = one(0, bounds=SESSIONS)  # its record time is 1 000; it arrives at 5 000

@@ -112,7 +112,7 @@ async def test_what_is_left_of_an_older_state_is_never_sealed(store: ShardStore,
 
 
 async def test_an_event_exactly_at_the_quiet_period_belongs_to_the_session_and_one_at_the_hold_does_not(store: ShardStore) -> None:
-    bounds = Bounds(quiet_ms=10, hold_ms=25, gaps_close=True)
+    bounds = Bounds(quiet_ms=10, hold_ms=25, sessions=True)
     sealed: list[Sealed] = []
     for number, stamp in enumerate([1_000, 1_010, 1_020, 1_025, 1_035, 1_046]):
         sealed += await fold(store, number - 1, one(number, stamp=stamp, bounds=bounds), bounds)

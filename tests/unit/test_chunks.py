@@ -47,7 +47,7 @@ class How(NamedTuple):
 
     start_ms: int = 0
     cap_ms: int = NOW
-    gap_ms: int | None = None
+    session_gap_ms: int | None = None
 
 
 def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None) -> list[Chunk]:
@@ -56,7 +56,7 @@ def cut(events: Sequence[FoldEvent], end: int, how: How, most: int | None = None
         if most is not None:
             patch.setattr(chunks_module, "MOST_EVENTS", most)
             patch.setattr(chunks_module, "MOST_RUNS", most)
-        return list(chunks_of(events, end, start_ms=how.start_ms, gap_ms=how.gap_ms, cap_ms=how.cap_ms))
+        return list(chunks_of(events, end, start_ms=how.start_ms, session_gap_ms=how.session_gap_ms, cap_ms=how.cap_ms))
 
 
 def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
@@ -68,13 +68,13 @@ def scored(events: Sequence[FoldEvent], how: How) -> list[int]:
     return scores
 
 
-def naive(events: Sequence[FoldEvent], scores: Sequence[int], gap_ms: int | None) -> dict[bytes, list[Run]]:
+def naive(events: Sequence[FoldEvent], scores: Sequence[int], session_gap_ms: int | None) -> dict[bytes, list[Run]]:
     """The dict model: one event at a time."""
     folded: dict[bytes, list[Run]] = defaultdict(list)
     for event, score in zip(events, scores, strict=True):
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
         runs = folded[event.group]
-        if not runs or (gap_ms is not None and score - runs[-1].last_score > gap_ms):
+        if not runs or (session_gap_ms is not None and score - runs[-1].last_score > session_gap_ms):
             runs.append(Run(event.offset, event.offset, 0, stamp, stamp, score, score, {}))
         run = runs[-1]
         run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
@@ -82,14 +82,14 @@ def naive(events: Sequence[FoldEvent], scores: Sequence[int], gap_ms: int | None
     return folded
 
 
-def joined(chunks: Sequence[Chunk], gap_ms: int | None) -> dict[bytes, list[Run]]:
+def joined(chunks: Sequence[Chunk], session_gap_ms: int | None) -> dict[bytes, list[Run]]:
     """What Redis holds after the chunks: a run joins the one before it unless there is a gap between them."""
     folded: dict[bytes, list[Run]] = defaultdict(list)
     for chunk in chunks:
         for group, runs in chunk.groups.items():
             for run in runs:
                 held = folded[group]
-                if held and (gap_ms is None or run.first_score - held[-1].last_score <= gap_ms):
+                if held and (session_gap_ms is None or run.first_score - held[-1].last_score <= session_gap_ms):
                     last = held[-1]
                     held[-1] = Run(
                         last.first_offset, run.last_offset, last.events + run.events, min(last.low_ms, run.low_ms),
@@ -108,7 +108,7 @@ ways = st.builds(How, st.integers(0, 120), st.sampled_from([50, 150, NOW]), st.n
 def test_chunks_add_up_to_folding_one_event_at_a_time(events: list[FoldEvent], how: How, most: int) -> None:
     chunks = cut(events, 1_000, how, most)
 
-    assert naive(events, scored(events, how), how.gap_ms) == joined(chunks, how.gap_ms)
+    assert naive(events, scored(events, how), how.session_gap_ms) == joined(chunks, how.session_gap_ms)
     assert len(events) == sum(chunk.events for chunk in chunks)
 
 
@@ -135,10 +135,12 @@ def test_a_range_that_was_begun_by_somebody_else_is_one_chunk(events: list[FoldE
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("MOST_EVENTS", "MOST_RUNS", "MOST_NAMES"):
             patch.setattr(chunks_module, limit, 1)
-        chunks = list(chunks_of(events, 1_000, start_ms=how.start_ms, gap_ms=how.gap_ms, cap_ms=how.cap_ms, is_whole=True))
+        chunks = list(
+            chunks_of(events, 1_000, start_ms=how.start_ms, session_gap_ms=how.session_gap_ms, cap_ms=how.cap_ms, is_whole=True)
+        )
 
     assert [1_000] == [chunk.to for chunk in chunks]
-    assert [naive(events, scored(events, how), how.gap_ms)] == [chunk.groups for chunk in chunks]
+    assert [naive(events, scored(events, how), how.session_gap_ms)] == [chunk.groups for chunk in chunks]
 
 
 @given(events_of_a_range)
@@ -171,10 +173,10 @@ def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int]
     assert expected[-1] == chunk.clock_ms
 
 
-@pytest.mark.parametrize(("gap_ms", "expected"), [(10, [2, 1]), (9, [1, 1, 1]), (11, [3]), (None, [3])])
-def test_event_exactly_at_the_quiet_period_still_belongs_to_the_run(gap_ms: int | None, expected: list[int]) -> None:
+@pytest.mark.parametrize(("session_gap_ms", "expected"), [(10, [2, 1]), (9, [1, 1, 1]), (11, [3]), (None, [3])])
+def test_event_exactly_at_the_quiet_period_still_belongs_to_the_run(session_gap_ms: int | None, expected: list[int]) -> None:
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate([100, 110, 121])]
-    (chunk,) = cut(events, 2, How(gap_ms=gap_ms))
+    (chunk,) = cut(events, 2, How(session_gap_ms=session_gap_ms))
 
     assert expected == [run.events for run in chunk.groups[b"sa"]]
 
@@ -186,13 +188,13 @@ def test_record_times_are_kept_as_they_are_beside_the_scores() -> None:
     assert [Run(0, 2, 3, 40, 170, 100, 120, {})] == chunk.groups[b"sa"]
 
 
-def sessions_of(events: Sequence[FoldEvent], gap_ms: int) -> set[tuple[Any, ...]]:
+def sessions_of(events: Sequence[FoldEvent], session_gap_ms: int) -> set[tuple[Any, ...]]:
     """Sessions of the whole log, group by group: record time as a running maximum, cut where the gap is longer."""
     clock, sessions = 0, defaultdict[bytes, list[list[tuple[int, int]]]](list)
     for event in events:
         clock = max(clock, event.timestamp_ms)
         held = sessions[event.group]
-        if held and clock - held[-1][-1][1] <= gap_ms:
+        if held and clock - held[-1][-1][1] <= session_gap_ms:
             held[-1].append((event.offset, clock))
         else:
             held.append([(event.offset, clock)])
@@ -201,21 +203,23 @@ def sessions_of(events: Sequence[FoldEvent], gap_ms: int) -> set[tuple[Any, ...]
 
 @given(events_of_a_range, st.lists(st.integers(0, 60), max_size=6), st.integers(1, 20), st.integers(1, 60))
 @settings(max_examples=200)
-def test_sessions_are_the_same_for_any_cut_into_batches(events: list[FoldEvent], cuts: list[int], most: int, gap_ms: int) -> None:
+def test_sessions_are_the_same_for_any_cut_into_batches(
+    events: list[FoldEvent], cuts: list[int], most: int, session_gap_ms: int
+) -> None:
     edges = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
     chunks: list[Chunk] = []
     clock_ms = 0
     for begin, end in pairwise(edges):
         part = events[begin:end]
-        chunks += cut(part, part[-1].offset, How(clock_ms, gap_ms=gap_ms), most)
+        chunks += cut(part, part[-1].offset, How(clock_ms, session_gap_ms=session_gap_ms), most)
         clock_ms = chunks[-1].clock_ms
     found = {
         (group, *(event.offset for event in events if event.group == group and run.first_offset <= event.offset <= run.last_offset))
-        for group, runs in joined(chunks, gap_ms).items()
+        for group, runs in joined(chunks, session_gap_ms).items()
         for run in runs
     }
 
-    assert sessions_of(events, gap_ms) == found
+    assert sessions_of(events, session_gap_ms) == found
 
 
 BOUNDS = st.builds(
@@ -224,7 +228,7 @@ BOUNDS = st.builds(
     hold_ms=st.sampled_from([20, 10_000]),
     max_events=st.sampled_from([0, 2]),
     max_changed=st.sampled_from([2, 100]),
-    gaps_close=st.booleans(),
+    sessions=st.booleans(),
 )
 
 
@@ -232,7 +236,7 @@ BOUNDS = st.builds(
 def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sessions(
     events: list[FoldEvent], how: How, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
 ) -> None:
-    (chunk,) = cut(events, 1_000, how._replace(gap_ms=bounds.quiet_ms if bounds.gaps_close else None))
+    (chunk,) = cut(events, 1_000, how._replace(session_gap_ms=bounds.session_gap_ms))
     singles = {group: runs for group, runs in single_events(events, chunk, detail).items() if group in chunk.groups}
     packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=keep)
     found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, singles)

@@ -51,7 +51,7 @@ def test_one_group_with_ever_new_names_is_cut_into_chunks(keeps_values: bool) ->
 def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
     events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_RUNS + 1)]
 
-    chunks = list(chunks_of(events, len(events) - 1, gap_ms=1))
+    chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
 
     assert [MOST_RUNS, MOST_RUNS, 1] == [len(chunk.groups[b"sg"]) for chunk in chunks]
 

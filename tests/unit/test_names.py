@@ -19,7 +19,7 @@ from streams_app.folding.core.names import NameSet, mask_of, of_mask, size_of, w
 from streams_app.folding.store.arguments import Packing
 from tests.scripts import chunks_of
 
-BOUNDS = Bounds(10, 10_000, max_changed=100, gaps_close=True)
+BOUNDS = Bounds(10, 10_000, max_changed=100, sessions=True)
 texts = st.sampled_from(["likes", "shares", "ä", "", '"\\', "views", "x" * 300])
 sets = st.lists(texts, max_size=6, unique=True)
 
@@ -114,7 +114,7 @@ def test_events_fold_to_the_same_with_masks_and_with_mappings(
             plain.append(event)
             mixed.append(event if mask is None else event._replace(names=mask))
         expected, found, of_mappings = (
-            _told(list(chunks_of(events, len(events), cap_ms=10_000, gap_ms=10, keeps_values=keeps)))
+            _told(list(chunks_of(events, len(events), cap_ms=10_000, session_gap_ms=10, keeps_values=keeps)))
             for events, keeps in ((plain, True), (mixed, False), (plain, False))
         )
 

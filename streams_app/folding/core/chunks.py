@@ -76,7 +76,7 @@ class Cutter:
     """Makes chunks of the events of one fetched range: usually one."""
 
     def __init__(
-        self, events: Iterable[Event], above: int, end: int, *, gap_ms: int | None, keeps_values: bool,
+        self, events: Iterable[Event], above: int, end: int, *, session_gap_ms: int | None, keeps_values: bool,
         are_bounds_near: bool = False,
     ) -> None:  # fmt: skip
         """Nothing is read before the first chunk is wanted.
@@ -85,14 +85,14 @@ class Cutter:
             events: In offset order, all of them beyond ``above``; left as they are.
             above: Offset before the range.
             end: Offset of the fence after the range.
-            gap_ms: A gap in the scores that is longer begins a new run; None: only bounds end groups while folding.
+            session_gap_ms: A longer gap in the scores begins a new run; None: only bounds close groups while they are folded.
             keeps_values: The last value of each name is wanted; else only the names are kept.
             are_bounds_near: See :attr:`.Bounds.are_near`.
         """
         self.above = above
         self.end = end
         self._events: Iterator[Event] = iter(events)
-        self._gap_ms = gap_ms
+        self._session_gap_ms = session_gap_ms
         self._are_bounds_near = are_bounds_near
         self._own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if keeps_values else _masked
 
@@ -104,7 +104,7 @@ class Cutter:
             start_ms: Score before the first event.
             is_whole: All that is left, however much it is: the range was begun by somebody else.
         """
-        clock, now, gap = start_ms, time.cap_ms, math.inf if self._gap_ms is None else self._gap_ms
+        clock, now, gap = start_ms, time.cap_ms, math.inf if self._session_gap_ms is None else self._session_gap_ms
         own = self._own
         usual = MOST_SINGLE_EVENTS if self._are_bounds_near else MOST_EVENTS
         most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (usual, MOST_RUNS, MOST_NAMES)

@@ -34,7 +34,7 @@ class MemoryShard:
     """The open groups of one (fold, topic, partition).
 
     Attributes:
-        bounds: What ends groups.
+        bounds: What closes groups.
         partitions: Of the source, for the version of the records.
         open: Group → its open fold.
     """
@@ -56,8 +56,8 @@ class MemoryShard:
         """
         bounds, group, sealed = self.bounds, event.group, []
         held = self.open.get(group)
-        if held is not None and bounds.is_over(held.opened_ms, held.score_ms, score_ms):
-            reason, due_ms = bounds.ended_by(held.opened_ms, held.score_ms, quiet=bounds.gaps_close)
+        if held is not None and bounds.closes_before(held.opened_ms, held.score_ms, score_ms):
+            reason, due_ms = bounds.closed_by(held.opened_ms, held.score_ms, quiet=bounds.sessions)
             sealed.append(self._close(group, reason, due_ms))
         elif held is not None and len(held.names.keys() | event.changed.keys()) > bounds.max_changed:
             sealed.append(self._close(group, "max_changed", score_ms))
@@ -90,7 +90,7 @@ class MemoryShard:
             if everything:
                 sealed.append(self._close(group, "flush", clock_ms))
             elif is_held_too_long or (quiet and clock_ms > held.silent_from_ms + self.bounds.quiet_ms):
-                reason, due_ms = self.bounds.ended_by(held.opened_ms + late_ms, held.silent_from_ms, quiet=quiet)
+                reason, due_ms = self.bounds.closed_by(held.opened_ms + late_ms, held.silent_from_ms, quiet=quiet)
                 sealed.append(self._close(group, reason, due_ms))
         return sealed
 

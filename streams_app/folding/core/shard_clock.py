@@ -60,7 +60,7 @@ class ShardClock:
         self.stored = Clocks()
         self.caught_up_at_ms: int | None = None
         self.known_ms: int | None = None
-        self._is_sessions = backlog == "sessions"
+        self._sessions = backlog == "sessions"
         self._quiet_ms = quiet_ms
 
     def take_over(self, stored: Clocks) -> None:
@@ -84,11 +84,11 @@ class ShardClock:
 
         With ``sessions`` it is record time. Else events that come live are scored by their arrival.
         """
-        return self.stored.record_clock_ms if self._is_sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
+        return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 
     def is_backlog(self, time: RangeTime) -> bool:
-        """Whether groups end by record time, as fast as the range is read."""
-        return self._is_sessions and time.arrived_ms is None
+        """Whether groups close by record time, as fast as the range is read."""
+        return self._sessions and time.arrived_ms is None
 
     def after(self, time: RangeTime, last_score_ms: int, *, has_events: bool) -> Clocks:
         """The clocks once a range is folded.
@@ -100,7 +100,7 @@ class ShardClock:
         """
         clock_ms, record_clock_ms, late_ms = self.stored
         record_clock_ms = max(record_clock_ms, last_score_ms)
-        if self._is_sessions and has_events:
+        if self._sessions and has_events:
             late_ms = _late_after(late_ms, time, record_clock_ms)
         if self.is_backlog(time):
             last_score_ms = max(last_score_ms, _waiting_since(time, record_clock_ms, late_ms))
@@ -112,7 +112,7 @@ class ShardClock:
         Scores of sessions are record time. A producer whose clock is behind would see every group closed at once if silence were
         counted from there: it is counted from the arrival of the event, as far as that is known.
         """
-        if not self._is_sessions:
+        if not self._sessions:
             return 0
         arrived_ms = _waiting_since(time, after.record_clock_ms, after.late_ms) if time.arrived_ms is None else time.arrived_ms
         return max(arrived_ms, self.stored.clock_ms)
@@ -139,8 +139,8 @@ class ShardClock:
         return advanced(self.stored.clock_ms, known_ms or 0, caught_up=known_ms is not None)
 
     def quiet_groups_close(self, clock_ms: int, now_ms: int) -> bool:
-        """Whether silence ends groups: always with ``sessions``; with ``merge`` not while the clock is X or more behind."""
-        return self._is_sessions or now_ms - clock_ms < self._quiet_ms
+        """Whether silence closes groups: always with ``sessions``; with ``merge`` not while the clock is X or more behind."""
+        return self._sessions or now_ms - clock_ms < self._quiet_ms
 
 
 def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> int | None:
@@ -168,6 +168,7 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
     """When the newest event of a backlog of sessions arrived, as far as is known from what came live; 0: when its record says.
 
-    By so much the time of a backlog is behind the wall clock, which silence ends by once it is read. Never a time to come.
+    Once the backlog is read, silence closes groups by the wall clock, and the backlog's own time is behind that by ``late_ms``. The
+    result is never a time to come.
     """
     return min(record_clock_ms + late_ms, time.cap_ms) if late_ms > SKEW_MS else 0

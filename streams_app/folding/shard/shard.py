@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import orjson
@@ -150,19 +151,17 @@ class Shard:
             view: Of the fetch that brought them.
             now_ms: Wall clock.
         """
-        gap_ms = self.bounds.quiet_ms if self.bounds.gaps_close else None
-        keeps_values = self.fold.keep == "last"
+        cut = partial(Cutter, session_gap_ms=self.bounds.session_gap_ms, keeps_values=self.fold.keep == "last")
         if self.under_way is not None:
             begun = self.under_way
             listed = list(events)
-            first = Cutter((e for e in listed if e[0] <= begun.to), self.fence, begun.to, gap_ms=gap_ms, keeps_values=keeps_values)
+            first = cut((event for event in listed if event[0] <= begun.to), self.fence, begun.to)
             yield first.next(begun.time, self.clock.start_ms(begun.time), is_whole=True)
             if end == begun.to:
                 return
             events = (event for event in listed if event[0] > begun.to)
         time = self.clock.range_time(view, now_ms)
-        near = self.bounds.are_near
-        cutter = Cutter(events, self.fence, end, gap_ms=gap_ms, keeps_values=keeps_values, are_bounds_near=near)
+        cutter = cut(events, self.fence, end, are_bounds_near=self.bounds.are_near)
         while cutter.above < end:
             yield cutter.next(time, self.clock.start_ms(time))
 

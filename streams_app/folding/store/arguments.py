@@ -1,7 +1,7 @@
 """The groups of a chunk as ``fold.lua`` reads them (pure).
 
-Runs that begin and end within the chunk are ready for the outbox already: the script only looks whether their group has been open
-before. A run that is left open, and that no bound ends by itself, is written as the group that it opens.
+Sessions, the runs that begin and end within the chunk, are ready for the outbox already: the script only looks whether their group
+was open before. A run that is left open, and that no bound closes by itself, is written as the group that it opens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Groups:
 
     Attributes:
         values: Three for each group, see ``fold.lua``.
-        sessions: What has begun and ended within the chunk, in the order of the groups.
+        sessions: The sessions of the chunk, in the order of the groups.
     """
 
     __slots__ = ("sessions", "values")
@@ -68,22 +68,22 @@ class Packing:
                 packed.values += (member, False, rest)
                 continue
             runs = chunk.groups[member]
-            ended = self._ended(runs, clock_ms) if self.bounds.gaps_close else 0
+            count = self._session_count(runs, clock_ms) if self.bounds.sessions else 0
             sessions: Any = False
-            if ended:
-                new = [session_of(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:ended]]
+            if count:
+                new = [session_of(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
                 packed.sessions += new
                 sessions = flat(new)
             rest = False
-            if ended == len(runs) - 1 and self._is_plain(runs[-1]):
+            if count == len(runs) - 1 and self._is_plain(runs[-1]):
                 rest = packed_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
-            elif ended < len(runs):
-                rest = [packed_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs[ended:]]
+            elif count < len(runs):
+                rest = [packed_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs[count:]]
             packed.values += (member, sessions, rest)
         return packed
 
     def _is_plain(self, run: Run) -> bool:
-        """Whether no bound ends a group that opens with this run."""
+        """Whether no bound closes a group that opens with this run."""
         bounds = self.bounds
         return (
             run.last_score - run.first_score < bounds.hold_ms
@@ -91,7 +91,7 @@ class Packing:
             and (not bounds.max_events or run.events < bounds.max_events)
         )
 
-    def _ended(self, runs: Sequence[Run], clock_ms: int) -> int:
-        """How many of the runs are over by the clock of the chunk; none, where another bound than silence may end one of them."""
-        ended = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
-        return ended if all(map(self._is_plain, runs[:ended])) else 0
+    def _session_count(self, runs: Sequence[Run], clock_ms: int) -> int:
+        """How many of the runs are sessions by the clock of the chunk; 0 where another bound than silence may close one of them."""
+        count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
+        return count if all(map(self._is_plain, runs[:count])) else 0

@@ -106,7 +106,7 @@ def names_of(run: Run) -> NameSet:
 
 
 class Session(NamedTuple):
-    """A run that has begun and ended within a chunk.
+    """A session that began and ended within a chunk: one run.
 
     Attributes:
         sealed: As it is in the outbox, unless its group was open before.
@@ -124,7 +124,7 @@ class Session(NamedTuple):
 def session_of(member: bytes, run: Run, bounds: Bounds, partitions: int, *, keeps_values: bool) -> Session:
     """The session that a run is, if its group was not open before."""
     names: dict[str, bytes] = values_of(run) if keeps_values else names_of(run)
-    reason, due_ms = bounds.ended_by(run.first_score, run.last_score)
+    reason, due_ms = bounds.closed_by(run.first_score, run.last_score)
     numbers = member, run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, reason, due_ms, partitions
     # An array of ten, the last of which may be packed already.
     packed = b"\x9a" + pack(numbers)[1:] + (names.packed if type(names) is NameSet else pack(names))

@@ -16,16 +16,16 @@
 -- late          ms that record time is behind the arrival of the newest event that came live, for the next owner
 -- cap           wall clock that limited the timestamps of the range, ms: the next owner of the range uses the same
 -- arrived       ms, text: when the range arrived; "" = it had been waiting. Likewise
--- quiet_ms      a gap longer than this ends a group; missing = only bounds end one here
+-- quiet_ms      a longer gap closes a session; missing = only the other bounds close a group here
 -- hold_ms       max hold
 -- max_events    0 = no bound
 -- max_changed   names in one group
 -- outbox_limit  records; at or above it nothing is folded
 -- most_work     us: once it has done so much the script takes no further group
 -- partitions    partition count of the source, for the version of the record
--- groups        three values for each group that is beyond the cursor: its member; sessions of it that began and ended within the range,
+-- groups        three values for each group that is beyond the cursor: its member; its sessions, which began and ended within the range,
 --               before what follows, as {first offset, first score, last score, packed record, ...}, or false; and what is left open:
---               false, a run that no bound ends by itself, or an array of runs to be looked at one by one. A run is {first offset,
+--               false, a run that no bound closes by itself, or an array of runs to be looked at one by one. A run is {first offset,
 --               from when silence is counted, "\255", packed numbers, name, value, ...}: the group it would open, see shared/group.lua
 --
 -- Returns {"done" | "more", cursor, clock, sealed records one after the other, msgpack array of the positions of those sessions, counted
@@ -35,11 +35,11 @@
 --         {"full"} the outbox must be sent first, nothing written
 --         {"refused", "no-state" | "token" | "fence" | "range"}
 -- Cost    "most_work", and what a single group costs: about 10 us a group that opens, 18 us one that goes on, 5 us a session, 25 us a
---         group that ends, 0.5 us each name. "work" is that sum.
+--         group that closes, 0.5 us each name. "work" is that sum.
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
-local SESSION, OPENS, GOES_ON, RUN, ENDS, NAME, BYTES = 5, 10, 14, 4, 25, 0.5, 0.013
+local SESSION, OPENS, GOES_ON, RUN, CLOSES, NAME, BYTES = 5, 10, 14, 4, 25, 0.5, 0.013
 
 if state.fence and state.token == arg.token and state.fence == arg.to then return {'already', '', state.clock} end
 local refused = refusal()
@@ -85,7 +85,7 @@ local function close(plan, reason, due_ms)
   local record = record_of(plan.group, plan.open, reason, due_ms, names_of(plan))
   sealed[#sealed + 1] = record
   sealed_entries[#sealed_entries + 1], sealed_entries[#sealed_entries + 2] = plan.open.first, record
-  work = work + ENDS + BYTES * #record
+  work = work + CLOSES + BYTES * #record
   plan.is_dropped = plan.is_dropped or plan.is_stored
   plan.open, plan.is_stored, plan.runs, plan.names = nil, false, {}, nil
 end
@@ -105,8 +105,8 @@ end
 local function add(plan, run)
   local r, g = numbers_of(run[4]), plan.open
   if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that died before its marks
-  if g and is_over(g, r.opened) then
-    close(plan, ended_by(g, g.score))
+  if g and closes_before(g, r.opened) then
+    close(plan, closed_by(g, g.score))
     g = nil
   end
   if (g and g.names or 0) + r.names > max_changed then
@@ -135,9 +135,9 @@ local function add(plan, run)
   return true
 end
 
--- A session that had ended within the range goes into the outbox as it is, or ends together with the group that was open.
+-- A session goes into the outbox as it was sent, unless its group was open before: then its events close together with that group.
 local function add_session(plan, first_offset, first_score, last_score, record)
-  if plan and plan.open and is_over(plan.open, first_score) then close(plan, ended_by(plan.open, plan.open.score)) end
+  if plan and plan.open and closes_before(plan.open, first_score) then close(plan, closed_by(plan.open, plan.open.score)) end
   if not (plan and plan.open) then
     sent_sessions[#sent_sessions + 1], sent_sessions[#sent_sessions + 2] = first_offset, record
     work = work + SESSION
@@ -153,7 +153,7 @@ local function add_session(plan, first_offset, first_score, last_score, record)
   elsewhere[#elsewhere + 1] = session_number
   if entry[3] <= plan.open.last then return true end -- folded by a script that died before its marks
   if not add(plan, run) then return false end
-  if plan.open then close(plan, ended_by(plan.open, plan.open.score)) end
+  if plan.open then close(plan, closed_by(plan.open, plan.open.score)) end
   return true
 end
 

@@ -98,7 +98,7 @@ local function take(group, why, is_timer)
     stays = true
   else
     if not names then g, names = read_all(key) end
-    local reason, due_ms = ended_by(g, g.silent)
+    local reason, due_ms = closed_by(g, g.silent)
     if why == 'flush' then reason, due_ms = 'flush', clock end
     local record = record_of(group, g, reason, due_ms, names)
     bytes = bytes + #record
