@@ -148,16 +148,12 @@ def clock_reads(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if label(path.parent) in PURE_FOLDERS], ids=label)
-def test_pure_folders_reach_nothing_that_touches_the_world(path: Path) -> None:
+PURE = [path for path in MODULES if label(path.parent) in PURE_FOLDERS or says_it_is_pure(path)]
+
+
+@pytest.mark.parametrize("path", PURE, ids=label)
+def test_what_is_pure_reaches_nothing_that_touches_the_world(path: Path) -> None:
     needed = imported(path.read_text("utf-8")) | reached(module_of(path))
-
-    assert set() == {name.partition(".")[0] for name in needed} & BANNED_IN_PURE
-
-
-@pytest.mark.parametrize("path", [path for path in MODULES if says_it_is_pure(path)], ids=label)
-def test_files_that_say_they_are_pure_import_nothing_that_touches_the_world(path: Path) -> None:
-    needed = imported(path.read_text("utf-8"))
 
     assert set() == {name.partition(".")[0] for name in needed} & BANNED_IN_PURE
 

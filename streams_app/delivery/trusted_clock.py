@@ -6,10 +6,12 @@ as "now" nor as the limit of record timestamps, which a producer on the same hos
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from streams_app.clock import Clock
 from streams_app.delivery.partition_clock import SKEW_MS
+
+if TYPE_CHECKING:
+    from streams_app.clock import Clock
 
 
 class Reading(NamedTuple):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import FRESH_MS
 from streams_app.folding.agents.lag import ShardKey
-from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
+
+if TYPE_CHECKING:
+    from streams_app.folding.shard.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
