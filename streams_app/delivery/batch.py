@@ -21,12 +21,13 @@ class Batch:
 
     Attributes:
         tp: The partition.
-        records: In offset order; each has an ``offset``. Never changed: processors of one partition share them.
+        records: Records of the range in offset order; each has an ``offset``. Nobody changes them: the processors of a partition
+            share them.
         begin: First offset of the range.
-        end: The offset after its last.
+        end: The offset after the last one of the range.
         stable_offset: Last stable offset of the partition, as the fetch named it; None where it named none.
         fetched_at_ms: When the fetch was asked for, by the wall clock.
-        seek_number: Of the last seek before the fetch, see :meth:`streams_app.delivery.host.Host.seek`.
+        seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.host.Host.seek`.
     """
 
     __slots__ = ("__weakref__", "begin", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
@@ -51,7 +52,7 @@ class Batch:
         self.seek_number = seek_number
 
     def since(self, offset: int) -> Batch:
-        """The same without what lies below an offset within it."""
+        """This range without what lies below an offset."""
         if offset <= self.begin:
             return self
         at = next((i for i, record in enumerate(self.records) if record.offset >= offset), len(self.records))
@@ -61,7 +62,7 @@ class Batch:
         )  # fmt: skip
 
     def followed_by(self, later: Batch) -> Batch:
-        """One range of this one and the next, which begins where this one ends; what a fetch said is of the later one."""
+        """One range made of this one and the next, which begins where this one ends; it says what the later fetch said."""
         return Batch(
             self.tp, [*self.records, *later.records], self.begin, later.end,
             stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,

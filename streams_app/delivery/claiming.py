@@ -39,8 +39,8 @@ class Claimer:
 
         Args:
             tp: The partition.
-            generation: Of the consumer group.
-            owner: Of the partition.
+            generation: Generation of the consumer group in which the partition was assigned.
+            owner: Told what the partition and its processors say.
             was_reset: The client has just reset its position in this partition by itself.
 
         Raises:
@@ -48,10 +48,11 @@ class Claimer:
             ClaimRefusedError: Another owner came between.
             OtherLogError: The topic was deleted and made again.
             ConfigurationError: The marks of its processors do not fit into a commit.
-            KafkaError, RedisError, OSError, TimeoutError: To be tried again.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is to be tried again.
         """
         partition = Partition(tp, Membership(generation, self._host.member_id), self._host, owner)
         try:
+            # Before any state is touched: whoever does not own the partition must not take the state from its owner.
             await self._ask_kafka(partition)
             edges = await self._claim_all(partition, was_reset=was_reset)
             self._check_generation(generation)
@@ -66,7 +67,7 @@ class Claimer:
         return partition
 
     async def _ask_kafka(self, partition: Partition) -> None:
-        """Commits what is committed once more, before any state is touched."""
+        """Commits once more what is committed: Kafka refuses that where the partition is not ours."""
         host, tp = self._host, partition.tp
         # Read and committed in one piece: a commit that slipped between would be taken back by ours.
         async with self._commits.lock:
@@ -80,6 +81,7 @@ class Claimer:
                 await host.commit({tp: partition.marks.committed or committed}, partition.member)
 
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> Edges:
+        """Lets the processors take their states side by side: one that is new waits for the first marks of the others."""
         host, tp = self._host, partition.tp
         topic_id = await host.topic_id(tp.topic)
         edges = await partition.edges_now()

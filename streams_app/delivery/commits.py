@@ -1,4 +1,4 @@
-"""What is committed to Kafka, and that it may be refused (pure)."""
+"""What is committed to Kafka, in whose name, and the error of a commit that Kafka refuses (pure)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ class NotOwnerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the broker holds for a partition."""
+    """The committed offset that the broker holds for a partition, and the metadata that was committed with it."""
 
     offset: int
     metadata: str
 
 
 class Member(Protocol):
-    """Under what something is committed: a claim is one."""
+    """The member of a consumer group in whose name something is committed; a claim is one."""
 
     @property
     def generation(self) -> int:
-        """Of the consumer group."""
+        """Generation of the consumer group in which the member owns its partitions."""
 
     @property
     def member_id(self) -> str:
-        """Of this member in that generation."""
+        """Id that the group's coordinator gave the member in that generation."""
 
 
 class Membership(NamedTuple):

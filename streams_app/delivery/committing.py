@@ -1,4 +1,4 @@
-"""What is committed: the marks of a partition's processors together, one commit in flight, no mark ever back.
+"""How marks are committed: those of a partition's processors together, one commit in flight, and no mark ever goes back.
 
 Low watermarks are committed every few seconds, also in silence, on revocation and at the end. A commit whose outcome is unknown is
 made again by the next one; a low watermark is true for ever, so a repeated or late one does no harm under its own generation.
@@ -25,22 +25,23 @@ class Commits:
     """Commits marks of many partitions in one request.
 
     Attributes:
-        lock: Held by whoever commits, and while a claim reads what is committed and commits it once more: what slipped between
-            would be taken back.
+        lock: Held by whoever commits, and while a claim reads what is committed and commits it once more: a commit that
+            slipped in between would be taken back.
     """
 
     def __init__(self, host: Host) -> None:
-        """Nothing is on its way."""
+        """No commit is under way."""
         self.lock = asyncio.Lock()
         self._host = host
         self._is_failing = False
 
     async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> None:
-        """Commits the low watermarks of those that have moved; never raises for a broker or a state that is away.
+        """Commits the low watermark of each partition in which it has moved; never raises for a broker or a Redis that is away.
 
         Args:
             partitions: Claimed by this process.
-            is_last: They have just been let go. Else one that was let go is left out: it may have been claimed again.
+            is_last: Whether these partitions have just been let go. Otherwise a partition that was let go while marks were read is
+                left out: it may have been claimed again.
         """
         async with self.lock:
             try:
@@ -62,6 +63,7 @@ class Commits:
         for partition in wanted:
             if is_last or not partition.is_over:
                 by_member.setdefault((partition.member.generation, partition.member.member_id), []).append(partition)
+        # One request is made in the name of one claim: partitions claimed before and after a rejoin are committed apart.
         for together in by_member.values():
             await self._host.commit({partition.tp: wanted[partition] for partition in together}, together[0].member)
             self._is_failing = False

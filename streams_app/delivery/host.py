@@ -37,39 +37,39 @@ class Host(Protocol):
 
     @property
     def generation(self) -> int:
-        """Of the group, as this member knows it."""
+        """Generation of the consumer group, as far as this member has heard from the coordinator."""
 
     @property
     def member_id(self) -> str:
-        """Of this member, as it knows it; read together with :attr:`generation` when a claim begins."""
+        """Id that the coordinator gave this member; read together with :attr:`generation` when a claim begins."""
 
     def assignment(self) -> Collection[TP]:
         """Partitions this member believes to be its own."""
 
     def partition_count(self, topic: str) -> int:
-        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
 
     async def topic_id(self, topic: str) -> str:
         """The id the broker gave the topic when it was made; "" where it gives none.
 
         Raises:
-            KafkaError: It cannot be asked, or the topic does not exist.
+            KafkaError: The broker does not answer, or the topic does not exist.
         """
 
     async def committed(self, tp: TP) -> Committed | None:
-        """What the broker holds now, not what this process meant to commit; None where nothing was ever committed."""
+        """The commit that the broker holds now, not what this process meant to commit; None where there never was one."""
 
     async def commits(self, topic: str) -> Mapping[int, Committed]:
-        """The same for all partitions of a topic, by their numbers; without those never committed."""
+        """The commits that the broker holds for a topic, by partition number; partitions without a commit are left out."""
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
         """Commits under the generation *and the member id* of a claim, whatever this member is by now.
 
-        A client commits under what is current when the request is sent, and may send it again after it has joined anew: a mark of
-        before the rejoin would be accepted (``PITFALLS`` 49). So the request is built with those of the claim and sent once.
+        A client commits under what is current when the request is sent, and may send it again after it has joined anew: a mark from
+        before the rejoin would be accepted. So the request is built with the generation and member id of the claim and sent once.
 
         Raises:
-            NotOwnerError: Kafka refused it: generation or member are not the group's.
+            NotOwnerError: Kafka refused the commit: the group has no such generation or member any more.
             KafkaError, TimeoutError: The outcome is unknown; a low watermark may be committed again at any time.
         """
 
@@ -77,10 +77,10 @@ class Host(Protocol):
         """First offset of the log and its end, as ``read_committed`` sees it."""
 
     async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
-        """First offset whose record is not older than that; the end of the log where there is none."""
+        """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Moves the reader.
+        """Moves the reader of a partition to an offset.
 
         Returns:
             The seek number: batches fetched before the seek carry another one.
@@ -90,10 +90,10 @@ class Host(Protocol):
         """
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Fetches no more of these partitions; what was fetched may still be delivered."""
+        """Stops fetching these partitions; what was fetched before may still be delivered."""
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Fetches again, at once."""
+        """Fetches these partitions again, at once."""
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""

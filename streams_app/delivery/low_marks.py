@@ -15,7 +15,7 @@ class LowMarks:
     """The marks of one partition.
 
     Attributes:
-        marks: What is committed, or will be with the next commit, for each name; also for names without a processor.
+        marks: Name → the mark that is committed, or will be with the next commit; also names without a processor here.
         committed: What the broker holds.
         beginning: The processors whose first mark is not known yet.
     """
@@ -27,17 +27,17 @@ class LowMarks:
         self.beginning = Beginning()
 
     def found(self, committed: Committed, marks: Mapping[str, Mark]) -> None:
-        """What the broker holds, and what that says of each name."""
+        """Begins with the commit that the broker holds, and the mark in it for each name."""
         self.marks = dict(marks)
         self.committed = commit_of(marks) if marks else committed
 
     def note(self, lows: Mapping[str, Mark]) -> Committed:
-        """What is to be committed after low watermarks were read."""
+        """Raises the marks to low watermarks that have just been read; returns what is to be committed."""
         self.marks = raised(self.marks, lows)
         return commit_of(self.marks)
 
     async def low(self, served: Mapping[str, Served]) -> Committed | None:
-        """What may be committed now: the lowest mark of all; None if any processor has no state."""
+        """Asks all processors for their marks; returns what may be committed now, None if a processor has no state."""
         lows: dict[str, Mark] = {}
         for name, one in served.items():
             mark = await one.processor.mark()

@@ -21,15 +21,15 @@ from streams_app.delivery.packed_marks import MOST_METADATA_BYTES, packed, unpac
 from streams_app.delivery.processor import Mark
 
 NOTES: Final = "@notes"
-"""No processor is called so."""
+"""Key of the notes in the metadata; the name of a processor holds no ``@``."""
 
 
 def marks_of(committed: Committed, names: Iterable[str]) -> dict[str, Mark]:
     """The marks in a commit.
 
     Args:
-        committed: From the broker.
-        names: Of this worker's processors.
+        committed: The commit that the broker holds.
+        names: Names of this worker's processors.
 
     Returns:
         Name → mark; without metadata the committed offset for each of ``names``. A name that is missing although there is metadata
@@ -61,9 +61,10 @@ def commit_of(marks: Mapping[str, Mark]) -> Committed:
 
 
 def raised(marks: Mapping[str, Mark], lows: Mapping[str, Mark]) -> dict[str, Mark]:
-    """Marks after the low watermarks were read; no mark goes back.
+    """The marks, raised to low watermarks that were read; no mark goes back.
 
-    A state may have been rolled back since: what was committed has been delivered all the same.
+    A low watermark may be below what is committed, as Redis was rolled back since: what was committed has been delivered all the
+    same.
     """
     kept = {name: mark for name, mark in marks.items() if name in lows and lows[name].offset < mark.offset}
     return {**marks, **lows, **kept}

@@ -26,15 +26,18 @@ from streams_app.errors import ConfigurationError, text_of
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 30.0
+"""A claim is given up after so long and tried again: what it waits for may never answer."""
+
 REVOKE_SECONDS: Final = 4.0
+"""So long a revocation may take: the group waits for this member, and throws it out after the rebalance time-out."""
 
 
 class Ownership:
     """Claims and releases the partitions that one consumer group assigns to this process.
 
     Attributes:
-        partitions: Claimed now.
-        assignment: As the group said last.
+        partitions: Partitions that are claimed now.
+        assignment: Partitions that the group assigned to this process last.
     """
 
     def __init__(self, host: Host, processors: Processors, around: Surroundings) -> None:
@@ -56,6 +59,7 @@ class Ownership:
     def assigned(self, generation: int) -> None:
         """Claims whatever the group has assigned, in the background."""
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._topics}
+        # What stays assigned is claimed anew, too: Kafka refuses commits under the generation of its former claim.
         for tp in list(self.partitions):
             self._let_go(tp)
         self._around.status.clear(self._around.about)
@@ -80,7 +84,7 @@ class Ownership:
         await self.revoked(list(self.partitions) + list(self._claims))
 
     def _let_go(self, tp: TP, seconds: float = 0.0) -> asyncio.Task[None] | None:
-        """Ends a claim, or a claimed partition; its processors may take so long."""
+        """Ends the claim of a partition, or a claimed partition, whose processors may take ``seconds`` for it."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
@@ -117,7 +121,7 @@ class Ownership:
         """Tries to claim a partition.
 
         Returns:
-            Seconds until the next try; None where it is claimed, or no longer ours.
+            Seconds until the next try; None where the partition is claimed, or is no longer assigned to this process.
         """
         if generation != self._host.generation or tp not in self._host.assignment():
             self._claims.pop(tp, None)
@@ -149,7 +153,7 @@ class Ownership:
     # ---- what partitions say
 
     def refused(self, partition: Partition, refusal: Refusal) -> None:
-        """A refusal or a hole: claims again, from the commit on."""
+        """Claims a partition again, from the commit on, after a refusal or a hole."""
         if self.partitions.get(partition.tp) is not partition:
             partition.refusal = partition.refusal or refusal
             return
@@ -168,11 +172,11 @@ class Ownership:
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=refusal.cause == RESET)
 
     def fatal(self, error: BaseException) -> None:
-        """The process ends."""
+        """Ends the process."""
         self._around.on_fatal(error)
 
     def applied(self, partition: Partition) -> None:
-        """Some of what was delivered is applied."""
+        """Notes that processors of a partition have applied some of the records that were delivered."""
         partition.ranges.note_applied(self._around.clock.monotonic_ms())
         self._flow(partition)
 
@@ -235,8 +239,9 @@ class Ownership:
     def tick_once(self) -> None:
         """Calls the timers of processors and notices a reader that is ahead with nothing on its way.
 
-        Partitions have their turns one after the other, evenly over the tick: all at once they would wait for each other, and their
-        readers for them. One that has been claimed since the last tick has a turn now, too, as its own may be a tick away.
+        Partitions have their turns one after the other, evenly over the tick: if all began at once they would wait for each other,
+        and their readers for them. A partition that was claimed since the last tick also has a turn now, as its own may be a tick
+        away.
         """
         now_ms = self._around.clock.monotonic_ms()
         loop, tick_seconds = asyncio.get_running_loop(), self._around.tick_seconds

@@ -16,6 +16,7 @@ MOST_METADATA_BYTES: Final = 4_096
 """``offset.metadata.max.bytes`` of a broker, by default."""
 
 MARK: Final = "~"
+"""First character of packed metadata; the JSON that is not packed begins otherwise."""
 
 _ENTRY: Final = re.compile(r"(?:([0-9]+)\*)?([a-z0-9_-]*)=([0-9]+)(?:/([^,;/=]+))?")
 
@@ -32,7 +33,7 @@ def packed(marks: Mapping[str, int], notes: Mapping[str, str]) -> str:
 
 
 def text_of(lowest: int, differences: Mapping[str, int], notes: Mapping[str, str]) -> str:
-    """The same from the lowest mark and the difference of each from it."""
+    """The metadata, made of the lowest mark and of how far each mark is above it."""
     entries = []
     before = ""
     for name in sorted(differences):

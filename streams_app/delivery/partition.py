@@ -19,7 +19,13 @@ from streams_app.delivery.ranges import Ranges
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a partition is claimed again: in one word, for people, and what was refused."""
+    """Why a partition is claimed again.
+
+    Attributes:
+        cause: One word, for metrics.
+        why: The cause in words, for people.
+        script: Name of the script, or of the step, that was refused.
+    """
 
     cause: str
     why: str
@@ -27,35 +33,35 @@ class Refusal:
 
 
 class Owner(Protocol):
-    """Whoever has claimed a partition, and is told of it."""
+    """Whoever has claimed a partition, and is told what becomes of it."""
 
     def refused(self, partition: Partition, refusal: Refusal) -> None:
-        """It has to be claimed again."""
+        """Claims the partition again."""
 
     def fatal(self, error: BaseException) -> None:
-        """The process has to end."""
+        """Ends the process."""
 
     def applied(self, partition: Partition) -> None:
-        """Some of what was delivered is applied."""
+        """Notes that processors have applied some of the records that were delivered."""
 
     def now_ms(self) -> int:
         """The wall clock, as far as it is trusted."""
 
     async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
-        """Commits one mark of it with the others."""
+        """Commits the mark of one processor of the partition together with those of the others."""
 
 
 class Partition:
     """One partition in the hands of this process, from a claim to its end.
 
     Attributes:
-        tp: Which.
-        member: Who has claimed it: whatever is committed for it is committed under this generation and member id.
+        tp: The partition.
+        member: In whose name it was claimed: whatever is committed for it is committed under this generation and member id.
         ranges: What has been handed to its processors.
-        marks: What they are done with.
-        refusal: Why it has to be claimed again although its claim is still under way.
-        is_paused: Its reader waits for a processor.
-        is_over: It was let go: what its processors still say is ignored.
+        marks: Low watermarks of its processors.
+        refusal: Why it has to be claimed again, where that was said while its claim was still under way.
+        is_paused: Whether its reader waits for a processor.
+        is_over: Whether it was let go; what its processors say after that is ignored.
     """
 
     def __init__(self, tp: TP, member: Membership, host: Host, owner: Owner) -> None:
@@ -73,13 +79,14 @@ class Partition:
         return f"<Partition {self.tp.topic}-{self.tp.partition} generation={self.member.generation}>"
 
     def tick(self, now_ms: int) -> None:
-        """The timers of its processors; nothing once it is over."""
+        """Calls the timers of the processors, unless the partition was let go."""
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
 
     async def end(self, seconds: float) -> None:
-        """Its processors let go; they may take so long."""
+        """Lets go of the partition: each processor ends and may take ``seconds`` for it."""
+        # First, so that what the processors say while they end is ignored.
         self.is_over = True
         ending = [served.processor.revoke(seconds) for served in self.ranges.served.values()]
         for outcome in await asyncio.gather(*ending, return_exceptions=True):

@@ -34,7 +34,7 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 
     Args:
         fence: Highest offset applied.
-        view: Of the reader; read *after* ``now_ms``, so that a reply cannot be younger than the clock it vouches for.
+        view: What the last fetch said; read *after* ``now_ms``, so that a reply cannot be younger than the clock it vouches for.
         now_ms: Wall clock.
     """
     if view.stable_offset is None or view.fetched_at_ms is None:
@@ -43,10 +43,16 @@ def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
 
 
 def is_close(fetched_ms: int, at_ms: int) -> bool:
-    """Whether a reply is of that time; one that is said to be later was noted by a clock that was wrong then."""
+    """Whether a fetch reply is of about that moment. A reply that seems to come later was noted by a clock that was wrong then."""
     return abs(fetched_ms - at_ms) <= FRESH_MS
 
 
 def advanced(clock_ms: int, now_ms: int, *, caught_up: bool) -> int:
-    """The partition clock after a look at the wall clock (as it was when everything that had arrived was known)."""
+    """The partition clock after a look at the wall clock; it never goes back.
+
+    Args:
+        clock_ms: Partition clock so far.
+        now_ms: Wall clock at the moment until which everything that had arrived is known.
+        caught_up: Whether the reader is at the end of the partition; if not, the wall clock says nothing about it.
+    """
     return max(clock_ms, now_ms) if caught_up else clock_ms

@@ -1,4 +1,4 @@
-"""How long a claim is tried, and what is said meanwhile."""
+"""How long a claim is tried, how often it is made again, and what is said meanwhile."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
 
 
 class MonotonicClock(Protocol):
-    """What is needed of a clock here."""
+    """The part of a clock that is used here."""
 
     def monotonic_ms(self) -> int:
         """Milliseconds of the monotonic clock."""
 
 
 MANY: Final = 5
-"""So often a partition is claimed again without getting any further before that is told."""
+"""How often in a row a partition is claimed again without getting any further before the worker says so."""
 
 LONG_AGO_MS: Final = 60_000
+"""After so long the row begins anew: a refusal of the hour before says nothing about this one."""
 
 
 class Stumbling:
-    """How often partitions are claimed again before they get any further."""
+    """Counts how often in a row each partition is claimed again without having got any further."""
 
     def __init__(self, clock: MonotonicClock) -> None:
-        """None was yet."""
+        """No partition was claimed again yet."""
         self._clock = clock
         self._last: dict[TP, tuple[int, int, Backoff]] = {}
 
@@ -43,11 +44,11 @@ class Stumbling:
         """Notes that a partition is claimed again.
 
         Args:
-            tp: Which.
-            at: How far it has got.
+            tp: The partition.
+            at: Offset up to which it has got.
 
         Returns:
-            Seconds until then, and how often in a row it has not got any further.
+            Seconds to wait before the claim, and how often in a row the partition has been claimed again without getting further.
         """
         now_ms = self._clock.monotonic_ms()
         stood_at, before_ms, backoff = self._last.get(tp, (at, now_ms, _backoff()))

@@ -22,10 +22,10 @@ class Mark(NamedTuple):
     """How far a processor is done, as it travels in the metadata of a commit.
 
     Attributes:
-        offset: Its low watermark: lowest offset whose effect is not yet delivered. The lowest of all processors is what is
-            committed.
-        note: Of its own, for its next owner; it comes back with the claim. All notes of a partition share what a broker takes as
-            metadata (4 096 bytes).
+        offset: Low watermark of the processor: lowest offset whose effect is not yet delivered. The lowest of all processors is
+            what is committed.
+        note: What the processor tells its next owner; it comes back with the claim. All notes of a partition share the metadata
+            that a broker takes (4 096 bytes).
     """
 
     offset: int
@@ -38,7 +38,7 @@ class Edges(NamedTuple):
     Attributes:
         begin: First offset; what was below it is gone.
         end: The offset after the last one that may be read.
-        asked_ms: When that was asked, by the wall clock.
+        asked_ms: When the broker was asked, by the wall clock.
     """
 
     begin: int
@@ -80,16 +80,18 @@ class Claim:
 
     Attributes:
         tp: The partition.
-        name: Of the processor: under this name its mark travels in the commit.
+        name: Name of the processor, under which its mark travels in the commit.
         token: Fresh and random. Whoever has stored it last owns the processor's state: it goes into every script and transaction.
-        generation: Of the consumer group. Whatever is committed under this claim is committed under it, and under no later one.
-        member_id: Of this member in that generation.
+        generation: Generation of the consumer group. What is committed under this claim is committed in this generation and in no
+            later one.
+        member_id: Id of this member in that generation.
         mark: What is committed for this processor; None where it has no mark: it is new. Where the broker keeps no metadata, the
             committed offset without a note.
-        edges: Of the log when the claim began.
-        partitions: How many the topic has.
-        topic_id: The one the broker gave the topic when it was made; "" where it gives none.
-        was_reset: The client has just been thrown back by itself: what it had read from is gone, or the topic was made again.
+        edges: Edges of the log when the claim began.
+        partitions: How many partitions the topic has.
+        topic_id: Id that the broker gave the topic when it was made; "" where it gives none.
+        was_reset: Whether the client has just gone back to another offset by itself: the log it had read from is gone, or the
+            topic was made again.
     """
 
     tp: TP
@@ -109,8 +111,8 @@ class Claim:
 
         Args:
             cause: One word, for metrics.
-            why: The same for people.
-            script: What was refused.
+            why: The cause in words, for people.
+            script: Name of the script, or of the step, that was refused.
         """
         self._partition.refused(self, cause, why, script)
 
@@ -119,7 +121,7 @@ class Claim:
         self._partition.fatal(error)
 
     def applied(self) -> None:
-        """To be called when ``held`` has fallen: the reader of this partition may go on. Once a script, never once a record."""
+        """Says that ``held`` has fallen, so that the reader of this partition may go on: once a script, never once a record."""
         self._partition.applied_by(self)
 
     async def commit_now(self, mark: Mark) -> None:
@@ -138,8 +140,8 @@ class Claim:
         """What is committed under this name for the other partitions of the topic, by their numbers.
 
         Returns:
-            Without partitions that have a commit and not this name; None where the broker has kept no metadata, so that nobody can
-            tell.
+            Partition → mark. A partition whose commit does not have this name is left out; None stands where the broker has kept no
+            metadata, so that nobody can tell.
 
         Raises:
             KafkaError, TimeoutError: To be tried again.
@@ -149,8 +151,8 @@ class Claim:
     async def edges_now(self) -> Edges:
         """The edges of the log as they are now.
 
-        Between :attr:`edges` and the moment at which a processor has taken its state much may have been appended: who wants to know
-        whether it is at the end asks again after that.
+        Much may have been appended between :attr:`edges` and the moment at which a processor has taken its state: a processor that
+        wants to know whether it is at the end asks again after that.
 
         Raises:
             KafkaError, TimeoutError: To be tried again.
@@ -177,27 +179,27 @@ class Processor(Protocol):
         """
 
     async def claim(self, claim: Claim) -> int:
-        """Takes its state under ``claim.token``, from whoever had it; cancelled when it takes too long.
+        """Takes the processor's state under ``claim.token``, from whoever had it; is cancelled when that takes too long.
 
         A processor without state begins at ``claim.mark``. Without a mark it decides where it begins, and says so by
         :meth:`Claim.commit_now` before it writes anything.
 
         Returns:
-            The first offset it wants: fence + 1, also below or above what is committed; :data:`READS_NOTHING` for none.
+            The first offset the processor wants: fence + 1, also below or above what is committed; :data:`READS_NOTHING` for none.
 
         Raises:
-            ClaimRefusedError: Another owner came between; tried again.
-            OtherLogError: Its state is of another log than the one that is there.
-            KafkaError, RedisError, OSError, TimeoutError: Tried again.
+            ClaimRefusedError: Another owner came between; the claim is tried again.
+            OtherLogError: The processor's state is of another log than the one that is there.
+            KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the next range: it begins exactly where the one before it, or the claim, ended. Never waits."""
+        """Takes the next range, which begins where the one before it ended, the first one where the claim said. Never waits."""
 
     async def mark(self) -> Mark | None:
-        """What may be committed now; None while it has no state: then nothing is committed for the partition.
+        """The mark that may be committed now; None while there is no state: then nothing is committed for the partition.
 
-        Also asked for after :meth:`revoke`, for the last commit.
+        It is also asked for after :meth:`revoke`, for the last commit.
 
         Raises:
             KafkaError, RedisError, OSError, TimeoutError: Asked again later.
@@ -207,26 +209,26 @@ class Processor(Protocol):
         """Called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
 
     async def revoke(self, seconds: float) -> None:
-        """Ends; may take so long to finish what it is doing. What is kept outside the process stays for the next owner.
+        """Ends the processor, which may take ``seconds`` to finish what it is doing; its state stays for the next owner.
 
         Nothing is delivered any more. Called once, also after a claim that failed.
         """
 
 
 class Processors(Protocol):
-    """Makes the processors of partitions: what a consumer group is there for."""
+    """Makes the processors for the partitions of one consumer group."""
 
     @property
     def topics(self) -> Collection[str]:
-        """What is read: partitions of other topics are never claimed."""
+        """Topics that are read; partitions of other topics are never claimed."""
 
     def of(self, tp: TP, committed: Collection[str]) -> Mapping[str, Processor]:
         """New processors for a partition by their names; at least one.
 
         Args:
-            tp: Assigned to this member.
-            committed: Names in its last commit. A processor may be made for what is no longer declared; a mark whose name has no
-                processor is carried on as it is.
+            tp: A partition that is assigned to this member.
+            committed: Names that have a mark in the partition's last commit. A processor may be made for what is no longer
+                declared; a mark whose name has no processor is carried on as it is.
 
         Raises:
             ConfigurationError: Marks and notes of so many cannot fit into a commit.

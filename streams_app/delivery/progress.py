@@ -17,8 +17,8 @@ UNCLAIMED: Final = -1
 class Progress(Generic[Key]):
     """Since when each of several things has stood still although there is more to do.
 
-    Partitions to be folded, by the next offset and the end; shards to be emitted, by the records acknowledged and one more while
-    something is due.
+    It is kept for partitions that are read, with the next offset as their position and the end of the log as their end; and for
+    shards that emit, with the records acknowledged as their position and one more as their end while something is due.
 
     Attributes:
         stuck_ms: What stands still for so long is stuck.
@@ -36,7 +36,7 @@ class Progress(Generic[Key]):
             positions: How far each of them is; one that is missing begins anew.
 
         Returns:
-            One that is stuck.
+            A key that is stuck; None where there is none.
         """
         for key in self._still.keys() - positions.keys():
             del self._still[key]
@@ -49,5 +49,5 @@ class Progress(Generic[Key]):
         return None
 
     def slow(self, now_ms: int) -> Key | None:
-        """One that has stood still for half of the time: to be told before it is too late."""
+        """A key that has stood still for half of :attr:`stuck_ms`, so that it can be told before it is too late."""
         return next((key for key, (_, since_ms) in self._still.items() if 2 * (now_ms - since_ms) >= self.stuck_ms), None)

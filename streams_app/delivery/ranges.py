@@ -17,8 +17,9 @@ CAUSES: Final = {
 """Why a partition is claimed again by this rule, for people."""
 
 IDLE_MS: Final = 10_000
+"""So long a reader may stand ahead of a processor although nothing is on its way: a fetch takes a fraction of it."""
 STUCK_MS: Final = 1_000
-"""What a processor does at once takes a fraction of it."""
+"""A partition in which nothing is applied for so long is stuck; one step of a processor takes a fraction of it."""
 
 
 @dataclass(slots=True)
@@ -26,7 +27,7 @@ class Served:
     """One processor of a partition.
 
     Attributes:
-        processor: It.
+        processor: The processor.
         next: First offset that has not been delivered to it.
     """
 
@@ -36,13 +37,13 @@ class Served:
 
 @dataclass(slots=True)
 class Ranges:
-    """What of one partition has been handed out; times of the monotonic clock.
+    """Which ranges of one partition have been handed out; times are of the monotonic clock.
 
     Attributes:
-        served: Its processors by their names.
-        seek_number: Of the last seek: batches with another one were fetched before it.
-        position: Where the next range begins.
-        applied: What lies below it is applied.
+        served: The partition's processors by their names.
+        seek_number: Number of the last seek; batches with another one were fetched before it.
+        position: Offset at which the next range begins.
+        applied: Offset below which everything is applied.
         progress_ms: When something was last delivered or applied.
     """
 
@@ -53,7 +54,7 @@ class Ranges:
     progress_ms: int = 0
 
     def begin(self, position: int, seek_number: int, monotonic_ms: int) -> None:
-        """The reader stands where the first range is to begin."""
+        """Notes where the reader stands after a claim: the first range begins there."""
         self.position = self.applied = position
         self.seek_number = seek_number
         self.progress_ms = monotonic_ms
@@ -65,7 +66,7 @@ class Ranges:
 
     @property
     def done(self) -> int:
-        """About how far all processors are; it moves with every record that is applied."""
+        """About the offset up to which all processors are done; it moves with every record that is applied."""
         return min(served.next for served in self.served.values()) - self.held
 
     def is_stuck(self, monotonic_ms: int) -> bool:
@@ -95,7 +96,7 @@ class Ranges:
         return None
 
     def look(self, position: int | None, monotonic_ms: int) -> str | None:
-        """Looks where the reader stands although nothing arrives.
+        """Looks where the reader stands, as no range arrives that would show a hole.
 
         Returns:
             Why the partition has to be claimed again.
@@ -111,7 +112,7 @@ class Ranges:
         return None
 
     def note_applied(self, monotonic_ms: int) -> None:
-        """Some of what was delivered is applied."""
+        """Notes that some of the records that were delivered are applied."""
         self.progress_ms = monotonic_ms
         if not self.held:
             self.applied = self.position

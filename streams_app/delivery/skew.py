@@ -13,22 +13,23 @@ logger = logging.getLogger(__name__)
 
 
 class SkewWatch:
-    """Too far apart, no partition clock follows the wall clock."""
+    """Says it when the two clocks are too far apart, and when they agree again; meanwhile partition clocks stand still."""
 
     def __init__(self, clock: TrustedClock, status: Status, ask: Callable[[], Awaitable[tuple[int, int]]]) -> None:
-        """``ask``: Redis ``TIME``, seconds and microseconds."""
+        """Takes the clocks for equal until they are compared; ``ask`` returns Redis ``TIME``: seconds and microseconds."""
         self._clock = clock
         self._status = status
         self._ask = ask
         self._is_skewed = False
 
     async def check_once(self) -> None:
-        """Compares them; for the first time before anything is claimed.
+        """Compares the wall clock with that of Redis once.
 
-        A clock that is ahead would close every group, and be left to the next owner.
+        The worker does so before it claims anything: a wall clock that is ahead would close every group, and the partition clocks
+        that it has moved would be left to the next owner.
 
         Raises:
-            RedisError, OSError: It does not answer.
+            RedisError, OSError: Redis does not answer.
         """
         asked = self._clock.read()
         seconds, micros = await self._ask()

@@ -11,16 +11,16 @@ from streams_app.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Of one consumer group.
+    """The worker around the ownership of one consumer group.
 
     Attributes:
         clock: The wall clock as far as it is trusted, and the monotonic one.
-        status: Where is said why the worker is not ready.
+        status: Where the ownership says why the worker is not ready.
         on_fatal: Ends the process.
-        on_resync: Told the name of a processor and the cause, for each that is claimed again.
+        on_resync: Called with the name and the cause for each processor whose partition is claimed again.
         session_ms: Session time-out of the group.
         tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
-        about: Under what the status is told; each group of a process has its own.
+        about: Key under which the ownership speaks to the status; each group of a process has its own.
     """
 
     clock: TrustedClock
