@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 GROUPS = "pqrs"
-WORK = (1, 40, 2_500)
+WORK = (1, 25, 4_000)
 """What one script does of a range, in microseconds: one group, two or three, or all of them."""
 
 SENT = (1, 3, 300)

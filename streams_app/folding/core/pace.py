@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-WORK: Final = 2_500
+WORK: Final = 4_000
 """What a script does before it ends by itself, in microseconds of Redis as ``fold.lua`` reckons them."""
 
 FIRST: Final = 300
