@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class AskingHost(ABC):
-    """The questions of :class:`streams_app.delivery.host.Host`."""
+    """The part of :class:`streams_app.delivery.host.Host` that asks the broker; a host adds where its consumer lives."""
 
     @abstractmethod
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Runs a coroutine where the consumer lives.
+        """Runs a coroutine on the loop of the consumer, and waits for it.
 
         Raises:
             TimeoutError: It took too long; its outcome is unknown.
@@ -32,11 +32,11 @@ class AskingHost(ABC):
         return (await self._asked(lambda consumer: topic_ids(consumer._client, [topic])))[topic]
 
     async def committed(self, tp: TP) -> Committed | None:
-        """What the broker holds now; None where nothing was ever committed."""
+        """The commit that the broker holds now; None where there never was one."""
         return (await self._asked(lambda consumer: committed_of(consumer, [tp]))).get(tp)
 
     async def commits(self, topic: str) -> dict[int, Committed]:
-        """What the broker holds now for all partitions of a topic, by their numbers; without those never committed."""
+        """The commits that the broker holds for a topic, by partition number; partitions without a commit are left out."""
 
         async def ask(consumer: AIOKafkaConsumer) -> dict[TP, Committed]:
             return await committed_of(consumer, [TP(topic, number) for number in consumer.partitions_for_topic(topic) or ()])
@@ -57,5 +57,5 @@ class AskingHost(ABC):
         return await self._asked(lambda consumer: log_range_of(consumer, tp))
 
     async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
-        """First offset whose record is not older than that; the end of the log where there is none."""
+        """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
         return await self._asked(lambda consumer: offset_at(consumer, tp, timestamp_ms))

@@ -18,7 +18,8 @@ from streams_app.delivery.batch import Batch
 class Carrier:
     """One batch on its way, with every attribute that Faust reads from a consumer record.
 
-    Whoever receives it takes the batch out: Faust's wrappings are cycles, and would keep every record until they are looked for.
+    Whoever receives it takes the batch out: what Faust wraps around a carrier refers to itself, and would keep every record in
+    memory until the garbage collector runs.
     """
 
     __slots__ = ("_batch", "offset", "timestamp", "tp")
@@ -34,12 +35,12 @@ class Carrier:
         self._batch: Batch | None = batch
         self.tp = batch.tp
         self.offset = max(batch.end - 1, 0)
-        """Of the last record the range stands for, as Faust wants to count."""
+        """Last offset of the range: Faust counts messages by their offsets."""
         self.timestamp = batch.records[-1].timestamp if batch.records else 0
 
     @property
     def topic(self) -> str:
-        """Of the partition."""
+        """Topic of the partition."""
         return self.tp.topic
 
     @property
@@ -49,7 +50,7 @@ class Carrier:
 
     @property
     def value(self) -> Carrier:
-        """It is its own value: the agent receives it as it is."""
+        """The carrier itself, as agents receive the value of a message."""
         return self
 
     def taken(self) -> Batch:
@@ -60,12 +61,12 @@ class Carrier:
 
 
 def is_behind(batches: Iterable[Batch]) -> bool:
-    """Whether more is waiting behind one of them."""
+    """Whether more is waiting in the log behind one of these batches."""
     return any(batch.end < (batch.stable_offset or 0) for batch in batches)
 
 
 class BatchScheduler(DefaultSchedulingStrategy):
-    """Yields each partition's batch whole; the fetch has made it already."""
+    """Yields each partition's batch whole, as the fetch has made it."""
 
     def iterate(self, records: Mapping[FaustTP, Any]) -> Iterator[tuple[FaustTP, Any]]:
         """One (partition, batch) pair for each partition of a fetch."""

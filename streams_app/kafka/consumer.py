@@ -18,11 +18,12 @@ from streams_app.kafka.consumer_thread import FoldingThread
 from streams_app.settings import Settings
 
 HELD_RECORDS = 40_000
-"""Parsed and not yet folded, of all partitions together: one batch is worked on while another one waits for Redis."""
+"""Most records that are parsed and not yet folded, of all partitions together: one batch is worked on while another one waits for
+Redis."""
 
 
 ROOM_SECONDS = 1.0
-"""How soon it is noticed that what is held does not move: others are read then."""
+"""After so long the reader looks again whether what is held has been folded, or no longer counts as its partition is stuck."""
 
 
 class _ReadOffsets(dict[TP, "int | None"]):
@@ -57,7 +58,7 @@ class FoldingConsumer(Consumer):
 
     @property
     def thread(self) -> FoldingThread:
-        """In which everything happens that touches aiokafka."""
+        """The thread in which everything happens that touches aiokafka."""
         return self._thread
 
     def _new_consumer_thread(self) -> FoldingThread:
@@ -75,7 +76,7 @@ class FoldingConsumer(Consumer):
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
         """Delivers what was fetched; nothing is dropped because its partition was paused meanwhile.
 
-        What is stale is told by its seek number where it is folded.
+        A batch that is stale is recognised by its seek number when it is delivered.
         """
         self._thread.room = HELD_RECORDS - self._held()
         if self.flow_active and self.assignment() and (self._thread.room <= 0 or not self._get_active_partitions()):

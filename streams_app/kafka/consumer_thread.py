@@ -26,9 +26,9 @@ FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 50, 5
 """One fetch is in flight for each broker; while it waits for an idle partition, a busy one, behind its end, gets nothing."""
 
 FETCH_MAX_BYTES = 4 * 1024 * 1024
-"""Of one reply: memory does not grow with the number of partitions."""
+"""Most bytes of one fetch reply: memory does not grow with the number of partitions."""
 METADATA_MAX_AGE_MS = 30_000
-"""Added partitions are noticed within it."""
+"""Partitions that are added to a topic are noticed within this time."""
 
 CALL_SECONDS = 10.0
 """A call to the broker that takes longer is given up and made again by its caller."""
@@ -40,7 +40,7 @@ class FoldingThread(AIOKafkaConsumerThread):
     consumer: Any
     """The :class:`streams_app.kafka.consumer.FoldingConsumer` that has it, which imports this file."""
     room: int
-    """Records wanted at most, or a few more: a partition is not cut short."""
+    """Most records that are wanted now; there may be a few more, as the batch of a partition is not cut."""
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, thread_loop=ReceivingLoop(), **options)
@@ -57,7 +57,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.close()  # mode closes only those it has made
 
     def _stopped_set(self) -> None:
-        """After a crash the thread may have ended, and its loop with it, before Faust stops it: nobody waits in it any more."""
+        """Tells waiters that the thread has stopped; after a crash its loop may be closed already, and nobody waits on it."""
         try:
             super()._stopped_set()
         except RuntimeError:
@@ -124,28 +124,28 @@ class FoldingThread(AIOKafkaConsumerThread):
                 remaining -= loop.time() - started
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch said, and the reader's position; safe to call from any thread."""
+        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
         return view_of(self._consumer, tp)
 
     @property
     def member_id(self) -> str:
-        """Of this member in its group; "" before it has joined. Safe to call from any thread."""
+        """Id of this member in its group; "" before it has joined. Safe to call from any thread."""
         return str(self._consumer._coordinator.member_id) if self._consumer is not None else ""
 
     def partition_count(self, topic: str) -> int:
-        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
         partitions = self._consumer.partitions_for_topic(topic) if self._consumer is not None else None
         return len(partitions) if partitions else 1
 
     def wake(self) -> None:
-        """A partition was resumed: what was fetched of it is handed out now; safe to call from any thread."""
+        """Hands out at once what was fetched of a partition that was resumed; safe to call from any thread."""
         if self._consumer is not None and not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine in this thread and waits for it, at most :data:`CALL_SECONDS`.
 
-        Not by way of mode's method queue: its two workers can both be busy with a fetch and a slow commit.
+        It does not go by way of mode's method queue: its two workers can both be busy with a fetch and a slow commit.
 
         Raises:
             TimeoutError: It took too long; its outcome is unknown.

@@ -1,4 +1,4 @@
-"""Takes out of an aiokafka consumer what it has fetched, with the ranges it stands for; on the loop that runs the consumer."""
+"""Takes fetched records out of an aiokafka consumer, with the ranges they stand for; on the loop that runs the consumer."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from streams_app.kafka.patches.records import taken
 def drained(
     fetcher: Any, active: Collection[TP], seek_numbers: Mapping[TP, int], room: int, max_records: int | None = None
 ) -> dict[TP, Batch]:
-    """What a fetcher holds, one batch a partition.
+    """Takes out what a fetcher holds, one batch a partition.
 
     A range begins at the position of the very fetch that brought its records: nothing is awaited between reading the position and
     taking the records, so a seek cannot come between.
 
     Args:
-        fetcher: Of aiokafka.
-        active: Partitions that are wanted; of others that are assigned nothing is lost.
-        seek_numbers: Of the last seek of each partition.
-        room: Records wanted at most, or a few more: a partition is not cut short.
-        max_records: Of one partition.
+        fetcher: The fetcher of an aiokafka consumer.
+        active: Partitions that are wanted; what was fetched of others that are assigned is kept.
+        seek_numbers: Number of the last seek of each partition.
+        room: Most records that are wanted; there may be a few more, as the batch of a partition is not cut.
+        max_records: Most records of one partition.
 
     Raises:
-        KafkaError: What the broker answered, or a record that cannot be read.
+        KafkaError: The broker answered with an error, or a record cannot be read.
     """
     batches: dict[TP, Batch] = {}
     for fetched in list(fetcher._records):
@@ -74,14 +74,14 @@ def drained(
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:
-    """What the last fetch said, and the reader's position; safe to call from any thread."""
+    """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
     subscription = consumer._subscription.subscription if consumer is not None else None
     assignment = subscription.assignment if subscription is not None else None
     if assignment is None or tp not in assignment.tps:
         return ReaderView(None, None), None
     state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
     position = state.position if state.has_valid_position else None
-    asked = asked_ms(state)  # first: a reply that comes between may make the end newer than the time, never older
+    asked = asked_ms(state)  # before the end: a reply that comes between makes the end newer than the time, never older
     return ReaderView(stable_offset(state), asked), position
 
 
@@ -94,10 +94,10 @@ def stable_offset(state: Any) -> int | None:
 
 
 def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp: TP, offset: int) -> int:
-    """Moves the reader and counts that.
+    """Moves the reader of a partition to an offset, and counts the seek.
 
     Returns:
-        The seek number: batches fetched before carry another one.
+        The number of this seek: batches fetched before it carry another one.
 
     Raises:
         NotOwnerError: The partition is not assigned to this member.
@@ -111,7 +111,7 @@ def moved(consumer: AIOKafkaConsumer, seek_numbers: MutableMapping[TP, int], tp:
 
 
 def notify_waiters(consumer: AIOKafkaConsumer) -> None:
-    """A partition was resumed: whoever waits for records looks again."""
+    """Lets whoever waits for records look again, after a partition was resumed."""
     fetcher = consumer._fetcher
     for waiter in list(fetcher._fetch_waiters if fetcher is not None else ()):
         fetcher._notify(waiter)

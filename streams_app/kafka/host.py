@@ -18,36 +18,36 @@ T = TypeVar("T")
 
 
 class FaustHost(AskingHost):
-    """See :class:`streams_app.delivery.host.Host`. Everything that touches aiokafka happens in its thread."""
+    """Faust's consumer as a :class:`streams_app.delivery.host.Host`. Everything that touches aiokafka happens in its thread."""
 
     def __init__(self, consumer: Callable[[], FoldingConsumer], generation: Callable[[], int]) -> None:
-        """Faust makes its consumer when it starts, and knows the generation."""
+        """Takes functions, as Faust makes its consumer when it starts and knows the generation only then."""
         self._consumer = consumer
         self._generation = generation
 
     @property
     def generation(self) -> int:
-        """As Faust knows it: of the last assignment."""
+        """Generation of the last assignment, as Faust knows it."""
         return self._generation()
 
     @property
     def member_id(self) -> str:
-        """As aiokafka knows it."""
+        """Id of this member, as aiokafka knows it."""
         return self._consumer().thread.member_id
 
     def assignment(self) -> set[TP]:
-        """As Faust knows it."""
+        """Partitions that are assigned to this member, as Faust knows them."""
         return {TP(*tp) for tp in self._consumer().assignment()}
 
     def partition_count(self, topic: str) -> int:
-        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
         return self._consumer().thread.partition_count(topic)
 
     async def _asked(self, question: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         return await self._consumer().thread.run(question)
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Moves the reader; batches fetched before it are recognised by the number returned.
+        """Moves the reader of a partition; batches fetched before the seek carry another number than the one returned.
 
         Raises:
             NotOwnerError: The partition is not assigned to us.
@@ -60,15 +60,15 @@ class FaustHost(AskingHost):
         return await self._asked(move)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Reads no more of these partitions."""
+        """Stops reading these partitions."""
         self._consumer().pause_partitions(_for_faust(tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Reads again, at once."""
+        """Reads these partitions again, at once."""
         self._consumer().resume_partitions(_for_faust(tps))
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch said, and the reader's position; safe to call from any thread."""
+        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
         return self._consumer().thread.reader_view(tp)
 
 

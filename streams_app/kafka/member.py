@@ -1,7 +1,8 @@
 """A member of a consumer group on a bare aiokafka consumer: the host of what is beside the folds.
 
-Not Faust's: one loop delivers all its topics, and somebody who waits for a dead store would stop the folding. The consumer lives
-on the loop of the worker; a rebalance of its group, or a client that has to be made anew, is nobody else's business.
+It is not Faust's consumer: there one loop delivers all topics, so that a processor that waits for a dead store would stop the
+folding. This consumer lives on the loop of the worker, and neither a rebalance of its group nor a client that has to be made anew
+touches the folds.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.5
-"""Also while everything is paused: a consumer that does not poll is put out of its group."""
+"""The consumer is polled so often also while everything is paused: one that does not poll is put out of its group."""
 
 MAX_RECORDS: Final = 5_000
-"""Of all partitions in one look; what is more has been fetched and stays bytes until then."""
+"""Most records taken out of the client at once, of all partitions together; the rest stays unparsed bytes until the next look."""
 
 REBALANCE_MS: Final = 10_000
 CALL_SECONDS: Final = 10.0
@@ -47,15 +48,15 @@ NO_GENERATION: Final = -1
 
 
 class GroupMember(AskingHost, ConsumerRebalanceListener):
-    """See :class:`streams_app.delivery.host.Host`. One member, whose client may change."""
+    """One member of a group as a :class:`streams_app.delivery.host.Host`; its client may be made anew."""
 
     def __init__(self, settings: Settings, group: str, topics: Collection[str]) -> None:
         """Connects nothing yet.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             group: Short name: the group is ``<app_id>.<group>``.
-            topics: What is read.
+            topics: Topics that are read.
         """
         self._settings = settings
         self._group = group
@@ -191,12 +192,12 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
 
     @property
     def generation(self) -> int:
-        """As aiokafka knows it; -1 while this is no member."""
+        """Generation of the group, as aiokafka knows it; -1 while there is no client."""
         return int(self._coordinator.generation) if self._coordinator is not None else NO_GENERATION
 
     @property
     def member_id(self) -> str:
-        """As aiokafka knows it; "" while this is no member."""
+        """Id of this member, as aiokafka knows it; "" while there is no client."""
         return str(self._coordinator.member_id) if self._coordinator is not None else ""
 
     @property
@@ -204,17 +205,17 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         return self._consumer._coordinator if self._consumer is not None else None
 
     def assignment(self) -> set[TP]:
-        """As the group said last; safe to call from any thread."""
+        """Partitions that the group has assigned to this member; safe to call from any thread."""
         consumer = self._consumer
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
 
     def partition_count(self, topic: str) -> int:
-        """Partitions the cluster's metadata names for a topic; 1 while it is unknown."""
+        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
         partitions = self._consumer.partitions_for_topic(topic) if self._consumer is not None else None
         return len(partitions) if partitions else 1
 
     async def seek(self, tp: TP, offset: int) -> int:
-        """Moves the reader; batches fetched before it are recognised by the number returned.
+        """Moves the reader of a partition; batches fetched before the seek carry another number than the one returned.
 
         Raises:
             NotOwnerError: The partition is not assigned to us.
@@ -222,20 +223,20 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         return moved(self._connected(), self._seek_numbers, tp, offset)
 
     def pause(self, tps: Collection[TP]) -> None:
-        """Reads no more of these partitions."""
+        """Stops reading these partitions."""
         consumer = self._consumer
         if consumer is not None:
             consumer.pause(*_assigned(consumer, tps))
 
     def resume(self, tps: Collection[TP]) -> None:
-        """Reads again, at once."""
+        """Reads these partitions again, at once."""
         consumer = self._consumer
         if consumer is not None:
             consumer.resume(*_assigned(consumer, tps))
             notify_waiters(consumer)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch said, and the reader's position; safe to call from any thread."""
+        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
         return view_of(self._consumer, tp)
 
     async def left(self, positions: Mapping[TP, int]) -> int:
@@ -294,7 +295,7 @@ async def _told(stop: asyncio.Event) -> None:
 
 
 async def wait(stop: asyncio.Event, seconds: float) -> None:
-    """Returns after so long, or when told to stop."""
+    """Returns after ``seconds``, or as soon as ``stop`` is set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""What a member of a consumer group asks of the broker, on an aiokafka consumer; to be awaited on the loop that runs it."""
+"""The requests of a consumer group's member to the broker, on an aiokafka consumer; awaited on the loop that runs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInPr
 
 
 async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP, Committed]:
-    """What the broker holds now, not what the client has meant to commit; without partitions never committed."""
+    """The commits the broker holds now, not those the client meant to make; partitions without a commit are left out."""
     asked = [TopicPartition(*tp) for tp in tps]
     found = await consumer._coordinator.fetch_committed_offsets(asked)
     return {TP(*tp): Committed(held.offset, held.metadata or "") for tp, held in found.items() if held.offset >= 0}
@@ -42,7 +42,7 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
 
     Raises:
         NotOwnerError: The broker refused it: the group has gone on without this member, or is about to.
-        KafkaError: Anything else.
+        KafkaError: Any other error; the outcome is unknown.
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, marks, member)
@@ -72,7 +72,7 @@ def _commit_request(group: str, marks: Mapping[TP, Committed], member: Member) -
 
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
-    """Raises what the broker says of the first partition it refuses."""
+    """Raises the error with which the broker refuses the first partition that it refuses; returns if it refuses none."""
     codes = [code for _, partitions in response.topics for _, code in partitions if code]
     if not codes:
         return
@@ -80,7 +80,7 @@ def _check(response: Any, coordinator: Any, member: Member) -> None:
     if error in (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         coordinator.coordinator_dead()
     is_current = (coordinator.generation, coordinator.member_id) == (member.generation, member.member_id)
-    # As aiokafka does: but what an old claim is told says nothing of the member of now.
+    # aiokafka does the same after its own commit. But an error for an old claim says nothing about the member as it is now.
     if is_current and error is RebalanceInProgressError:
         coordinator.request_rejoin()
     elif is_current and error in _NOT_OWNER:
@@ -97,7 +97,7 @@ async def log_range_of(consumer: AIOKafkaConsumer, tp: TP) -> tuple[int, int]:
 
 
 async def offset_at(consumer: AIOKafkaConsumer, tp: TP, timestamp_ms: int) -> int:
-    """First offset whose record is not older than that; the end of the log where there is none."""
+    """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
     key = TopicPartition(*tp)
     found = (await consumer.offsets_for_times({key: timestamp_ms}))[key]
     return found.offset if found is not None else (await consumer.end_offsets([key]))[key]

@@ -27,11 +27,11 @@ START_SECONDS = 15.0
 
 
 def _nobody(_: str, __: str | None) -> None:
-    """Is told what is wrong with a topic."""
+    """Takes what is wrong with a topic, and does nothing with it."""
 
 
 class AckedProducer:
-    """Produces and waits for the acknowledgement; idempotent where the broker allows it. No topic waits for another."""
+    """Produces records and waits for their acknowledgement; idempotent where the broker allows it. No topic waits for another."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class AckedProducer:
 
         Args:
             kafka: How to connect.
-            client_id: As the broker's log shall name us.
+            client_id: Name of this client in the broker's log.
             tell: See :class:`TopicProducer`.
-            send_seconds: Within which every send has an outcome.
+            send_seconds: Every send has an outcome within this time.
         """
         self._kafka = kafka
         self._client_id = client_id
@@ -57,12 +57,12 @@ class AckedProducer:
         self.is_idempotent = True
 
     async def stop(self) -> None:
-        """Closes, within a few seconds; what still waits fails."""
+        """Closes all connections within a few seconds; sends that still wait fail."""
         topics, self._topics = self._topics, {}
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
     def forget_trouble(self) -> None:
-        """What was wrong with a topic need not be any more: whoever still waits says so again."""
+        """Forgets what was wrong with each topic: a send that still waits says so again."""
         for topic in self._topics.values():
             topic.forget_trouble()
 
@@ -125,5 +125,5 @@ class AckedProducer:
 
 
 def _refuses_idempotence(error: KafkaError) -> bool:
-    """The broker does not know the request, or the version aiokafka speaks; an unreachable broker is no refusal."""
+    """Whether the broker does not know the request, or not the version aiokafka speaks; a broker out of reach refuses nothing."""
     return not error.retriable

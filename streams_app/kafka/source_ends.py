@@ -1,7 +1,7 @@
-"""What the broker says of the sources: ends, beginnings, committed offsets; asked on a connection of its own.
+"""Ends, beginnings and committed offsets of the sources, asked of the broker on a connection of its own.
 
-A reader that is paused or cut off still "knows" the end its last fetch named: in an outage that says nothing. This one neither
-reads nor joins the group, and asks for topics by name without ever having one created.
+A reader that is paused or cut off still "knows" the end its last fetch named: in an outage that says nothing. This client
+neither reads nor joins the group, and asks for topics by name without ever having one created.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ READ_COMMITTED: Final = 1
 REQUEST_MS: Final = 5_000
 CLOSE_SECONDS: Final = 2.0
 THOROUGH_EVERY: Final = 5
-"""Ends are asked for each time; what seldom changes each fifth time."""
+"""Ends are asked for each time; partitions, leaders, beginnings and commits, which seldom change, each fifth time."""
 
 _Asked: TypeAlias = list[tuple[str, list[Any]]]
 
 
 class SourceEnds:
-    """The partitions of some topics, as the broker tells them; what was told last is kept while it is away.
+    """The partitions of some topics, as the broker describes them; its last answers are kept while it is away.
 
     Attributes:
         ends: End of each partition, as ``read_committed`` sees it.
-        begins: First offset of each.
-        committed: What the group has committed.
+        begins: First offset of each partition.
+        committed: Last commit of the group in each partition.
         missing: Topics that do not exist.
     """
 
@@ -59,10 +59,10 @@ class SourceEnds:
         self._asked = 0
 
     async def ask_once(self) -> None:
-        """Asks once; after a failure over a new connection.
+        """Asks the broker once; after a failure over a new connection.
 
         Raises:
-            KafkaError, OSError, TimeoutError: A partition that exists was not told of.
+            KafkaError, OSError, TimeoutError: The broker has not answered for every partition that exists.
         """
         try:
             client = self._client or await self._connect()
@@ -76,7 +76,7 @@ class SourceEnds:
         self._asked += 1
 
     async def close(self) -> None:
-        """Closes the connection, however it is."""
+        """Closes the connection, also one that is broken."""
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
@@ -92,7 +92,7 @@ class SourceEnds:
         return self._client
 
     async def _ask_thoroughly(self, client: AIOKafkaClient) -> None:
-        """Which partitions there are and who leads them, where they begin, what is committed."""
+        """Asks which partitions there are and who leads them, where they begin, and what is committed."""
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
         known = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
         self.missing = set(self._topics) - known
@@ -114,7 +114,7 @@ class SourceEnds:
         }
 
     async def _offsets(self, client: AIOKafkaClient, which: int, found: dict[TP, int]) -> None:
-        """Asks all leaders; what one of them tells is noted although another one does not answer."""
+        """Asks all leaders; the answer of one is noted also where another one does not answer."""
         by_leader: dict[int | None, list[tuple[TP, tuple[int, int]]]] = defaultdict(list)
         for tp, leader in self._leaders.items():
             by_leader[leader].append((tp, (tp.partition, which)))
@@ -136,7 +136,7 @@ class SourceEnds:
 
 
 def _by_topic(asked: Iterable[tuple[TP, Any]]) -> _Asked:
-    """As requests want it."""
+    """Groups what is asked by topic, as the requests of the protocol do."""
     topics: dict[str, list[Any]] = defaultdict(list)
     for tp, what in asked:
         topics[tp.topic].append(what)
