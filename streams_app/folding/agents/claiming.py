@@ -1,6 +1,6 @@
 """What a claim means for one fold: is it the same log, where does it begin, and what has the log lost meanwhile.
 
-Kafka has been asked before, see :mod:`streams_app.delivery.claiming`.
+Kafka has been asked before whether the partition is ours, see :mod:`streams_app.delivery.claiming`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def is_another(folded: str, present: str) -> bool:
     """Whether a topic was made again (pure).
 
     Args:
-        folded: Id of the topic whose events have been folded; "" in a state of before ids were kept: it adopts what is there.
-        present: Id of the topic that is there; "" where the broker gives none: then nobody can tell.
+        folded: Id of the topic whose events have been folded; "" where the state has kept none: it takes the topic that is there.
+        present: Id of the topic that is there; "" where the broker gives none, so that nobody can tell.
     """
     return bool(folded and present and folded != present)
 
 
 def other_log(shard: Shard, claim: Claim, what: str) -> OtherLogError:
-    """The error that ends the worker, with what to do."""
+    """The error that ends the worker, with advice what to do."""
     advice = f"the topic was deleted and made again. Run `streams-app reset --fold {shard.fold.name}` to begin anew."
     return OtherLogError(claim.tp, what, advice)
 
@@ -35,17 +35,17 @@ def other_log(shard: Shard, claim: Claim, what: str) -> OtherLogError:
 async def check_log(shard: Shard, claim: Claim) -> None:
     """Refuses a topic that is not the one whose events have been folded.
 
-    Before anything is committed: a watermark of the former log would look like one of the new.
+    It is called before anything is committed: a watermark of the former log would look like one of the new.
 
     Raises:
-        OtherLogError: It is another one.
+        OtherLogError: The topic was deleted and made again.
     """
     if is_another(await shard.store.topic_id(), claim.topic_id):
         raise other_log(shard, claim, f"is another log than the one fold {shard.fold.name!r} has folded")
 
 
 async def beginning_of(shard: Shard, claim: Claim) -> Mark:
-    """Where a fold without a mark begins: where its state says, else by its ``start``; committed before it begins."""
+    """The mark with which a fold without one begins: by its state, else by its ``start``; committed before it begins."""
     # Kafka may have forgotten the offset while Redis did not: then its watermark is the truth.
     low = await shard.store.watermark()
     note = ""
@@ -64,7 +64,7 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
     """Compares a shard that has just been claimed with the edges of the log.
 
     Raises:
-        OtherLogError: What was folded is gone from the log.
+        OtherLogError: The events that were folded are gone from the log.
         RefusedError: Another owner came between.
     """
     edges = await claim.edges_now()
@@ -81,7 +81,7 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
 
 
 def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
-    """Warns if Redis has nothing of a shard that had been folded: by this process, or by the mark in the commit."""
+    """Warns if Redis has no state of a shard that was folded before, as this process or the mark in the commit knows."""
     if shard.is_new and (had_state or (claim.mark is not None and claim.mark.offset > claim.edges.begin)):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s-%d",
@@ -90,7 +90,7 @@ def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
 
 
 async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metrics: Metrics) -> None:
-    """Retention overtook the worker: says so first, lets open groups go, then moves the fence."""
+    """Skips what retention has removed: tells the loss first, emits the open groups, and only then moves the fence over it."""
     lost_from = max(shard.fence + 1, mark)
     if lost_from < begin:
         logger.error(

@@ -1,7 +1,7 @@
 """Records that cannot be folded, as they are produced to the dead-letter topic.
 
-Key and value are as received; why, and where from, is in the headers as text. A dead letter is acknowledged by the broker
-before the fence passes its offset.
+Key and value are as received; the reason and the place of the event in its source are in the headers, as text. The broker has
+acknowledged a dead letter before the fence passes its offset.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def dead_letter(app_id: str, fold: Fold, refused: Refused, topic: str, partition
     """The dead letter of a refused event.
 
     Args:
-        app_id: Of this application; another one may have a fold of that name and the same dead-letter topic.
-        fold: Which fold refused it; another fold of the same source may have taken it.
+        app_id: Name of this application; another one may have a fold of that name and the same dead-letter topic.
+        fold: The fold that refused the event; another fold of the same source may have taken it.
         refused: The record and the reason.
         topic: Source topic.
         partition: Source partition.
@@ -35,7 +35,7 @@ def dead_letter(app_id: str, fold: Fold, refused: Refused, topic: str, partition
 
 
 def too_large_letter(fold: Fold, record: Outgoing, topic: str, partition: int, now_ms: int) -> Outgoing:
-    """The dead letter of a folded record that the broker refuses for its size: its key and id, without the value."""
+    """The dead letter of a folded record that the broker refuses for its size: it has the record's key and id, and no value."""
     fold_id = dict(record.headers)["fold-id"]
     first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
     headers = _headers(fold.name, RECORD_TOO_LARGE, topic, partition, first_offset, now_ms, f"{len(record.value or b'')} bytes")

@@ -36,7 +36,7 @@ class DrainProcessor:
     held = 0
 
     def __init__(self, store: ShardStore, parts: Parts) -> None:
-        """Claims nothing yet."""
+        """Claims nothing yet; ``store`` holds what is left of the fold."""
         self._store = store
         self._parts = parts
         self._mark: Mark | None = None
@@ -73,18 +73,18 @@ class DrainProcessor:
         return READS_NOTHING
 
     def deliver(self, batch: Batch) -> None:
-        """Never called: it reads nothing."""
+        """Never called, as the claim asks for nothing."""
 
     async def mark(self) -> Mark | None:
-        """How far it is drained; what was committed where nothing is left."""
+        """The low watermark of what is left; the mark that was committed where nothing is left."""
         low = await self._store.watermark() if self._shard else None
         return self._mark if low is None or self._mark is None else Mark(low, self._mark.note)
 
     def tick(self, now_ms: int) -> None:
-        """Nothing is waited for."""
+        """Does nothing: the groups are emitted at once, due or not."""
 
     async def revoke(self, seconds: float) -> None:
-        """Stops at once; what is in Redis stays."""
+        """Stops at once; the state in Redis stays for the next owner."""
         if self._shard:
             self._shard.release()
         if self._task:
@@ -92,7 +92,7 @@ class DrainProcessor:
 
 
 def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """As much of a declaration as its records need."""
+    """A declaration with as much of the former fold as its records need."""
     output, dead_letters = topics
     values: dict[str, Any] = {
         "name": shape.fold,
@@ -108,10 +108,10 @@ def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
 
 
 async def drain(emitter: Emitter) -> None:
-    """Emits what is open, with the reason ``flush``; tried again until it is done.
+    """Emits all open groups, with the reason ``flush``; tries again until it is done.
 
     Raises:
-        RefusedError: To be claimed again.
+        RefusedError: The partition is to be claimed again.
     """
     shard = emitter.shard
     name = shard.fold.name

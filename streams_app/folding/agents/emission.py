@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 _DUE_MS, _REASON = attrgetter("due_ms"), attrgetter("reason")
 
 KNOWN_MS = 100
-"""How long after a moment it is known that nothing else had arrived by then: two fetches that wait in vain."""
+"""So long after a moment it is known that everything that had arrived by then is folded: two fetches that wait in vain."""
 
 SEND_LIMIT = 2_000
-"""Records produced before they are finished."""
+"""Most records that are produced before they are finished."""
 
 
 @dataclass(slots=True)
 class Emitted:
-    """What one step did.
+    """What one pass of the emission did.
 
     Attributes:
-        records: Acknowledged by the broker and removed from the outbox.
-        sealed: Moved into the outbox.
-        more: More is due now: the next step should follow at once.
-        failed: The first error of the producer, if any; what was not acknowledged is sent again.
+        records: Number of records that the broker has acknowledged and that were removed from the outbox.
+        sealed: Number of groups that were moved into the outbox.
+        more: Whether more is due now, so that the next pass should follow at once.
+        failed: The first error of the producer, if any; records that were not acknowledged are sent again.
     """
 
     records: int = 0
@@ -53,7 +53,7 @@ class Emitted:
 
 @dataclass(slots=True)
 class Emitter:
-    """Emits one shard's due groups."""
+    """Emits the due groups of one shard."""
 
     shard: Shard
     producer: AckedProducer
@@ -62,20 +62,20 @@ class Emitter:
     view: Callable[[], ReaderView]
     trusted: Callable[[], bool]
     is_starved: bool = False
-    """Redis is full: nothing can be folded until groups have left. They leave by the wall clock, although events wait, or none
-    would ever be due."""
+    """Whether Redis is full: nothing can be folded until groups have left. They leave by the wall clock then, although events wait:
+    by the partition clock none would ever be due."""
     is_failing: bool = False
-    """The last records were not acknowledged."""
+    """Whether the broker has not acknowledged the last records."""
     acknowledged: int = 0
-    """Records the broker has acknowledged since the claim."""
+    """Number of records that the broker has acknowledged since the claim."""
     renderer: Renderer | None = None
     was_early: bool = False
-    """The last pass did not wait for the tick."""
+    """Whether the last pass was made before its tick, as a group was due."""
 
     async def turn(self, ticked: asyncio.Event, last: Emitted) -> None:
         """Returns at the next tick, or when the first group is due if the last pass found none that was.
 
-        Under load that is at each tick; what becomes due after a while of silence need not wait for one.
+        Under load each pass waits for its tick. For a group that becomes due after a while of silence a pass is made at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
@@ -93,15 +93,15 @@ class Emitter:
         return wait_ms / 1000 if wait_ms >= 0 else None
 
     async def emit_due_once(self) -> Emitted:
-        """One pass: send what is in the outbox and meanwhile seal what is due; then send that, unless more is due.
+        """Makes one pass: sends the outbox while due groups are sealed, then sends those, too, unless more is due.
 
         Raises:
             RefusedError: The shard must be claimed again.
-            redis.exceptions.RedisError: To be tried again.
+            redis.exceptions.RedisError: The pass is to be made again.
         """
         done = Emitted()
         if self.is_failing or self.shard.is_former_definition:
-            # What cannot be sent stays open: it may fold on.
+            # Nothing is sealed before the broker answers: a group that cannot be sent may as well go on folding.
             done = await self._send_pending()
             self.is_failing = done.failed is not None
             if self.is_failing:
@@ -138,7 +138,7 @@ class Emitter:
                 return
 
     async def seal_ahead(self) -> bool:
-        """Seals what is due by the clock of a backlog before more of it is folded, which would else have to do it in one script.
+        """Seals groups that are due by the clock of a backlog, before more of it is folded: the script that folds would have to.
 
         Returns:
             Whether anything is to be sent.
@@ -156,7 +156,7 @@ class Emitter:
         return done.sealed > 0
 
     def _known_ms(self, now_ms: int) -> int | None:
-        """Until when everything that had arrived is folded: a fetch reply said so, and nothing of what came after it.
+        """The moment until which everything that had arrived is folded, by the last fetch reply that said so; None: not known.
 
         A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read. While
         events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
@@ -188,7 +188,7 @@ class Emitter:
                 return
 
     async def _adopt_definition(self) -> None:
-        """Groups folded under another definition leave under that definition, before the new one is used."""
+        """Emits the groups that were folded under the former definition before the new one is stored: they mean something else."""
         shard = self.shard
         logger.warning(
             "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s-%d former=%s",
@@ -198,7 +198,7 @@ class Emitter:
         await shard.adopt_definition()
 
     async def _send_pending(self) -> Emitted:
-        """Sends what is in the outbox now; what folding adds meanwhile has its turn after the next seal."""
+        """Sends the records that are in the outbox now; those that folding adds meanwhile are sent after the next seal."""
         done = Emitted()
         shard = self.shard
         left = len(shard.outbox)
@@ -245,7 +245,7 @@ class Emitter:
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
     async def _refuse(self, record: Outgoing) -> BaseException | None:
-        """A record the broker will never take goes to the dead letters; it must not hold the shard for ever."""
+        """Sends the dead letter of a record that the broker will never take, or it would hold up its shard for ever."""
         shard = self.shard
         letter = too_large_letter(shard.fold, record, shard.topic, shard.partition, self.clock.now_ms())
         (outcome,) = await self.producer.send([letter])

@@ -1,4 +1,4 @@
-"""What Redis says of every shard's fence, whoever owns it; asked on a connection of its own that never waits long."""
+"""The fences of all shards, whoever owns them, asked of Redis on a connection of its own that never waits long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoredFences:
     """The fences of the declared folds.
 
     Attributes:
-        fences: As last told: kept while Redis is away.
+        fences: The last answer, which is kept while Redis is away.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,7 +34,7 @@ class StoredFences:
         """Asks Redis for the fences of these partitions; nothing is changed by it.
 
         Raises:
-            RedisError, OSError: It does not answer.
+            RedisError, OSError: Redis does not answer.
         """
         if self._redis is None:
             # No retry: whoever asks every second wants to know that this one was not answered.

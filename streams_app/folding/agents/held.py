@@ -12,30 +12,30 @@ from streams_app.folding.shard.shard import Shard
 
 
 def key_of(shard: Shard) -> ShardKey:
-    """Under which a shard is known."""
+    """The key under which a shard is known."""
     return shard.fold.name, TP(shard.topic, shard.partition)
 
 
 class Held:
-    """Written by the main loop, and read from any thread.
+    """The shards of this worker; written by the main loop, and read from any thread.
 
     Attributes:
         known: What was last known of each shard.
     """
 
     def __init__(self) -> None:
-        """None yet."""
+        """Has no shard yet."""
         self.known = LastKnown()
         self._emitters: dict[ShardKey, Emitter] = {}
         self._ever: set[ShardKey] = set()
 
     def add(self, emitter: Emitter) -> None:
-        """A shard has been claimed."""
+        """Adds a shard that has been claimed."""
         self._emitters[key_of(emitter.shard)] = emitter
         self._ever.add(key_of(emitter.shard))
 
     def remove(self, emitter: Emitter) -> None:
-        """A shard is let go."""
+        """Takes out a shard that is let go, unless it was claimed anew meanwhile."""
         key = key_of(emitter.shard)
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
@@ -45,11 +45,11 @@ class Held:
         return key_of(shard) in self._ever
 
     def shards(self) -> list[Shard]:
-        """Those the worker has now."""
+        """Shards the worker has now."""
         return [emitter.shard for emitter in self._emitters.copy().values()]
 
     def fences(self) -> dict[ShardKey, int]:
-        """Highest offset folded of each."""
+        """Highest offset folded, for each shard the worker has now."""
         return {key_of(shard): shard.fence for shard in self.shards()}
 
     def look_once(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One shard, as last seen; times of the monotonic clock unless they are partition clocks.
+    """One shard as it was last seen; times are of the monotonic clock unless they are partition clocks.
 
     Attributes:
-        seen: What the last seal said.
-        seen_ms: Since when it is known.
+        seen: Reply of the last seal.
+        seen_ms: When that reply was first looked at.
         due_clock_ms: When the first of its open groups is due, by the partition clock; None where none will be.
         clock_ms: The partition clock at that time.
-        was_current: The partition clock was the wall clock: it goes on with it.
-        is_merging: A backlog is merged, and quiet groups stay open.
-        outbox: Records sealed and not acknowledged.
-        head: The first of them.
-        head_since_ms: Since when it is the first.
-        acknowledged: Records acknowledged since the claim.
-        is_held: The worker has it now.
+        was_current: Whether the partition clock was the wall clock then, and so goes on with it.
+        is_merging: Whether a backlog is merged, so that quiet groups stay open.
+        outbox: Number of records sealed and not acknowledged.
+        head: First offset of the first of them.
+        head_since_ms: Since when that record is the first.
+        acknowledged: Number of records acknowledged since the claim.
+        is_held: Whether the worker has the shard now.
     """
 
     seen: SealedGroups | None
@@ -98,7 +98,7 @@ def _due_clock_ms(shard: Shard, *, is_merging: bool) -> int | None:
     if shard.seen is None:
         return None
     hold_ms = shard.bounds.hold_ms + shard.clock.stored.late_ms
-    # While a backlog is merged only the hold ends a group.
+    # While a backlog is merged only the hold closes a group.
     return shard.seen.next_due_ms(hold_ms if is_merging else shard.bounds.quiet_ms, hold_ms)
 
 
@@ -136,5 +136,5 @@ class LastKnown:
         return (known for (name, _), known in self._known.copy().items() if name == fold)
 
     def held(self) -> dict[ShardKey, Known]:
-        """Those the worker has now."""
+        """What is known of the shards that the worker has now."""
         return {key: known for key, known in self._known.copy().items() if known.is_held}

@@ -20,25 +20,25 @@ ShardKey: TypeAlias = tuple[str, TP]
 
 
 READ_MS: Final = 10_000
-"""For so long the end a fetch has named counts although the partition was let go; by then somebody else has asked."""
+"""An end that a fetch has named counts for so long after its partition was let go; by then the broker was asked for it."""
 
 
 @dataclass(slots=True)
 class Ends:
-    """The end of each partition, as asked on a connection of its own, or as the reader has seen it since."""
+    """The end of each partition, as the broker was asked for it, or as the reader has seen it since."""
 
     _read: dict[TP, tuple[int, int]] = field(default_factory=dict)
 
     def combined(
         self, asked: Mapping[TP, int], read: Mapping[TP, int | None], now_ms: int, *, is_answering: bool
     ) -> dict[TP, int]:  # fmt: skip
-        """What is known now.
+        """The ends as far as they are known now.
 
         Args:
-            asked: As the broker said last.
-            read: As the last fetch of each partition said; None of those this worker does not read.
+            asked: Ends as the broker answered last.
+            read: Ends as the last fetch of each partition named them; None for partitions this worker does not read.
             now_ms: Monotonic clock.
-            is_answering: The broker is not away: what was asked is young.
+            is_answering: Whether the broker answers, so that ``asked`` is young.
         """
         self._read |= {tp: (end, now_ms) for tp, end in read.items() if end is not None}
         if is_answering:
@@ -53,11 +53,11 @@ def lags(
     """Source offsets beyond what each fold has folded.
 
     Args:
-        folds: Declared.
+        folds: The declared folds.
         ends: End of each partition, as far as it was ever told.
         begins: First offset of each partition.
-        committed: What the group has committed.
-        fences: Highest offset folded, by what was last known of each shard; missing: nobody has any state of it.
+        committed: Last commit of the group in each partition.
+        fences: Highest offset folded of each shard, as last known; a shard that is missing has no state.
 
     Returns:
         Fold name → offsets.
@@ -73,7 +73,7 @@ def lags(
 def _next(
     fold: Fold, tp: TP, end: int, begins: Mapping[TP, int], committed: Mapping[TP, Committed], fences: Mapping[ShardKey, int]
 ) -> int:
-    """Where the fold goes on: as a claim would find it."""
+    """The offset at which the fold would go on if its partition were claimed now."""
     fence = fences.get((fold.name, tp))
     if fence is not None:
         return max(fence + 1, begins.get(tp, 0))

@@ -1,4 +1,4 @@
-"""What the processors of a worker have in common."""
+"""What all processors of a worker share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams_app.status import Status
 
 @dataclass(slots=True)
 class Parts:
-    """What every processor is built from."""
+    """The clients, clocks and settings that every processor of a worker is given."""
 
     settings: Settings
     scripts: ScriptSet

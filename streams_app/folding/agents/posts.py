@@ -1,4 +1,4 @@
-"""What the folds of one partition share of each range: its records are decoded and looked at once, whoever reads them first."""
+"""Decodes the records of each range once for all folds of a partition, for whichever fold reads them first."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from streams_app.settings import Limits
 
 
 class Posts:
-    """The ranges that some fold of a partition has yet to read."""
+    """The decoded ranges that some fold of a partition has yet to read."""
 
     def __init__(self, app_id: str, readers: Mapping[str, EventReader], limits: Limits) -> None:
-        """``readers``: of all folds of the source, by their names."""
+        """Has decoded nothing yet; ``readers`` are those of all folds of the source, by the names of the folds."""
         self._app_id = app_id
         self._readers = readers
         self._limits = limits

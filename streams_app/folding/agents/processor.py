@@ -1,6 +1,6 @@
 """One fold in one partition: it takes ranges, folds them into its shard, and emits what is due.
 
-Handed its ranges by :mod:`streams_app.delivery`; between a claim and its end it has two tasks, one that folds and one that emits.
+:mod:`streams_app.delivery` hands it its ranges. Between a claim and its end it has two tasks, one that folds and one that emits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from streams_app.redis_client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 WORTH_SENDING = 500
-"""Records: what one request to the broker costs, whatever is in it, is small beside them."""
+"""So many records in the outbox are worth a request to the broker, whose fixed cost is small beside theirs."""
 
 ROOM_SECONDS = 1.0
 """A script without room in the outbox is tried again after so long, whether or not anything has left meanwhile."""
@@ -53,7 +53,7 @@ class FoldProcessor:
     """Folds one partition of a source for one fold, see :class:`streams_app.delivery.processor.Processor`."""
 
     def __init__(self, shard: Shard, reader: EventReader, posts: Posts, parts: Parts) -> None:
-        """Claims nothing yet; ``posts`` are those of the partition, which its folds share."""
+        """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
         self.shard = shard
         self.source = f"{shard.topic}-{shard.partition}"
         self.emitter = Emitter(shard, parts.producer, parts.clock, parts.metrics, view=self._view, trusted=parts.clock.is_trusted)
@@ -90,7 +90,7 @@ class FoldProcessor:
             await go_on(shard, self.emitter, claim, begin, self._parts.metrics)
         except RefusedError as refused:
             raise ClaimRefusedError(str(refused)) from refused
-        # Redis and the broker have just answered. Whoever waits for them still says so again with the next try.
+        # Redis has just answered. A shard that still waits for it says so again with its next try.
         for about in ("redis", "redis-memory"):
             status.clear(about)
         self._parts.held.add(self.emitter)
@@ -117,7 +117,7 @@ class FoldProcessor:
         self._ticked.set()
 
     async def revoke(self, seconds: float) -> None:
-        """Stops at once; what is in Redis stays for the next owner."""
+        """Stops at once; the state in Redis stays for the next owner."""
         self._parts.held.remove(self.emitter)
         self.shard.release()
         self._waiting.clear()
@@ -182,7 +182,7 @@ class FoldProcessor:
         events: Iterable[Event] = self._reader.events(*mine, reading)
         again: Callable[[Chunk], Iterable[Event]] = partial(self._read_again, *mine)
         if self._reader.needs_decoded:
-            # A user's functions need not say the same twice.
+            # Read once only: functions of the user need not return the same for the same event.
             events = listed = list(events)
             again = partial(_given, listed)
         chunks = shard.chunks(events, end, view, clock.now_ms())
@@ -228,7 +228,7 @@ class FoldProcessor:
         self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
-        """Wakes the emission for what a step has sealed; waits for it where nothing is folded before something has left."""
+        """Wakes the emission for what a step has sealed; where the outbox is full, waits until something has left it."""
         if step.outcome is Outcome.FULL:
             self.tick()
             await self.shard.outbox.room(ROOM_SECONDS)

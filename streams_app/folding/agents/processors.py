@@ -23,7 +23,7 @@ class FoldProcessors:
     """A processor for each fold of a source, and one for each fold that is no longer declared."""
 
     def __init__(self, parts: Parts) -> None:
-        """Makes the readers once."""
+        """Makes the readers of all folds once, for all partitions."""
         self._parts = parts
         self._folds: dict[str, list[Fold]] = {}
         for fold in parts.settings.folds:
@@ -32,7 +32,7 @@ class FoldProcessors:
 
     @property
     def topics(self) -> Collection[str]:
-        """The sources."""
+        """The sources of all folds."""
         return self._folds.keys()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
@@ -56,7 +56,7 @@ class FoldProcessors:
 
 
 def _check_size(tp: TP, folds: Collection[Fold], gone: Collection[str]) -> None:
-    """Refuses marks that may outgrow a commit: nothing would ever be committed any more."""
+    """Refuses folds whose marks may outgrow a commit: the broker would refuse every commit."""
     latest = [fold.name for fold in folds if fold.start == "latest"]
     fault = too_long(tp.topic, [*(fold.name for fold in folds), *gone], latest)
     if fault is not None:

@@ -1,4 +1,4 @@
-"""Wrong events: refused ones are sent to the dead-letter topic until the broker has acknowledged every one, others are counted."""
+"""What becomes of wrong events: refused ones are sent to the dead letters until acknowledged, misrouted ones are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 async def send_until_acknowledged(fold: Fold, refused: Sequence[Refused], tp: TP, parts: Parts) -> None:
     """Returns when the broker has every letter; a broker that is away is waited for.
 
-    A letter that the topic will never take, for its size, is kept without its content: where the event is is in its headers.
+    A letter that its topic will never take for its size is sent without its content: its headers still say where the event was.
     """
     now_ms = parts.clock.now_ms()
     app_id = parts.settings.app_id
@@ -63,7 +63,7 @@ def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> No
 
 
 def tell_of_refused(folds: Iterable[Fold], metrics: Metrics) -> None:
-    """Says how many events were refused since it was said last, and why; nothing where there were none."""
+    """Logs how many events were refused since it was last called, and why; nothing where none were."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.refused_since().items():
         logger.warning(

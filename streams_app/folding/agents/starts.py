@@ -8,16 +8,16 @@ from streams_app.delivery.processor import Mark
 
 
 def began_with(partition: int, elsewhere: Mapping[int, Mark | None], present: int) -> int:
-    """How many partitions the source had when a fold began; asked where it has no mark yet.
+    """The number of partitions the source had when a fold began; it decides where a partition without a mark begins.
 
     ``start = "latest"`` is about the first start of a fold. What was produced to a partition that was added later belongs to it
     from the beginning. Partitions are numbered, and only ever added: one was added later if its number is not below the count
     at the first start. That count is the note beside the mark, so whoever sees the one sees the other.
 
     Args:
-        partition: That is claimed.
+        partition: Number of the partition that is claimed.
         elsewhere: Marks of the fold in the other partitions, see :meth:`streams_app.delivery.processor.Claim.elsewhere`.
-        present: Partitions the source has now.
+        present: Number of partitions the source has now.
 
     Returns:
         The count; not above ``partition`` if that was added later. 0: the fold began before the count was noted, or as

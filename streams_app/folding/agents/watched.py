@@ -1,4 +1,4 @@
-"""What the watchdog looks at: how far partitions are, by the delivery, and how far their shards are, by folding."""
+"""What the watchdog looks at: how far partitions are, as the delivery says, and their shards, as folding says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams_app.folding.agents.lag import ShardKey
 
 @dataclass(frozen=True, slots=True)
 class WatchedFolding:
-    """See :class:`streams_app.watchdog.Watched`: safe to call from any thread."""
+    """Folding as a :class:`streams_app.watchdog.Watched`; safe to call from any thread."""
 
     ownership: Ownership
     held: Held
@@ -24,7 +24,7 @@ class WatchedFolding:
         return self.held.known
 
     def positions(self) -> dict[TP, int]:
-        """How far every assigned partition is."""
+        """The offset up to which every assigned partition is done."""
         return self.ownership.positions()
 
     def fences(self) -> dict[ShardKey, int]:

@@ -1,4 +1,4 @@
-"""Groups the events of a fetched range before Redis sees them (pure).
+"""Makes runs of the events of a fetched range, group by group, before Redis sees them (pure).
 
 A *run* is what neighbouring events of one group add to its open fold. Most groups of a range are one run; with ``sessions`` a gap
 longer than the quiet period begins a new one. How runs become the arguments of a script is in

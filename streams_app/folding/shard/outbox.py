@@ -1,4 +1,4 @@
-"""What is sealed and not yet acknowledged, as the owner of a shard knows it: the mirror of the outbox in Redis."""
+"""The outbox of a shard as its owner knows it: sealed records that are not yet acknowledged. Redis holds the original."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Outbox:
     """Sealed entries in the order of sealing.
 
     Attributes:
-        is_exact: Redis holds these and no others. Not while the reply of a script is missing: it may have sealed something.
+        is_exact: Whether Redis holds these entries and no others; False while the reply of a script is missing, as that script may
+            have sealed something.
     """
 
     def __init__(self) -> None:
@@ -34,25 +35,25 @@ class Outbox:
         return iter(self._entries)
 
     def extend(self, sealed: Iterable[Sealed]) -> None:
-        """More were sealed."""
+        """Adds entries that were sealed."""
         self._entries.extend(sealed)
 
     def clear(self) -> None:
-        """Forgets them all."""
+        """Forgets all entries."""
         self._entries.clear()
 
     def first(self, most: int) -> list[Sealed]:
-        """Those to be sent next."""
+        """The entries that are to be sent next."""
         return list(islice(self._entries, most))
 
     def ranges(self, sent: Sequence[Sealed]) -> list[tuple[int, int, int]]:
-        """What was sent, as ``finish.lua`` wants it; one by one where an unknown record may stand between two of them."""
+        """The sent entries as ranges for ``finish.lua``; one by one where an unknown record may stand between two of them."""
         if not self.is_exact:
             return [(entry.first_offset, entry.first_offset, 1) for entry in sent]
         return ranges_of(sent, self._entries)
 
     def remove(self, sent: Sequence[Sealed]) -> None:
-        """They have left the outbox: usually those that stand first."""
+        """Removes entries that have left the outbox, usually those that stand first."""
         entries = self._entries
         for entry in sent:
             if not entries or entries[0] is not entry:
@@ -63,7 +64,7 @@ class Outbox:
         self._left.set()
 
     async def room(self, seconds: float) -> None:
-        """Returns when something has left, or after a while."""
+        """Returns when an entry has left, or after ``seconds``."""
         self._left.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

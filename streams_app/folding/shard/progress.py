@@ -16,7 +16,7 @@ class Progress:
 
     Attributes:
         chunk: What is folded.
-        cursor: Member of the last group that Redis has taken; empty: none yet.
+        cursor: Member of the last group that Redis has taken; empty before the first.
     """
 
     def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]]) -> None:

@@ -37,7 +37,7 @@ OUTBOX_LIMIT: Final = 5_000
 """Records sealed and not yet acknowledged; beyond it nothing more is folded or sealed."""
 
 SEAL_LIMIT: Final = 150
-"""Groups and early timers of one seal script: it may not hold Redis longer than 20 ms, however many processes want its core."""
+"""Most groups and early timers of one seal script: it may not hold Redis longer than 20 ms, also on a busy core."""
 
 
 class FoldStep(NamedTuple):

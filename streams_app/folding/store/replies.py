@@ -1,4 +1,4 @@
-"""What the scripts say, see :mod:`streams_app.folding.store.shard_store`."""
+"""The replies of the scripts, see :mod:`streams_app.folding.store.shard_store`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RefusedError(Exception):
     """A script did not find the marks it was called with; nothing was written.
 
     Attributes:
-        script: Which one.
+        script: Name of the script.
         cause: One of :data:`CAUSES`.
     """
 
@@ -45,8 +45,8 @@ class UnderWay:
 
     Attributes:
         to: Its end: the fence once it is folded.
-        cursor: Member of the last group taken; of the groups, those up to it in the order of bytes are done.
-        time: What its scores are made with.
+        cursor: Member of the last group taken; groups up to it in the order of bytes are done.
+        time: The time with which the scores of its events are made.
     """
 
     to: int
@@ -69,7 +69,7 @@ class Claimed:
 
 
 class Outcome(Enum):
-    """What a script that folds says."""
+    """What became of a call of the script that folds."""
 
     DONE = "done"
     """The range is folded, the fence is at its end."""

@@ -22,7 +22,7 @@ from streams_app.folding.store.replies import Claimed, Folded, Outcome, RefusedE
 from streams_app.folding.store.scripts import ScriptSet
 
 FINISHED_RANGES: Final = 500
-"""That one script removes: some 3 ms."""
+"""Most ranges that one script removes: some 3 ms."""
 
 _FIRST_OFFSET = attrgetter("first_offset")
 
@@ -40,7 +40,7 @@ class ShardStore:
         """Calls a script.
 
         Raises:
-            RefusedError: It says so.
+            RefusedError: The script refused.
         """
         reply = await self._scripts[script](self._names, arguments)
         if reply and reply[0] == b"refused":
@@ -50,16 +50,16 @@ class ShardStore:
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
     ) -> Claimed | None:
-        """Makes ``token`` the owner.
+        """Makes whoever has ``token`` the owner.
 
         Args:
             token: Fresh and random.
             begin: The fence the state begins with where there is none; None: create nothing.
             epoch: Four random bytes for a state that is created.
-            definition: For a state that is created.
+            definition: Definition of the fold, for a state that is created.
             owner: The claimant, for people.
-            topics: Of records and dead letters, see :mod:`streams_app.folding.agents.drained`.
-            topic_id: Of the source; "": not known.
+            topics: Topics of records and dead letters, see :mod:`streams_app.folding.agents.drained`.
+            topic_id: Id of the source; "" where it is not known.
 
         Returns:
             The state, or None where there is none and ``begin`` is None.
@@ -84,14 +84,14 @@ class ShardStore:
 
         Args:
             token: Of the owner.
-            fence: Expected.
+            fence: The fence that is expected in Redis.
             after: The range; its cursor is not looked at.
-            cursor: Expected; empty: the range has not begun.
-            groups: Beyond the cursor, in the order of their bytes.
-            clocks: Once the range is folded.
-            bounds: Of the fold.
+            cursor: The cursor that is expected in Redis; empty: the range has not begun.
+            groups: Groups beyond the cursor, in the order of their bytes.
+            clocks: The clocks as they are once the range is folded.
+            bounds: Bounds of the fold.
             is_last: Whether the groups reach the end of the range.
-            outbox_limit: Records sealed and not yet acknowledged, at or above which nothing is folded.
+            outbox_limit: With so many records sealed and not yet acknowledged nothing is folded.
             most_work: See :data:`streams_app.folding.core.pace.WORK`.
             partitions: Partition count of the source.
 
@@ -222,13 +222,13 @@ class ShardStore:
 
 
 def _sealed(groups: Groups, packed: bytes, elsewhere: bytes, sessions: int) -> list[Sealed]:
-    """What a script that folds has put into the outbox, in the order of first offsets.
+    """The records that a script that folds has put into the outbox, in the order of first offsets.
 
     Args:
-        groups: It was called with.
-        packed: Records it made.
-        elsewhere: Positions of sessions that are not in the outbox as they were sent, from 1 on; a packed array.
-        sessions: How many of them belong to the groups it took.
+        groups: Groups with which the script was called.
+        packed: Records that the script made.
+        elsewhere: Positions, counted from 1, of the sessions that are not in the outbox as they were sent; a packed array.
+        sessions: How many sessions belong to the groups that the script took.
     """
     left_out = set(msgpack.unpackb(elsewhere))
     found = [session.sealed for at, session in enumerate(groups.sessions[:sessions], 1) if at not in left_out]
