@@ -1,7 +1,7 @@
 """The dead-letter topic of a fold, read from its beginning to where it ended when the command began.
 
-The end is taken once: a worker whose fault is not mended makes new letters of what is put back, and a reader of them would never
-be done. Nothing is written here.
+The end is asked for once: a worker whose fault is not mended makes new letters of what is put back, and a reader that went on to
+those would never end. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.settings import Settings
 
 POLL_MS: Final = 100
 SILENT_POLLS: Final = 150
-"""Fetches in a row that bring nothing before the end is reached: the broker is away."""
+"""After so many fetches in a row that bring nothing before the end is reached, the broker counts as away."""
 
 PAGE_RECORDS: Final = 500
 
@@ -33,10 +33,10 @@ class LetterTopic:
     """A dead-letter topic, open for reading.
 
     Attributes:
-        name: Of the topic.
-        source_partitions: That the source of the fold has; 0: it does not exist.
+        name: Name of the topic.
+        source_partitions: Number of partitions of the fold's source; 0: it does not exist.
         begins: First offset of each partition.
-        ends: Where each ended when the command began; aborted transactions beyond it are nobody's.
+        ends: Offset at which each partition ended when the command began; nothing beyond it is read.
     """
 
     name: str

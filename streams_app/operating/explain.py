@@ -39,10 +39,10 @@ class Found:
 
     Attributes:
         place: The shard.
-        member: Its name in Redis.
-        row: As :func:`streams_app.operating.groups.rows_of`; None where it is not open.
+        member: Member bytes of the group, as Redis has them.
+        row: Its row, see :func:`streams_app.operating.groups.rows_of`; None where it is not open.
         names: Some of its changed names.
-        waiting: Its records in the outbox.
+        waiting: Number of its records in the outbox.
     """
 
     place: Place
@@ -53,10 +53,10 @@ class Found:
 
 
 def members_of(group: str) -> list[bytes]:
-    """What a group may be called in Redis that is typed as ``group``.
+    """The members in Redis of the groups that a person may mean by what was typed.
 
-    In quotes it is the text within them, as ``groups list`` shows it; else the text itself, then the JSON it may be (``1``,
-    ``["a",1]``).
+    Text in quotes means the text within them, as ``groups list`` shows it. Anything else means that text itself, or the JSON that
+    it is (``1``, ``["a",1]``).
     """
     typed = group.encode("utf-8", "surrogateescape")  # as the arguments of a process come
     try:

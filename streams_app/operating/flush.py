@@ -25,11 +25,11 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """What was requested.
+    """A request to emit that was carried out.
 
     Attributes:
-        groups: How many were open.
-        places: Shards that were asked.
+        groups: Number of groups that were open and requested.
+        places: Number of shards in which they were.
     """
 
     groups: int
@@ -37,11 +37,11 @@ class Flushed:
 
 
 async def flush(settings: Settings, fold: Fold, group: str | None, timeout_seconds: float) -> Flushed:
-    """Requests and waits until it is done.
+    """Requests that groups are emitted, and waits until that is done.
 
     Args:
-        settings: Of the application.
-        fold: Whose groups.
+        settings: Settings of the application.
+        fold: The fold whose groups are emitted.
         group: As typed; None: every open group.
         timeout_seconds: How long to wait.
 

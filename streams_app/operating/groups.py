@@ -1,6 +1,6 @@
-"""What is open: behind the page ``/groups`` and the command ``streams-app groups list``.
+"""The open groups, for the page ``/groups`` and the command ``streams-app groups list``.
 
-Reads Redis in bounded pages, changes nothing; never on the path of events.
+Redis is read in bounded pages, and nothing is changed; nothing here stands on the path of events.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from streams_app.settings import Settings
 
 MAX_ROWS: Final = 10_000
 MAX_SCANNED: Final = 100_000
-"""Groups of one shard that are looked at for an order Redis does not keep."""
+"""Most groups of one shard that are looked at for an order that Redis does not keep."""
 
 WORKER_SCANNED: Final = 10_000
-"""The same for the page of a worker: groups that move all the time may hide a few that do not."""
+"""Most groups of one shard that a worker looks at for its page: busy groups may hide a few that are quiet."""
 
 PAGE: Final = 1_000
 PARTITIONS_ASKED: Final = 1_000
@@ -54,12 +54,12 @@ class Place:
     """By how much the record time of ``sessions`` is behind the clock: holds are counted from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """How long until a group is due that has been silent since; 0 or less = due."""
+        """How long until a group that has been silent since then is due; 0 or less = due."""
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property
     def keys(self) -> ShardKeys:
-        """Its keys in Redis."""
+        """The keys of the shard in Redis."""
         return shard_keys(self.app_id, self.fold.name, self.fold.source, self.partition)
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
 
     Raises:
         TryAgainError: Redis does not answer.
-        ConfigurationError: It does not let us in.
+        ConfigurationError: Redis refuses the connection by the settings, see :func:`.why_unreachable`.
     """
     redis = connect_briefly(settings.redis)
     try:
@@ -89,12 +89,12 @@ async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
 
 
 async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, float]]) -> list[dict[str, Any]]:
-    """What is known of open groups.
+    """The rows of open groups, for people and programs.
 
     Args:
-        redis: Of the application.
-        place: Their shard.
-        members: With their timers.
+        redis: Client of the application's Redis.
+        place: The shard of the groups.
+        members: Members of the groups with their timers.
 
     Returns:
         One dict a group that is still open: fold, source, partition, group (the key of its records as text), key (the same with its
@@ -136,7 +136,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
 async def groups_of_worker(
     shards: Sequence[Shard], settings: Settings, redis: Redis, fold: str | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Open groups of this worker's partitions, longest quiet first; of those that are looked at, as the worker has more to do.
+    """Open groups of this worker's partitions, longest quiet first; not all are looked at, as the worker has more to do.
 
     Raises:
         UnknownFoldError: No such fold is declared.
@@ -156,9 +156,9 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
     """Open groups of the application, whichever worker holds them, or none.
 
     Args:
-        settings: Of the application.
-        fold: Only of this fold.
-        limit: Rows at most.
+        settings: Settings of the application.
+        fold: Only groups of this fold; None: of all.
+        limit: Most rows.
         sort: One of :data:`SORTS`. Orders that Redis does not keep look at 100 000 groups of a partition at most.
 
     Raises:
@@ -185,7 +185,7 @@ async def places_of(redis: Redis, settings: Settings, fold: str | None) -> list[
 
 
 async def _places(redis: Redis, app_id: str, fold: Fold) -> list[Place]:
-    """Partitions are numbered from 0, so they are asked for and not scanned for."""
+    """The shards of one fold that have state. Partitions are numbered from 0, so they are asked for and not scanned for."""
     places: list[Place] = []
     begin = 0
     while True:
@@ -209,11 +209,11 @@ async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, 
     """The first open groups of some shards, in one of the orders of :data:`SORTS`; rows as of :func:`rows_of`.
 
     Args:
-        redis: Of the application.
+        redis: Client of the application's Redis.
         places: The shards.
-        limit: Rows at most.
+        limit: Most rows.
         sort: The order.
-        scanned: Groups of one shard that are looked at, at most.
+        scanned: Most groups of one shard that are looked at.
     """
     limit = min(limit, MAX_ROWS)
     column, descending = SORTS[sort]
@@ -238,12 +238,12 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 async def _by_timer(redis: Redis, place: Place, scanned: int) -> _Pages:
     """Pages of members with their timers, and how soon the others are due at the earliest.
 
-    By score and not by rank: meanwhile the owner moves timers, and ranks with them.
+    Pages are read by score and not by rank: the owner moves timers meanwhile, and with them the ranks of others.
     """
     after, ties = float("-inf"), 0
     seen: set[bytes] = set()
     while len(seen) < scanned:
-        # Groups with the last timer once more, as others of them may have left the places before.
+        # Groups that share the last timer are read once more: some before them may have left, and the others moved up.
         found: Any = await redis.zrangebyscore(place.keys.due, after, "+inf", start=0, num=ties + PAGE, withscores=True)
         fresh = [pair for pair in found if pair[0] not in seen]
         if found:

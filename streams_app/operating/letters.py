@@ -1,4 +1,4 @@
-"""One dead letter, and which letters a command is about (pure)."""
+"""One dead letter, and which letters a command takes (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
 
 NOT_KEPT: Final = {"value-bytes-not-kept": "value", "key-bytes-not-kept": "key"}
-"""Headers of a letter that is not what was received, and what is missing."""
+"""Header of a letter without all of the event that was received → the part that is missing."""
 
 _TOLD_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
 
@@ -24,12 +24,12 @@ class Letter:
     """One dead letter.
 
     Attributes:
-        partition: Of the dead-letter topic.
-        offset: In it.
-        key: As received.
-        value: As received.
-        timestamp_ms: When it became one.
-        headers: Text of each.
+        partition: Partition of the dead-letter topic.
+        offset: Offset of the letter in it.
+        key: Record key of the event, as received.
+        value: Value of the event, as received.
+        timestamp_ms: When the letter was written.
+        headers: Header → its text.
     """
 
     partition: int
@@ -41,7 +41,7 @@ class Letter:
 
     @property
     def reason(self) -> str:
-        """Why it was refused."""
+        """Why the event was refused; empty for a receipt."""
         return self.headers.get("reason", "")
 
     @property
@@ -65,15 +65,15 @@ class Letter:
         return told[1] if told else ""
 
     def digest(self) -> str:
-        """The same for a letter that was written twice, by a worker that died in between; else another one.
+        """Names the event of a letter: a letter that was written twice, as its worker died in between, has one digest.
 
-        The content is in it: a topic that was made again has other events at the same offsets.
+        It is made of the content, too: a topic that was made again has other events at the same offsets.
         """
         place = "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
         return blake2b(repr((place, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def row(self) -> dict[str, Any]:
-        """For people and programs; the value is cut."""
+        """The letter as one row for people and programs; the value is cut."""
         value = (self.value or b"")[:PREVIEW_BYTES].decode("utf-8", "backslashreplace")
         key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
         return {"partition": self.partition, "offset": self.offset, **self.headers, "key": key, "value": value}
@@ -81,14 +81,14 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters are meant.
+    """Which letters a command takes.
 
     Attributes:
-        app_id: Letters of another application are not; before letters named it, they were anybody's.
-        fold: That refused them, by the name it had then.
-        reason: Only these.
-        places: Only these, by partition and offset in the source; empty: all.
-        keys: Only with these record keys; empty: all.
+        app_id: Name of the application that refused the events; a letter that names none is taken for any.
+        fold: Name that the fold had when it refused them.
+        reason: Only letters with this reason; None: with any.
+        places: Only events at these partitions and offsets of the source; empty: at any.
+        keys: Only events with these record keys; empty: with any.
     """
 
     app_id: str
@@ -98,12 +98,12 @@ class Selection:
     keys: frozenset[bytes] = frozenset()
 
     def concerns(self, letter: Letter) -> bool:
-        """Whether it is a letter of this fold at all."""
+        """Whether a letter is of this fold at all."""
         headers = letter.headers
         return headers.get("fold") == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def takes(self, letter: Letter) -> bool:
-        """Whether it is one of those that were asked for."""
+        """Whether a letter of this fold is one of those that were asked for."""
         return (
             self.reason in (None, letter.reason)
             and (not self.places or letter.place in self.places)
@@ -112,12 +112,12 @@ class Selection:
 
 
 def obstacle(letter: Letter, fold: Fold, partitions: int) -> str:
-    """Why a letter cannot be put back as the event it was, whatever the definition; empty: it can.
+    """Why a letter cannot be put back as the event it was, whatever the definition says; empty: it can.
 
     Args:
-        letter: Of a dead-letter topic.
-        fold: It is put back for.
-        partitions: That the source of the fold has now.
+        letter: A letter of the fold's dead-letter topic.
+        fold: The fold for which it would be put back.
+        partitions: Number of partitions that the source of the fold has now.
     """
     topic = letter.headers.get("source-topic")
     if not letter.is_event:

@@ -29,7 +29,7 @@ from streams_app.settings import Limits, Settings
 RECEIPT_HEADER: Final = "streams-app-put-back"
 ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100
-"""In one receipt: 2.5 kB, which any topic takes."""
+"""Most events that one receipt names: it has 2.5 kB then, which any topic takes."""
 
 
 class _Event(NamedTuple):
@@ -54,7 +54,7 @@ class Choice:
         self._reader = reader_of(fold, limits)
 
     def takes(self, letter: Letter, done: Replayed) -> bool:
-        """Whether it goes back; otherwise ``done`` gets why not."""
+        """Whether a letter goes back; if not, the reason is counted in ``done``."""
         if not self._selection.concerns(letter):
             return False
         digest = letter.digest()
@@ -151,7 +151,7 @@ class Replay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: LetterTopic) -> set[str]:
-        """Digests of what was put back for this fold before; they are read first, as they lie behind the letters."""
+        """Digests of the events that were put back before. Receipts are read first of all, as they lie behind the letters."""
         found: set[str] = set()
         async for page in topic.pages():
             if self.done.is_stopped:
@@ -188,7 +188,7 @@ class Replay:
             raise TryAgainError(f"{self._fold.source} does not acknowledge events: {failed[0]!r}") from failed[0]
 
     async def _send(self, letters: list[Letter]) -> tuple[list[Letter], list[BaseException]]:
-        """Events that were acknowledged, and an error for each whose fate is not known."""
+        """Sends events; returns those that were acknowledged, and an error for each whose fate is not known."""
         gone: list[Letter] = []
         failed: list[BaseException] = []
         for _ in range(ATTEMPTS):

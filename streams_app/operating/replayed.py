@@ -13,20 +13,20 @@ class Replayed:
     """What a replay has done so far, or would do.
 
     Attributes:
-        is_begun: The topics are there.
-        offsets: How many the dead-letter topic has.
-        searched: How many of them were looked through for what was put back before.
-        read: How many of them were looked at after that.
-        put_back: Acknowledged by the source; in a dry run: what would be put back.
-        refused: What the present definition refuses again, by reason.
-        left: What cannot be put back, by the cause in words.
-        before: Put back by an earlier replay.
-        twice: Written twice, and taken once.
-        unselected: Not asked for.
-        unknown: Sent, but not acknowledged: it may have arrived.
-        forgotten: Put back, but its receipt was not acknowledged.
-        is_limited: It was ended by the limit.
-        is_stopped: It was ended by a signal.
+        is_begun: Whether both topics exist, so that the replay has begun.
+        offsets: Number of records that the dead-letter topic has.
+        searched: How many of them were searched for receipts.
+        read: How many of them were looked at as letters after that.
+        put_back: Events that the source has acknowledged; in a dry run: that would be put back.
+        refused: Reason → events that the present definition would refuse again.
+        left: Cause in words → events that cannot be put back.
+        before: Events that an earlier replay has put back.
+        twice: Letters that were written twice, of which one was taken.
+        unselected: Letters that were not asked for.
+        unknown: Events that were sent and not acknowledged: they may have arrived.
+        forgotten: Events that were put back, but whose receipt was not acknowledged.
+        is_limited: Whether the limit has ended the replay.
+        is_stopped: Whether a signal has ended the replay.
     """
 
     is_begun: bool = False
@@ -46,12 +46,12 @@ class Replayed:
 
 
 def summary(done: Replayed, *, dry_run: bool, failed: bool) -> list[str]:
-    """What a person is told at the end, the counts last.
+    """The lines a person is told at the end, the counts last.
 
     Args:
-        done: By the replay.
-        dry_run: Nothing was put back.
-        failed: It ended with an error.
+        done: What the replay has done.
+        dry_run: Whether nothing was really put back.
+        failed: Whether the replay ended with an error.
     """
     lines = []
     if failed or done.is_stopped:

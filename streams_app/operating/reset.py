@@ -1,7 +1,7 @@
 """Removes a fold's state: after its source was deleted and made again, or to uninstall it.
 
-Removed are the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one, and
-its records with versions that may be lower than before: the read store lets them through, see
+A reset removes the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one,
+and its records have versions that may be lower than before: the read store lets them through, see
 :mod:`streams_app.operating.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
 a group that has members.
 """
@@ -42,10 +42,10 @@ class Plan:
 
     Attributes:
         keys: Keys in Redis.
-        open_groups: Groups that would never be emitted.
-        outbox: Records that may not have been sent.
+        open_groups: Number of groups that would never be emitted.
+        outbox: Number of records that may not have been sent.
         offsets: Partition → the offset to be committed instead, with its metadata.
-        missing: Sources that do not exist: what was committed for them is gone with them.
+        missing: Sources that do not exist; their committed offsets are gone with them.
         read_store: What is to be done there.
     """
 
@@ -58,7 +58,7 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """There is nothing of this fold anywhere."""
+        """Whether nothing of this fold is left anywhere."""
         return not (self.keys or self.offsets or self.read_store.values)
 
 
@@ -66,19 +66,19 @@ async def plan(settings: Settings, fold: str) -> Plan:
     """Finds out what a reset would remove; changes nothing.
 
     Args:
-        settings: Of the application; the fold need not be among its folds any more.
-        fold: Name.
+        settings: Settings of the application; the fold need not be among its folds any more.
+        fold: Name of the fold.
 
     Raises:
         ConfigurationError: No fold can have this name.
         TryAgainError: Redis, Kafka or the read store does not answer.
     """
     if not FOLD_NAME.fullmatch(fold):
-        # It would be a pattern for Redis: "*" is every fold there is.
+        # The name becomes a pattern for Redis, in which "*" would be every fold there is.
         declared = ", ".join(known.name for known in settings.folds)
         raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
     found = Plan()
-    # All of them: a fold that is not declared any more, and has lost its state, still has its marks in the commits.
+    # All sources are looked at: a fold that is no longer declared and has lost its state still has marks in their commits.
     sources: set[str] = {declared.source for declared in settings.folds}
     async with redis_of(settings) as redis:
         pattern = APP_PATTERN.format(app_id=settings.app_id).replace("/*", f"/{fold}/*")
@@ -103,7 +103,7 @@ async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
 
     Raises:
         ConfigurationError: A worker of the application is running.
-        TryAgainError: Redis, Kafka or the read store does not answer; may be repeated.
+        TryAgainError: Redis, Kafka or the read store does not answer; the removal may be repeated.
     """
     async with _consumer(settings) as consumer:
         if planned.offsets:
@@ -163,16 +163,16 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
 
 
 def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
-    """The commit of a partition without one fold's mark; the others' stay where they are (pure).
+    """The commit of a partition without the mark of one fold; the marks of other folds stay as they are (pure).
 
     Args:
-        held: The commit now. Without metadata its offset is the mark of every declared fold.
-        declared: Folds of this source.
-        fold: To be removed.
-        start: Where it would begin as a new fold.
+        held: The commit that the broker holds. Without metadata its offset is the mark of every declared fold.
+        declared: Names of the folds of this source.
+        fold: Name of the fold whose mark is removed.
+        start: Offset at which it would begin as a new fold.
 
     Returns:
-        Where there is no other fold, the offset at which this one begins, as its mark. None: it says nothing of the fold.
+        The commit to make; where there is no other fold, it has ``start`` as this one's mark. None: the fold has no mark in it.
     """
     marks = marks_of(held, declared)
     if fold not in marks:
