@@ -152,6 +152,11 @@ class Fold(BaseModel):
         return self.changed
 
     @property
+    def is_by_functions(self) -> bool:
+        """Whether functions of the user have a say in which group an event belongs to, or whether it is folded at all."""
+        return any(map(callable, (self.group_key, self.changed, self.decode, self.source_filter)))
+
+    @property
     def quiet_period_ms(self) -> int:
         """The quiet period X in milliseconds."""
         return milliseconds(self.quiet_period)

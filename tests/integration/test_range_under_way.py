@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.store.keys import EVERYTHING
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.replies import Outcome, RefusedError, UnderWay
+from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.test_range_cursor import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
@@ -114,6 +118,33 @@ async def test_another_definition_drops_the_range_which_is_folded_again_from_its
 
 
 # What is believed of the outbox
+
+
+async def test_a_function_that_says_something_else_of_a_range_that_was_begun_loses_no_event(
+    redis_client: Redis, names: Names
+) -> None:
+    fold = Fold(name="f", source="t", group_key=lambda event: event["g"], changed="m", quiet_period=timedelta(seconds=1))
+    made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
+    first, second = (Shard(fold, "t", 0, BriefStore(made, 1)) for _ in range(2))
+    view, said = ReaderView(None, None), [FoldEvent(0, 1, b"sa", {"u": 1}), FoldEvent(1, 1, b"sz", {"u": 1})]
+    await first.claim(0, 1)
+    (chunk,) = first.chunks(said, 1, view, 10)
+    begun = await first.fold_once(first.begin(chunk, lambda: said))
+    says = [event._replace(group=b"sa") for event in said]  # what was in z is now in a, which has been taken
+    await second.claim(0, 1)
+    (chunk,) = second.chunks(says, 1, view, 10)
+    refused = await second.fold_once(second.begin(chunk, lambda: says))
+    sealed = await second.seal(10, known_ms=None, everything=True)
+    assert sealed is not None
+    await second.finish(sealed.sealed)
+    await second.adopt_definition()
+    (chunk,) = second.chunks(says, 1, view, 10)
+    again = await second.fold_once(second.begin(chunk, lambda: says))
+    rest = await second.seal(10, known_ms=None, everything=True)
+    assert rest is not None
+
+    assert [Outcome.MORE, Outcome.FULL, Outcome.DONE] == [begun.outcome, refused.outcome, again.outcome]
+    assert [(0, 0), (0, 1)] == [(entry.first_offset, entry.last_offset) for entry in (*sealed.sealed, *rest.sealed)]
 
 
 async def test_a_seal_that_tells_of_another_outbox_than_is_believed_has_it_read_again(redis_client: Redis, names: Names) -> None:

@@ -17,17 +17,20 @@ class Progress:
     Attributes:
         chunk: What is folded.
         cursor: Member of the last group that Redis has taken; empty before the first.
+        digest: See :func:`.digest_of`.
     """
 
-    def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]]) -> None:
+    def __init__(self, chunk: Chunk, cursor: bytes, events: Callable[[], Iterable[Event]], digest: bytes = b"") -> None:
         """Nothing is sent yet.
 
         Args:
             chunk: To be folded.
             cursor: Where its range stands in Redis; empty: it has not begun.
             events: Of at least its range, read again: where bounds fall inside a run it is taken apart.
+            digest: Which events its groups have; empty where nobody can say something else.
         """
         self.chunk = chunk
+        self.digest = digest
         self.cursor = cursor
         self._members = sorted(chunk.groups)
         self._events = events

@@ -19,7 +19,7 @@ import orjson
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import pace
-from streams_app.folding.core.chunks import Chunk, Cutter
+from streams_app.folding.core.chunks import Chunk, Cutter, digest_of
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import RecordShape, Sealed
@@ -81,6 +81,7 @@ class Shard:
         self.seen: SealedGroups | None = None
         self._packing = Packing(self.bounds, b"", 1, keeps_values=fold.keep == "last")
         self._pace = pace.Pace()
+        self._is_read_otherwise = False
 
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.topic}-{self.partition} fence={self.fence}>"
@@ -106,7 +107,7 @@ class Shard:
             assert claimed is not None  # a mark was given, so the state exists now
             self.fence, self.under_way, self.is_new = claimed.fence, claimed.under_way, claimed.created
             self.clock.take_over(claimed.clocks)
-            self.stored_shape = RecordShape.from_text(claimed.definition)
+            self.stored_shape, self._is_read_otherwise = RecordShape.from_text(claimed.definition), False
             self.seen = None
             self._packing = Packing(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keep == "last")
             await self._load_outbox()
@@ -131,8 +132,8 @@ class Shard:
 
     @property
     def is_former_definition(self) -> bool:
-        """Whether what is stored was folded under another definition, and is to leave before anything else is folded."""
-        return self.stored_shape != self.shape
+        """Whether what is stored leaves first: folded under another definition, or by functions that now say something else."""
+        return self.stored_shape != self.shape or self._is_read_otherwise
 
     # ---- folding
 
@@ -172,7 +173,11 @@ class Shard:
             chunk: From :meth:`chunks`.
             events: Of its range, read again: where bounds fall inside a run it is taken apart.
         """
-        return Progress(chunk, self.under_way.cursor if self.under_way else b"", events)
+        digest = digest_of(chunk) if self.fold.is_by_functions else b""
+        begun = self.under_way or UnderWay(chunk.to, b"", chunk.time, digest)
+        # Else what is left out, as it lies behind the cursor, might be in no record.
+        self._is_read_otherwise |= begun.digest != digest
+        return Progress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: Progress) -> FoldStep:
         """Folds the next groups of a chunk: one script, or two where single events are wanted.
@@ -189,7 +194,7 @@ class Shard:
             chunk = progress.chunk
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
             silent_from_ms = self.clock.silent_from_ms(chunk.time, after)
-            under_way = UnderWay(chunk.to, b"", chunk.time)
+            under_way = UnderWay(chunk.to, b"", chunk.time, progress.digest)
             while True:
                 groups, is_last = progress.next_groups(self._pace.groups, self._packing, silent_from_ms)
                 was_exact, self.outbox.is_exact = self.outbox.is_exact, False
@@ -211,7 +216,7 @@ class Shard:
             self._pace.learn(reply.taken, reply.work)
             if reply.cursor:
                 progress.moved_to(reply.cursor)
-                self.under_way = UnderWay(chunk.to, reply.cursor, chunk.time)
+                self.under_way = replace(under_way, cursor=reply.cursor)
                 return FoldStep(Outcome.MORE, len(reply.sealed))
             self.under_way, self.fence = None, chunk.to
             self.clock.stored = after._replace(clock_ms=max(after.clock_ms, reply.clock_ms))
@@ -303,7 +308,7 @@ class Shard:
         async with self.lock:
             self.check_owned()
             await self.store.define(self.token, self.shape.to_text())
-            self.stored_shape, self.under_way = self.shape, None
+            self.stored_shape, self.under_way, self._is_read_otherwise = self.shape, None, False
 
     async def skip_to(self, fence: int) -> None:
         """Moves the fence over offsets the log no longer has; no group may be open."""

@@ -47,11 +47,14 @@ class UnderWay:
         to: Its end: the fence once it is folded.
         cursor: Member of the last group taken; groups up to it in the order of bytes are done.
         time: The time with which the scores of its events are made.
+        digest: Which events its groups have, where functions of the user say that: they may say something else to the next owner.
+            Empty: fields of the events say it.
     """
 
     to: int
     cursor: bytes
     time: RangeTime
+    digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

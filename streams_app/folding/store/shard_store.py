@@ -71,8 +71,8 @@ class ShardStore:
         if reply[0] == b"none":
             return None
         created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *range_under_way = reply
-        to, cursor, cap, arrived = range_under_way
-        under_way = UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None)) if to else None
+        to, cursor, cap, arrived, digest = range_under_way
+        under_way = UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
         clocks = Clocks(int(clock), int(record_clock), int(late))
         return Claimed(created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, under_way)
 
@@ -102,7 +102,7 @@ class ShardStore:
         reply = await self._call(
             "fold", token=token, fence=str(fence), to=str(after.to), cursor=cursor, is_last=is_last, clock=clocks.clock_ms,
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
-            arrived="" if arrived_ms is None else str(arrived_ms), quiet_ms=bounds.session_gap_ms,
+            arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, quiet_ms=bounds.session_gap_ms,
             hold_ms=bounds.hold_ms, max_events=bounds.max_events, max_changed=bounds.max_changed, outbox_limit=outbox_limit,
             most_work=most_work, partitions=partitions, groups=groups.values,
         )  # fmt: skip

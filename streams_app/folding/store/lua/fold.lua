@@ -16,6 +16,7 @@
 -- late          ms that record time is behind the arrival of the newest event that came live, for the next owner
 -- cap           wall clock that limited the timestamps of the range, ms: the next owner of the range uses the same
 -- arrived       ms, text: when the range arrived; "" = it had been waiting. Likewise
+-- digest        which events the groups of the range have, where functions say that: they may say something else to the next owner
 -- quiet_ms      a longer gap closes a session; missing = only the other bounds close a group here
 -- hold_ms       max hold
 -- max_events    0 = no bound
@@ -249,6 +250,6 @@ if is_done then
   drop_range() -- behind the fence: without both, what is folded would be folded again
 else
   cursor = groups[3 * taken - 2]
-  call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived)
+  call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest)
 end
 return {is_done and 'done' or 'more', cursor, clock, table.concat(sealed), pack(elsewhere), session_number, taken, math.ceil(work)}

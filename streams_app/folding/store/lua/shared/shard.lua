@@ -14,5 +14,5 @@ end
 
 -- The range under way is over, or given up: the next one begins at the fence.
 local function drop_range()
-  if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived') end
+  if state.to then call('HDEL', meta, 'to', 'cursor', 'cap', 'arrived', 'digest') end
 end
