@@ -63,7 +63,7 @@ class BadEventError(StreamsAppError):
     """One event that cannot be folded.
 
     Attributes:
-        reason: Of its dead letter.
+        reason: Reason of its dead letter.
         detail: What was found, for people.
     """
 

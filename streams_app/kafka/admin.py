@@ -31,7 +31,7 @@ class Topic:
     """A topic the settings name.
 
     Attributes:
-        name: Of the topic.
+        name: Name of the topic.
         role: ``source``, ``output`` or ``dead letters``.
         folds: Names of the folds that use it.
     """

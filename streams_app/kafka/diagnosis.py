@@ -49,7 +49,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
     """What to tell whoever could not connect.
 
     Args:
-        kafka: As it was tried.
+        kafka: Settings with which the connection was tried.
         error: What the client said.
 
     Returns:

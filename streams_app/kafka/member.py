@@ -73,7 +73,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         """Belongs to the group until told to stop, then commits and leaves it, within about five seconds; raises nothing.
 
         Args:
-            ownership: Of this host.
+            ownership: Ownership of the partitions of this member.
             stop: Set by the application.
         """
         self._ownership = ownership

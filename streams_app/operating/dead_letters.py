@@ -130,7 +130,7 @@ async def letters_of(settings: Settings, fold: Fold, selection: Selection, limit
     """Dead letters of one fold, oldest first.
 
     Args:
-        settings: Of the application.
+        settings: Settings of the application.
         fold: Whose dead-letter topic is read.
         selection: Which of them.
         limit: At most so many.

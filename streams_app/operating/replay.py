@@ -99,7 +99,7 @@ class Replay:
         """Nothing is read yet.
 
         Args:
-            settings: Of the application.
+            settings: Settings of the application.
             fold: The letters are put back for.
             selection: Which letters.
             limit: Put back at most so many.

@@ -69,7 +69,7 @@ def look_at(shard: Shard, former: Known | None, acknowledged: int, now_ms: int, 
     """What is known of a shard that is held.
 
     Args:
-        shard: As it is now.
+        shard: The shard, which the worker has now.
         former: What was known of it before.
         acknowledged: Records of it that the broker has acknowledged.
         now_ms: Wall clock.

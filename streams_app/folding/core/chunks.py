@@ -26,7 +26,7 @@ MOST_SINGLE_EVENTS: Final = 1_000
 """The same where a bound on events or a low one on names falls inside the runs of any busy group: some 10 ms of Redis."""
 
 MOST_RUNS: Final = 1_000
-"""Of one group in a chunk, likewise."""
+"""Most runs of one group in a chunk, as one script folds them all."""
 
 MOST_NAMES: Final = 5_000
 """In one run before its last event, likewise; names that all have a bit are few and not counted."""

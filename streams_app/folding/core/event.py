@@ -15,8 +15,8 @@ class FoldEvent(NamedTuple):
     """One event as a fold sees it.
 
     Attributes:
-        offset: In the source partition.
-        timestamp_ms: Of the record; negative where the producer gave none.
+        offset: Offset in the source partition.
+        timestamp_ms: Timestamp of the record; negative where the producer gave none.
         group: Member bytes (see :func:`streams_app.codec.member_of`).
         names: Changed name → value, as decoded; where values are not kept perhaps the mask of the names.
     """

@@ -35,7 +35,7 @@ class MemoryShard:
 
     Attributes:
         bounds: What closes groups.
-        partitions: Of the source, for the version of the records.
+        partitions: Partition count of the source, for the version of the records.
         open: Group → its open fold.
     """
 

@@ -72,8 +72,8 @@ class Sealed(NamedTuple):
 
     Attributes:
         member: Its name in Redis.
-        first_offset: Of its first event.
-        last_offset: Of its last event.
+        first_offset: Offset of its first event.
+        last_offset: Offset of its last event.
         events: How many were folded.
         first_event_ms: Lowest record timestamp.
         last_event_ms: Highest record timestamp.

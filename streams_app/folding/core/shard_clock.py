@@ -45,7 +45,7 @@ class ShardClock:
     """The clocks of a shard as its owner knows them, and the rules by which they move.
 
     Attributes:
-        stored: As they are in Redis.
+        stored: The clocks as they are in Redis.
         caught_up_at_ms: When the reader last was at the end of the partition, by a fetch reply or by the log's end at the claim.
         known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
     """
@@ -74,7 +74,7 @@ class ShardClock:
         """For a range that is begun now.
 
         Args:
-            view: Of the fetch that brought it.
+            view: What the fetch said that brought it.
             now_ms: Wall clock, or the time of Redis where that is not trusted.
         """
         return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
@@ -94,8 +94,8 @@ class ShardClock:
         """The clocks once a range is folded.
 
         Args:
-            time: Of the range.
-            last_score_ms: Of its last event, or what :meth:`start_ms` said.
+            time: Time of the range.
+            last_score_ms: Score of its last event, or what :meth:`start_ms` said.
             has_events: Whether any event was folded.
         """
         clock_ms, record_clock_ms, late_ms = self.stored

@@ -34,10 +34,10 @@ class Post:
         """Looks for headers once.
 
         Args:
-            app_id: Of this application; what is meant for another one is left to it.
+            app_id: Name of this application; an event put back for another one is left to that.
             folds: Names of all its folds of the source.
             records: The range.
-            decoded: Of the same records.
+            decoded: The same records decoded; None where no fold wants them so.
         """
         self._app_id = app_id
         self._folds = folds

@@ -24,7 +24,7 @@ from streams_app.settings import Limits
 T = TypeVar("T")
 
 DETAIL_CHARACTERS: Final = 500
-"""Of what is kept of the text of an error."""
+"""Most characters that are kept of the text of an error."""
 
 _TEXT: Final = frozenset({str})
 

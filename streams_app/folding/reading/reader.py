@@ -30,7 +30,7 @@ class RawRecord(Protocol):
 
     @property
     def timestamp(self) -> int | None:
-        """Of the record, ms."""
+        """Timestamp of the record, ms."""
 
     @property
     def key(self) -> bytes | None:
@@ -46,8 +46,8 @@ class Refused:
     """A record that goes to the dead-letter topic.
 
     Attributes:
-        record: As received.
-        reason: Of its dead letter.
+        record: The record as received.
+        reason: Reason of its dead letter.
         detail: What was found, for people.
         addressee: The fold it was put back for, where that is not the one that refuses it.
     """
@@ -129,7 +129,7 @@ class EventReader:
 
         Args:
             records: In offset order.
-            decoded: Of the same records, from :func:`decode_all`; None: to be decoded here.
+            decoded: What :func:`decode_all` made of the same records; None: they are decoded here.
             reading: Gets what is refused or misrouted; complete when the last event was taken.
         """
         if decoded is None:

@@ -26,7 +26,7 @@ class Progress:
         Args:
             chunk: To be folded.
             cursor: Where its range stands in Redis; empty: it has not begun.
-            events: Of at least its range, read again: where bounds fall inside a run it is taken apart.
+            events: Reads at least the events of its range again: where bounds fall inside a run it is taken apart.
             digest: Which events its groups have; empty where nobody can say something else.
         """
         self.chunk = chunk

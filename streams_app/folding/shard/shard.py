@@ -94,8 +94,8 @@ class Shard:
         Args:
             mark: Where this fold begins if Redis has no state: its low watermark in Kafka.
             partitions: Partition count of the source.
-            topic_id: Of the source; "": not known.
-            token: Of the claim; "": a new one.
+            topic_id: Id of the source; "": not known.
+            token: Token of the claim; "": a new one is made.
         """
         async with self.lock:
             self.is_claimed = False
@@ -149,7 +149,7 @@ class Shard:
         Args:
             events: In offset order, all above the fence.
             end: Offset of the fence afterwards; see :meth:`waits_for`.
-            view: Of the fetch that brought them.
+            view: What the fetch said that brought them.
             now_ms: Wall clock.
         """
         cut = partial(Cutter, session_gap_ms=self.bounds.session_gap_ms, keeps_values=self.fold.keep == "last")
@@ -171,7 +171,7 @@ class Shard:
 
         Args:
             chunk: From :meth:`chunks`.
-            events: Of its range, read again: where bounds fall inside a run it is taken apart.
+            events: Reads the events of its range again: where bounds fall inside a run it is taken apart.
         """
         digest = digest_of(chunk) if self.fold.is_by_functions else b""
         begun = self.under_way or UnderWay(chunk.to, b"", chunk.time, digest)

@@ -37,9 +37,9 @@ class Packing:
         """Nothing is packed yet.
 
         Args:
-            bounds: Of the fold.
-            epoch: Of the state in Redis.
-            partitions: Of the source, for the version of a record.
+            bounds: Bounds of the fold.
+            epoch: Epoch of the state in Redis.
+            partitions: Partition count of the source, for the version of a record.
             keeps_values: The last value of each name is carried.
         """
         self.bounds = bounds
@@ -53,8 +53,8 @@ class Packing:
         """Packs groups of a chunk.
 
         Args:
-            chunk: Of any range.
-            members: Of the groups, in the order of their bytes.
+            chunk: The chunk.
+            members: Members of the groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
             silent_from_ms: The silence after its events is not counted from before.
             singles: Groups that are sent as one run an event: bounds fall inside their runs.

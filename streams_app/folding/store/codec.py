@@ -56,7 +56,7 @@ class StoredGroup(NamedTuple):
     silent_from_ms: int
 
     def pack(self) -> bytes:
-        """As Redis holds it."""
+        """The numbers as Redis holds them."""
         opened = self.opened_ms
         numbers = (
             self.epoch, self.first_offset, self.last_offset - self.first_offset, opened, self.score_ms - opened, self.events,
@@ -77,8 +77,8 @@ def packed_run(run: Run, epoch: bytes, silent_from_ms: int, *, keeps_values: boo
     """A run as ``fold.lua`` reads it: first offset, from when silence is counted, and the sidecar that it would open.
 
     Args:
-        run: Of one group.
-        epoch: Of the state in Redis.
+        run: A run of one group.
+        epoch: Epoch of the state in Redis.
         silent_from_ms: The silence after the run is not counted from before.
         keeps_values: The last value of each name is carried.
     """
@@ -109,10 +109,10 @@ class Session(NamedTuple):
     """A session that began and ended within a chunk: one run.
 
     Attributes:
-        sealed: As it is in the outbox, unless its group was open before.
+        sealed: The session as it is in the outbox, unless its group was open before.
         packed: The same, as Redis holds it.
-        first_score: Of its first event, ms.
-        last_score: Of its last one.
+        first_score: Score of its first event, ms.
+        last_score: Score of its last event, ms.
     """
 
     sealed: Sealed

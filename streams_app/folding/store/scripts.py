@@ -30,7 +30,7 @@ class ScriptSet:
         """Loads nothing yet.
 
         Args:
-            redis: Of the application.
+            redis: Client of the application's Redis.
             timer: Measures each call.
         """
         self.redis = redis

@@ -83,7 +83,7 @@ class ShardStore:
         """Folds groups of the range that follows the fence; the rest is as in ``fold.lua``.
 
         Args:
-            token: Of the owner.
+            token: Token of the owner.
             fence: The fence that is expected in Redis.
             after: The range; its cursor is not looked at.
             cursor: The cursor that is expected in Redis; empty: the range has not begun.
@@ -123,10 +123,10 @@ class ShardStore:
         """Puts due groups into the outbox.
 
         Args:
-            token: Of the owner.
+            token: Token of the owner.
             fence: Expected.
             clock_ms: Partition clock; kept if it is ahead of the stored one and no range is under way.
-            bounds: Of the fold.
+            bounds: Bounds of the fold.
             quiet: Whether silence closes groups now.
             limit: Groups at most.
             partitions: Partition count of the source.
@@ -155,7 +155,7 @@ class ShardStore:
         """Removes acknowledged records from the outbox; returns how many are left.
 
         Args:
-            token: Of the owner.
+            token: Token of the owner.
             ranges: Lowest first offset, highest one, and how many records there are between them; all of them acknowledged.
 
         Raises:
@@ -205,7 +205,7 @@ class ShardStore:
         """Sealed records in the order of their first offsets.
 
         Args:
-            token: Of the owner.
+            token: Token of the owner.
             page: Records that one script reads.
 
         Raises:
