@@ -36,8 +36,8 @@ def test_a_slow_script_is_set_beside_what_the_machine_did(
     turns = 1_000_000
     with redis.Redis.from_url(redis_server.url) as client:
         servers.slow_commands()
-        found: dict[str, Any] = {"over_20_ms": 0}
-        while not found["over_20_ms"]:
+        found: dict[str, Any] = {"longest_ms": 0}
+        while found["longest_ms"] < 30:  # a standstill of 5 ms would explain less than 25
             client.eval(BUSY, 0, turns)
             found, turns = servers.slow_commands(), turns * 2
 
