@@ -53,7 +53,7 @@ def parse(key: bytes | None, value: bytes | None, expected: Expected) -> list[Ch
 
     Args:
         key: Canonical bytes of the group key: the groups ``1`` and ``"1"`` have the same, so the value says which it is.
-        value: JSON as SPEC 2 "Folded record".
+        value: JSON, see the folded record in docs/semantics.md.
         expected: What the topic should hold.
 
     Returns:

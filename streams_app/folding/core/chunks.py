@@ -23,7 +23,7 @@ MOST_EVENTS: Final = 20_000
 """In one run: all that a chunk does to a group is done by one script; where a bound falls inside a run they are sent one by one."""
 
 MOST_SINGLE_EVENTS: Final = 1_000
-"""The same where a bound on events or a low one on names falls inside the runs of any busy group: some 10 ms of Redis."""
+"""Events in one run of a fold whose bounds fall inside the runs of any busy group: one script takes so many in some 10 ms."""
 
 MOST_RUNS: Final = 1_000
 """Most runs of one group in a chunk, as one script folds them all."""
