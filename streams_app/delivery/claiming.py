@@ -60,7 +60,7 @@ class Claimer:
             position = edges.end if lowest == READS_NOTHING else lowest
             seek_number = await self._host.seek(tp, position)
             self._check_generation(generation)
-        except BaseException:
+        except BaseException:  # also where it was cancelled: its processors have begun, and end with the claim
             await partition.end(0.0)
             raise
         partition.ranges.begin(position, seek_number, self._clock.monotonic_ms())

@@ -13,7 +13,8 @@ from typing import Any
 
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
-from streams_app.folding.shard.shard import FoldStep, Shard
+from streams_app.folding.shard.progress import FoldStep
+from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import Outcome
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer

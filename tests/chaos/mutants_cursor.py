@@ -8,6 +8,7 @@ from tests.chaos.mutants import Change, Mutant
 from tests.chaos.mutants_protocol import FOLD
 
 SHARD = "folding.shard.shard:Shard"
+CUTTING = "folding.shard.cutting:chunks_of"
 CLAIM = "folding.store.shard_store:ShardStore.claim"
 PROGRESS = "folding.shard.progress:Progress"
 UNDER_WAY = "UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None"
@@ -60,7 +61,7 @@ CURSOR: Final = (
         "Groups that are done miss what lies beyond its former end, or hold it twice.",
         OWNERS,
         (
-            Change(f"{SHARD}.chunks", "if self.under_way is not None:", "if False:"),
+            Change(CUTTING, "if begun is not None:", "if False:"),
             Change(f"{SHARD}.waits_for", "return self.under_way is not None and end < self.under_way.to", "return False"),
             Change(FOLD, "if state.to and state.to ~= arg.to", "if false and state.to"),
         ),
@@ -93,7 +94,7 @@ CURSOR: Final = (
         "left-out groups do not move the clock of a range",
         "The running maximum goes over all of its events, or the others get other scores.",
         OWNERS,
-        (Change(f"{SHARD}.chunks", "listed = list(events)", "listed = [event for event in events if event[2] > begun.cursor]"),),
+        (Change(CUTTING, "listed = list(events)", "listed = [event for event in events if event[2] > begun.cursor]"),),
     ),
     Mutant(
         "a range that reaches beyond what is lost is dropped",

@@ -133,13 +133,13 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
     says = [event._replace(group=b"sa") for event in said]  # what was in z is now in a, which has been taken
     await second.claim(0, 1)
     (chunk,) = second.chunks(says, 1, view, 10)
-    refused = await second.fold_once(second.begin(chunk, lambda: says))
+    progress = second.begin(chunk, lambda: says)
+    refused = await second.fold_once(progress)
     sealed = await second.seal(10, known_ms=None, everything=True)
     assert sealed is not None
     await second.finish(sealed.sealed)
     await second.adopt_definition()
-    (chunk,) = second.chunks(says, 1, view, 10)
-    again = await second.fold_once(second.begin(chunk, lambda: says))
+    again = await second.fold_once(progress)
     rest = await second.seal(10, known_ms=None, everything=True)
     assert rest is not None
 

@@ -29,7 +29,8 @@ from streams_app.folding.agents.refusals import count_misrouted, send_until_ackn
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import EventReader, Reading
-from streams_app.folding.shard.shard import FoldStep, Shard
+from streams_app.folding.shard.progress import FoldStep
+from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, Outcome, RefusedError
 from streams_app.redis_client import REDIS_ERRORS
 

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from streams_app.folding.core.chunks import Chunk, Run, single_events
 from streams_app.folding.core.event import Event
 from streams_app.folding.store.arguments import Groups, Packing
-from streams_app.folding.store.replies import RefusedError
+from streams_app.folding.store.replies import Outcome, RefusedError
+
+
+class FoldStep(NamedTuple):
+    """What one step of folding did.
+
+    Attributes:
+        outcome: ``DONE``, ``MORE`` (to be called again), or ``FULL`` (to be called again once the outbox has been sent).
+        sealed: Records that went into the outbox.
+    """
+
+    outcome: Outcome
+    sealed: int = 0
 
 
 class Progress:
@@ -63,6 +76,10 @@ class Progress:
             # Of all groups to come: the events are read once.
             self._singles = single_events(self._events(), self.chunk, frozenset(self._members[self._at :]))
         self._apart |= groups
+
+    def begin_anew(self) -> None:
+        """Goes back to the first group: the range is not under way in Redis."""
+        self.cursor, self._at = b"", 0
 
     def moved_to(self, cursor: bytes) -> None:
         """Goes on behind that group.

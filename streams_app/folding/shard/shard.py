@@ -11,21 +11,21 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import pace
-from streams_app.folding.core.chunks import Chunk, Cutter, digest_of
+from streams_app.folding.core.chunks import Chunk, digest_of
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import RecordShape, Sealed
 from streams_app.folding.core.shard_clock import ShardClock
+from streams_app.folding.shard.cutting import chunks_of
 from streams_app.folding.shard.outbox import Outbox
-from streams_app.folding.shard.progress import Progress
+from streams_app.folding.shard.progress import FoldStep, Progress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.keys import owner_text
 from streams_app.folding.store.replies import Claimed, Outcome, RefusedError, SealedGroups, UnderWay
@@ -38,18 +38,6 @@ OUTBOX_LIMIT: Final = 5_000
 
 SEAL_LIMIT: Final = 150
 """Most groups and early timers of one seal script: it may not hold Redis longer than 20 ms, also on a busy core."""
-
-
-class FoldStep(NamedTuple):
-    """What one step of folding did.
-
-    Attributes:
-        outcome: ``DONE``, ``MORE`` (to be called again), or ``FULL`` (to be called again once the outbox has been sent).
-        sealed: Records that went into the outbox.
-    """
-
-    outcome: Outcome
-    sealed: int = 0
 
 
 class Shard:
@@ -144,27 +132,14 @@ class Shard:
     def chunks(self, events: Iterable[Event], end: int, view: ReaderView, now_ms: int) -> Iterator[Chunk]:
         """Cuts the events of a range for this shard, each chunk as it is wanted: by then those before are folded.
 
-        What is left of a range that was begun by another owner is one chunk, with the time that its scores were made with.
-
         Args:
             events: In offset order, all above the fence.
             end: Offset of the fence afterwards; see :meth:`waits_for`.
             view: What the fetch said that brought them.
             now_ms: Wall clock.
         """
-        cut = partial(Cutter, session_gap_ms=self.bounds.session_gap_ms, keeps_values=self.fold.keep == "last")
-        if self.under_way is not None:
-            begun = self.under_way
-            listed = list(events)
-            first = cut((event for event in listed if event[0] <= begun.to), self.fence, begun.to)
-            yield first.next(begun.time, self.clock.start_ms(begun.time), is_whole=True)
-            if end == begun.to:
-                return
-            events = (event for event in listed if event[0] > begun.to)
-        time = self.clock.range_time(view, now_ms)
-        cutter = cut(events, self.fence, end, are_bounds_near=self.bounds.are_near)
-        while cutter.above < end:
-            yield cutter.next(time, self.clock.start_ms(time))
+        keeps_values = self.fold.keep == "last"
+        return chunks_of(events, self.fence, end, self.under_way, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values)
 
     def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> Progress:
         """A chunk to be folded by :meth:`fold_once`.
@@ -191,6 +166,9 @@ class Shard:
             if len(self.outbox) >= OUTBOX_LIMIT or self.is_former_definition:
                 # Groups folded under a former definition leave first: what is folded now means something else.
                 return FoldStep(Outcome.FULL)
+            if self.under_way is None:
+                # It may have been dropped since the chunk was begun, with the former definition of the fold.
+                progress.begin_anew()
             chunk = progress.chunk
             after = self.clock.after(chunk.time, chunk.clock_ms, has_events=chunk.events > 0)
             silent_from_ms = self.clock.silent_from_ms(chunk.time, after)
@@ -261,8 +239,8 @@ class Shard:
                 )  # fmt: skip
             except RefusedError:
                 raise
-            except BaseException:
-                # Perhaps sealed, perhaps not: what is in the outbox is no longer known. A claim reads it again.
+            except BaseException:  # also where it was cancelled: what it sealed is not known
+                # A claim reads the outbox again.
                 self.is_claimed = False
                 raise
             self.clock.stored = self.clock.stored._replace(clock_ms=done.clock_ms)
