@@ -15,7 +15,7 @@ from streams_app.delivery.processor import Mark
 from streams_app.folding.agents.drained import DrainProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
-from tests.integration.test_scripts_edges import claimed_shard, fold_some
+from tests.shards import claimed_shard, fold_some
 
 
 async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_client: Redis, names: Names) -> None:

@@ -26,8 +26,7 @@ from streams_app.folding.store.replies import Folded, Outcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.test_scripts_edges import claimed_shard, fold_some
-from tests.integration.test_time_of_owners import parts_of, reading_of
+from tests.shards import claimed_shard, fold_some, parts_of, reading_of
 
 SECOND_MS = 1_000
 """The quiet period of these shards."""

@@ -17,7 +17,6 @@ from streams_app.folding.store.replies import Folded, Outcome, RefusedError, Und
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.test_scripts_edges import claimed_shard, fold_some
 from tests.scripts import (
     BOUNDS,
     WALL,
@@ -31,6 +30,7 @@ from tests.scripts import (
     send,
     state_of,
 )
+from tests.shards import claimed_shard, fold_some
 
 A, B, C, D = b"sa", b"sb", b"sc", b"sd"
 TO = 9

@@ -19,7 +19,6 @@ from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.integration.test_range_cursor import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
-from tests.integration.test_scripts_edges import claimed_shard, fold_some
 from tests.scripts import (
     BriefStore,
     chunk_of,
@@ -32,6 +31,7 @@ from tests.scripts import (
     sealed_in,
     send,
 )
+from tests.shards import claimed_shard, fold_some
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaError
@@ -13,7 +11,6 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
-from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
@@ -24,11 +21,9 @@ from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.replies import Outcome, RefusedError
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.kafka.producer import AckedProducer, Outgoing
-from streams_app.metrics import Metrics
-from streams_app.settings import Settings
 from tests.conftest import Names
 from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
+from tests.shards import Answering, claimed_shard, emitter_of, fold_some
 
 MANY = 4_500
 """More than one call of Redis takes from a script."""
@@ -234,46 +229,6 @@ async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key
 
 
 # Sending
-
-
-class Answering:
-    """A producer that answers as it was told: one outcome for each record."""
-
-    def __init__(self, *answers: list[BaseException | None]) -> None:
-        self.answers = list(answers)
-        self.sent: list[list[Outgoing]] = []
-
-    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
-        self.sent.append(list(records))
-        return self.answers.pop(0) if self.answers else [None] * len(records)
-
-
-async def claimed_shard(redis: Redis, names: Names, backlog: str = "merge") -> Shard:
-    definition = Fold(
-        name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog
-    )
-    shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
-    await shard.claim(0, 1)
-    return shard
-
-
-async def fold_some(shard: Shard, events: list[FoldEvent]) -> Outcome:
-    """Folds these events; says what the last step did."""
-    outcome = Outcome.DONE
-    for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
-        progress = shard.begin(chunk, lambda: events)
-        while (outcome := (await shard.fold_once(progress)).outcome) is Outcome.MORE:
-            pass
-        if outcome is Outcome.FULL:
-            break
-    return outcome
-
-
-def emitter_of(shard: Shard, producer: Answering) -> Emitter:
-    metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
-    clock: Any = SimpleNamespace(now_ms=lambda: 50_000, monotonic_ms=lambda: 50_000)
-    view = ReaderView(0, 50_000)
-    return Emitter(shard, cast("AckedProducer", producer), clock, metrics, view=lambda: view, trusted=lambda: True)
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])

@@ -16,26 +16,20 @@ from streams_app.delivery.committing import Commits
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
-from streams_app.folding.agents.parts import Parts
-from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.core.event import FoldEvent
-from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import EventReader
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import Outcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.metrics import Metrics
 from streams_app.operating.groups import collect, places_of
-from streams_app.settings import Limits, Settings
-from streams_app.status import Status
+from streams_app.settings import Settings
 from tests.conftest import Names
+from tests.shards import parts_of, reading_of
 
 NOW = 1_700_000_000_000
-LIMITS = Limits()
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
 Owner = Callable[[], Awaitable[Shard]]
@@ -226,18 +220,6 @@ async def test_a_claim_by_a_clock_that_is_ahead_knows_when_it_was_at_the_end(red
 
     assert [] == await silent_until(shard, NOW + SECOND + MINUTE)
     assert [(1, "quiet")] == await silent_until(shard, NOW + SECOND + MINUTE + 1)
-
-
-def reading_of(fold: Fold) -> tuple[EventReader, Posts]:
-    """How a fold reads, alone in its source."""
-    reader = reader_of(fold, LIMITS)
-    return reader, Posts("a", {fold.name: reader}, LIMITS)
-
-
-def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> Parts:
-    """What a processor needs of a worker, without a producer."""
-    settings = Settings(app_id=names.app_id, folds=(fold,))
-    return Parts(settings, ScriptSet(redis_client), cast("Any", None), clock, Metrics(settings), Status())
 
 
 def _saying(answer: Any) -> Any:

@@ -1,0 +1,86 @@
+"""Shards as their owner uses them, as tests do it: claimed, folded and emitted on a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.fold import Fold
+from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.posts import Posts
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import EventReader
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.replies import Outcome
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
+from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.metrics import Metrics
+from streams_app.settings import Limits, Settings
+from streams_app.status import Status
+from tests.conftest import Names
+
+LIMITS = Limits()
+
+
+class Answering:
+    """A producer that answers as it was told: one outcome for each record."""
+
+    def __init__(self, *answers: list[BaseException | None]) -> None:
+        self.answers = list(answers)
+        self.sent: list[list[Outgoing]] = []
+
+    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+        self.sent.append(list(records))
+        return self.answers.pop(0) if self.answers else [None] * len(records)
+
+
+async def claimed_shard(redis: Redis, names: Names, backlog: str = "merge") -> Shard:
+    """The shard of a fold that keeps last values, groups by one field and waits for a second."""
+    definition = Fold(
+        name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog
+    )
+    shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
+    await shard.claim(0, 1)
+    return shard
+
+
+async def fold_some(shard: Shard, events: list[FoldEvent]) -> Outcome:
+    """Folds these events; says what the last step did."""
+    outcome = Outcome.DONE
+    for chunk in shard.chunks(events, events[-1].offset, ReaderView(None, None), 10_000):
+        progress = shard.begin(chunk, lambda: events)
+        while (outcome := (await shard.fold_once(progress)).outcome) is Outcome.MORE:
+            pass
+        if outcome is Outcome.FULL:
+            break
+    return outcome
+
+
+def emitter_of(shard: Shard, producer: Answering) -> Emitter:
+    """What sends the records of a shard that has read everything by the 50th second, which it is now."""
+    metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
+    clock: Any = SimpleNamespace(now_ms=lambda: 50_000, monotonic_ms=lambda: 50_000)
+    view = ReaderView(0, 50_000)
+    return Emitter(shard, cast("AckedProducer", producer), clock, metrics, view=lambda: view, trusted=lambda: True)
+
+
+def reading_of(fold: Fold) -> tuple[EventReader, Posts]:
+    """How a fold reads, alone in its source."""
+    reader = reader_of(fold, LIMITS)
+    return reader, Posts("a", {fold.name: reader}, LIMITS)
+
+
+def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> Parts:
+    """What a processor needs of a worker, without a producer."""
+    settings = Settings(app_id=names.app_id, folds=(fold,))
+    return Parts(settings, ScriptSet(redis_client), cast("Any", None), clock, Metrics(settings), Status())
