@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
-from streams_app.delivery.partition_clock import ReaderView
-from streams_app.fold import Fold
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard import shard as sharding
-from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store import shard_store as storing
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.replies import Outcome, RefusedError
+from streams_app.folding.store.replies import RefusedError
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
 from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
-from tests.shards import Answering, claimed_shard, emitter_of, fold_some
+from tests.shards import claimed_shard, fold_some
 
 MANY = 4_500
 """More than one call of Redis takes from a script."""
@@ -202,69 +197,6 @@ async def test_a_claim_learns_of_the_whole_outbox(redis_client: Redis, names: Na
     assert [0, 1, 2, 3, 4] == [entry.first_offset for entry in heir.outbox]
 
 
-async def test_nothing_is_folded_before_the_former_definition_has_left(redis_client: Redis, names: Names) -> None:
-    former = await claimed_shard(redis_client, names)
-    await fold_some(former, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))
-    heir = Shard(other, "t", 0, former.store)
-    await heir.claim(0, 1)
-    assert Outcome.FULL is await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
-    await emitter_of(heir, Answering()).emit_due_once()
-    await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
-
-    assert (1, heir.shape) == (heir.fence, heir.stored_shape)
-
-
-async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key(redis_client: Redis, names: Names) -> None:
-    keys = shard_keys(names.app_id, "f", "t", 0)
-    producer = Answering()
-    for number, group_key in enumerate(["key", "@key", lambda _: "a"]):
-        definition = Fold(name="f", source="t", group_key=group_key, changed="m", quiet_period=timedelta(hours=1))
-        shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis_client), keys))
-        await shard.claim(0, 1)
-        await emitter_of(shard, producer).emit_due_once()
-        await fold_some(shard, [FoldEvent(number, 1_000, b"sa", {"u": 1})])
-
-    assert [b"f:t:0:0-0", b"f:t:0:1-1"] == [record.headers[0][1] for sent in producer.sent for record in sent]
-
-
-# Sending
-
-
-@pytest.mark.parametrize("refused", [0, 1, 2])
-async def test_a_split_record_is_finished_only_when_every_part_is_acknowledged(
-    redis_client: Redis, names: Names, refused: int
-) -> None:
-    shard = await claimed_shard(redis_client, names)
-    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {f"n{number}": "x" * 500_000 for number in range(3)})])
-    answer: list[BaseException | None] = [None] * 3
-    answer[refused] = KafkaError()
-    producer = Answering(answer)
-    emitter = emitter_of(shard, producer)
-    failed = await emitter.emit_due_once()
-    waiting = await sealed_in(shard.store)
-    done = await emitter.emit_due_once()
-
-    assert (0, 1, [0]) == (failed.records, done.records, [first for first, _ in waiting])
-    assert producer.sent[0] == producer.sent[1]
-    assert [] == await sealed_in(shard.store)
-
-
-async def test_while_the_broker_does_not_acknowledge_open_groups_stay_open(redis_client: Redis, names: Names) -> None:
-    shard = await claimed_shard(redis_client, names)
-    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
-    emitter = emitter_of(shard, Answering([KafkaError()], [KafkaError()]))
-    await emitter.emit_due_once()
-    await fold_some(shard, [FoldEvent(1, 1_000, b"sb", {"u": 1})])
-    emitter.clock.now_ms = lambda: 52_000  # type: ignore[method-assign]  # it is due
-    emitter.view = lambda: ReaderView(0, 52_000)
-    failed = await emitter.emit_due_once()
-    waiting = len(shard.outbox)
-    done = await emitter.emit_due_once()
-
-    assert (True, 1, 2) == (failed.failed is not None, waiting, done.records)
-
-
 async def test_very_many_ranges_are_finished_by_several_scripts(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "FINISHED_RANGES", 3)
     await fold(store, -1, chunk_of([FoldEvent(n, 1_000, b"s%d" % n, {}) for n in range(20)]))
@@ -272,17 +204,3 @@ async def test_very_many_ranges_are_finished_by_several_scripts(store: ShardStor
     left = await store.finish("me", [(at, at, 1) for at in range(0, 20, 2)])
 
     assert (10, list(range(1, 20, 2))) == (left, [first for first, _ in await sealed_in(store)])
-
-
-async def test_of_a_batch_only_what_was_acknowledged_is_finished(redis_client: Redis, names: Names) -> None:
-    shard = await claimed_shard(redis_client, names)
-    await fold_some(shard, [FoldEvent(number, 1_000, b"s%d" % number, {"u": 1}) for number in range(5)])
-    emitter = emitter_of(shard, Answering([None, KafkaError(), None, KafkaError(), None]))
-    done = await emitter.emit_due_once()
-
-    assert (3, [1, 3], [1, 3]) == (
-        done.records,
-        [first for first, _ in await sealed_in(shard.store)],
-        [entry.first_offset for entry in shard.outbox],
-    )
-    assert await shard.store.watermark() == 1
