@@ -149,6 +149,11 @@ async def sealed_in(store: ShardStore) -> list[tuple[int, bytes]]:
     return [(int(score), record) for record, score in found]
 
 
+async def outbox_of(store: ShardStore) -> list[Sealed]:
+    """The records in the outbox."""
+    return [Sealed.unpack(record) for _, record in await sealed_in(store)]
+
+
 class Held(NamedTuple):
     """What an open group holds, whatever state it belongs to; the number of its names is the true one."""
 
@@ -173,6 +178,12 @@ async def state_of(store: ShardStore) -> dict[bytes, Any]:
     """Everything of a shard, byte by byte."""
     names = [key async for key in store.redis.scan_iter(match=store.keys.meta.removesuffix("meta") + "*")]
     return {name: await store.redis.dump(name) for name in names}
+
+
+async def emptied(store: ShardStore) -> None:
+    """Leaves no key of a shard."""
+    base = store.keys.meta.removesuffix("meta")
+    await store.redis.delete(base, *[key async for key in store.redis.scan_iter(match=base + "*")])
 
 
 async def marks_of(store: ShardStore) -> dict[str, str]:

@@ -17,8 +17,21 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation_redis import dying
-from tests.integration.test_range_in_parts import RUNS, bounds_of_a_fold, emptied, outbox_of, placed, shapes
-from tests.scripts import EPOCH, BriefStore, Held, chunk_of, edited, fold, marks_of, new_store, open_groups, seal
+from tests.integration.shapes import RUNS, bounds_of_a_fold, placed, shapes
+from tests.scripts import (
+    EPOCH,
+    BriefStore,
+    Held,
+    chunk_of,
+    edited,
+    emptied,
+    fold,
+    marks_of,
+    new_store,
+    open_groups,
+    outbox_of,
+    seal,
+)
 
 MOST_WRITES = 25
 """At most so many calls write in the script of :data:`LATE`."""

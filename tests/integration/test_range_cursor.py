@@ -8,15 +8,14 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard import shard as sharding
-from streams_app.folding.store.keys import shard_keys
-from streams_app.folding.store.replies import Folded, Outcome, RefusedError, UnderWay
+from streams_app.folding.store.replies import Outcome, RefusedError, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
+from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
 from tests.scripts import (
     BOUNDS,
     WALL,
@@ -32,31 +31,13 @@ from tests.scripts import (
 )
 from tests.shards import claimed_shard, fold_some
 
-A, B, C, D = b"sa", b"sb", b"sc", b"sd"
-TO = 9
-EVENTS = [FoldEvent(at, 1_000 + at, group, {"u": at}) for at, group in enumerate([D, C, B, A, A])]
-CHUNK = chunk_of(EVENTS, end=TO)
 GONE = FoldEvent(TO + 1, 1_000, A, {"u": 1})
-RANGE_MARKS = {"to", "cursor", "cap", "arrived", "digest"}
-
-
-async def step_by_step(redis: Redis, names: Names) -> ShardStore:
-    """A claimed shard whose scripts take one group each."""
-    made = BriefStore(ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)), 1)
-    await made.claim("me", -1, b"eeee", "def")
-    return made
 
 
 @pytest.fixture
 async def store(redis_client: Redis, names: Names) -> ShardStore:
-    """See :func:`step_by_step`."""
+    """A shard whose scripts take one group each."""
     return await step_by_step(redis_client, names)
-
-
-async def step(store: ShardStore, cursor: bytes = b"", *, fence: int = -1, bounds: Bounds = BOUNDS) -> Folded:
-    """One script of the range, with all groups that are beyond the cursor."""
-    beyond = replace(CHUNK, groups={group: runs for group, runs in CHUNK.groups.items() if group > cursor})
-    return await send(store, fence, beyond, packed(beyond, bounds), bounds, cursor=cursor)
 
 
 # 1. What the first script of a range writes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
@@ -28,68 +28,31 @@ from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import StoredGroup
 from streams_app.folding.store.replies import Outcome
 from streams_app.folding.store.shard_store import ShardStore
+from tests.integration.shapes import RUNS, bounds_of_a_fold, placed, shapes
 from tests.scripts import (
     EPOCH,
     PARTITIONS,
     BriefStore,
     Held,
     chunk_of,
+    emptied,
     fold,
     marks_of,
     new_store,
     open_groups,
+    outbox_of,
     seal,
     sealed_in,
     send,
 )
 
-RUNS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-GROUPS = [b"sa", b"sb", b"sab", b"j1", b"s\xc3\xa9", b"s{x}\n"]
-
-shapes = st.lists(
-    st.tuples(
-        st.integers(1, 3),  # offsets may be missing in the log
-        st.integers(-10, 25),
-        st.sampled_from(GROUPS),
-        st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3),
-    ),
-    max_size=25,
-)
-bounds_of_a_fold = st.builds(
-    Bounds,
-    quiet_ms=st.sampled_from([5, 20]),
-    hold_ms=st.sampled_from([20, 50, 1_000]),
-    max_events=st.sampled_from([0, 1, 4]),
-    max_changed=st.sampled_from([2, 4, 10_000]),
-    sessions=st.booleans(),
-)
 works = st.lists(st.sampled_from([1, 12, 40, 5_000]), min_size=1, max_size=4)
-
-
-def placed(drawn: Sequence[tuple[int, int, bytes, dict[str, int]]], offset: int = -1, stamp: int = 1_000) -> list[FoldEvent]:
-    """Events behind an offset and a moment."""
-    events = []
-    for step, later, group, names in drawn:
-        offset += step
-        stamp += later
-        events.append(FoldEvent(offset, stamp, group, names))
-    return events
 
 
 @pytest.fixture
 async def redis(redis_client: Redis) -> Redis:
     """Under another name: hypothesis runs many examples in one test."""
     return redis_client
-
-
-async def emptied(store: ShardStore) -> None:
-    """Leaves no key of a shard."""
-    base = store.keys.meta.removesuffix("meta")
-    await store.redis.delete(base, *[key async for key in store.redis.scan_iter(match=base + "*")])
-
-
-async def outbox_of(store: ShardStore) -> list[Sealed]:
-    return [Sealed.unpack(record) for _, record in await sealed_in(store)]
 
 
 def told(sealed: Sealed, *, keeps_values: bool = True) -> tuple[Any, ...]:

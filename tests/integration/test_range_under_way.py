@@ -18,7 +18,7 @@ from streams_app.folding.store.replies import Outcome, RefusedError, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.integration.test_range_cursor import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
+from tests.integration.range_by_steps import CHUNK, EVENTS, RANGE_MARKS, TO, A, B, C, D, step, step_by_step
 from tests.scripts import (
     BriefStore,
     chunk_of,

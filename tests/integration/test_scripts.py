@@ -16,6 +16,7 @@ from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.replies import Outcome, RefusedError
+from tests.integration.shapes import bounds_of_a_fold
 from tests.scripts import BOUNDS, PARTITIONS, SESSIONS, chunk_of, chunks_of, fold, new_store, one, packed, seal, sealed_in, send
 
 
@@ -49,18 +50,10 @@ steps = st.lists(
     ),
     max_size=8,
 )
-bounds = st.builds(
-    Bounds,
-    quiet_ms=st.sampled_from([5, 20]),
-    hold_ms=st.sampled_from([20, 50, 1_000]),
-    max_events=st.sampled_from([0, 1, 4]),
-    max_changed=st.sampled_from([2, 4, 10_000]),
-    sessions=st.booleans(),
-)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=steps, bounds=bounds, most=st.sampled_from([1, 2, 100]))
+@given(steps=steps, bounds=bounds_of_a_fold, most=st.sampled_from([1, 2, 100]))
 async def test_scripts_agree_with_the_model_for_any_batches_and_bounds(redis, steps, bounds, most) -> None:
     store = new_store(redis)
     model = MemoryShard(bounds, PARTITIONS)
