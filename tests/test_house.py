@@ -90,7 +90,7 @@ def reached(module: str) -> set[str]:
 
 FLOORS = [
     "settings", "delivery", "kafka/patches", "kafka", "folding", "folding/core", "folding/reading", "folding/store",
-    "folding/shard", "folding/agents", "read_store", "operating", "checking", "embedded", "demo", "cli",
+    "folding/shard", "folding/agents", "read_store", "tuning", "operating", "checking", "embedded", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""
 
@@ -184,6 +184,12 @@ def test_the_delivery_knows_nothing_of_what_stands_on_it() -> None:
     assert {"backoff", "clock", "errors", "redis_client", "status"} == {
         name.removeprefix("streams_app.") for name in found if not name.startswith("streams_app.delivery.")
     }
+
+
+def test_numpy_is_imported_with_tuning_alone() -> None:
+    found = {module for module in OURS if any(name.partition(".")[0] in ("numpy", "matplotlib") for name in reached(module))}
+
+    assert set() == {module for module in found if not module.startswith("streams_app.tuning.")}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What the quiet period should be, by evidence: events are replayed with a virtual clock for many candidates."""

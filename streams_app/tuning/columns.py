@@ -1,0 +1,207 @@
+"""What is kept of the events of a range while it is read: 20 bytes each (pure).
+
+A group is known by a 64-bit hash of its partition and its member, made by Python's own hash of bytes, which has another seed in
+each process. That any two of ten million groups share one happens once in 370 000 runs.
+
+The columns have one size from the beginning, and the system gives them memory page by page as they are written: they grow
+without a copy. What does not fit is a sample: each time they are full, the half of the groups whose hash has one more leading bit
+set is left out, so any length of a topic takes the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams_app.folding.core.event import Event
+from streams_app.tuning.name_sets import NameSets
+
+CAPACITY: Final = 10_500_000
+"""Events: they and all that is computed from them take less than 500 MB."""
+
+_BATCH: Final = 16_384
+_BLOCK: Final = 1 << 20
+_BUCKET_BITS: Final = 5
+_BITS: Final = 64
+_SPREAD: Final = 0x9E3779B97F4A7C15
+"""Odd, so that each partition moves the hashes of its groups elsewhere."""
+
+
+class Columns:
+    """The events of one range.
+
+    Attributes:
+        events: How many were added.
+        from_ms: Lowest score; 0 where there are no events.
+        to_ms: Highest score; 0 where there are no events.
+        halvings: How often half of the groups were left out.
+        sets: The sets of names that occur.
+    """
+
+    def __init__(self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY) -> None:
+        """No events yet.
+
+        Args:
+            now_ms: Wall clock: no score lies beyond it.
+            max_changed: Bound of the fold on the names of a group.
+            capacity: Events that are kept at most.
+        """
+        self.events = self.from_ms = self.to_ms = self.halvings = 0
+        self.sets = NameSets(max_changed)
+        self._now_ms = now_ms
+        self._capacity = capacity
+        self._used = 0
+        self._hashes = np.empty(capacity, np.uint64)
+        self._scores = np.empty(capacity, np.int64)
+        self._numbers = np.empty(capacity, np.uint32)
+        self._clocks: dict[int, int] = {}
+        self._groups_seen = self._bytes_seen = 0
+        self._is_sorted = True
+
+    def add(self, partition: int, events: Iterable[Event]) -> None:
+        """Adds events of a partition.
+
+        A score is the running maximum of the record timestamps of the partition, never beyond ``now_ms``, as
+        :class:`streams_app.folding.core.chunks.Cutter` gives it to the events of a backlog with ``sessions``.
+
+        Args:
+            partition: Of the source.
+            events: In the order of their offsets, after those that were added before.
+        """
+        rest = iter(events)
+        shift = np.uint64(partition * _SPREAD % 2**_BITS)
+        while batch := list(islice(rest, _BATCH)):
+            _, stamps, members, names = zip(*batch, strict=True)
+            hashes = np.fromiter(map(hash, members), np.int64, len(batch)).view(np.uint64) + shift
+            scores = np.fromiter(stamps, np.int64, len(batch))
+            np.minimum(scores, self._now_ms, out=scores)
+            scores[0] = max(int(scores[0]), self._clocks.get(partition, 0))
+            np.maximum.accumulate(scores, out=scores)
+            self._count(partition, int(scores[0]), int(scores[-1]), len(batch))
+            distinct = set(members)
+            self._groups_seen += len(distinct)
+            self._bytes_seen += sum(map(len, distinct))
+            self._keep(hashes, scores, np.fromiter(self.sets.numbers(names), np.uint32, len(batch)))
+
+    def _count(self, partition: int, first_ms: int, last_ms: int, events: int) -> None:
+        self.from_ms = min(self.from_ms, first_ms) if self.events else first_ms
+        self.to_ms = max(self.to_ms, last_ms)
+        self.events += events
+        self._clocks[partition] = last_ms
+
+    def _keep(self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], numbers: NDArray[np.uint32]) -> None:
+        """Writes a batch, or that part of it which belongs to the sample."""
+        while True:
+            if self.halvings:
+                kept = self._is_sampled(hashes)
+                hashes, scores, numbers = hashes[kept], scores[kept], numbers[kept]
+            end = self._used + len(hashes)
+            if end <= self._capacity:
+                break
+            self._halve()
+        self._hashes[self._used : end] = hashes
+        self._scores[self._used : end] = scores
+        self._numbers[self._used : end] = numbers
+        self._used, self._is_sorted = end, False
+        if self.sets.is_full and self.sets.may_be_counted:
+            sizes = self.sets.sizes()
+            for begin in range(0, end, _BLOCK):
+                block = slice(begin, min(end, begin + _BLOCK))
+                self._numbers[block] = sizes[self._numbers[block]]
+            self.sets.count_only()
+        while self.sets.is_full:
+            self._halve()
+            self._renumber()
+
+    def _is_sampled(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        return hashes >> np.uint64(_BITS - self.halvings) == 0
+
+    def _halve(self) -> None:
+        """Leaves out half of the groups."""
+        self.halvings += 1
+        used = 0
+        for begin in range(0, self._used, _BLOCK):
+            block = slice(begin, min(self._used, begin + _BLOCK))
+            kept = self._is_sampled(self._hashes[block])
+            end = used + int(np.count_nonzero(kept))
+            for column in (self._hashes, self._scores, self._numbers):
+                column[used:end] = column[block][kept]
+            used = end
+        self._used = used
+
+    def _renumber(self) -> None:
+        """Forgets the sets of names that no event of the sample has."""
+        used = np.unique(self._numbers[: self._used])
+        self.sets.keep(used.astype(np.int64))
+        for begin in range(0, self._used, _BLOCK):
+            block = slice(begin, min(self._used, begin + _BLOCK))
+            self._numbers[block] = np.searchsorted(used, self._numbers[block])
+
+    # ---- what a replay reads
+
+    @property
+    def share(self) -> float:
+        """Chance of a group to be kept: 1, or less where the events did not fit."""
+        return 0.5**self.halvings
+
+    @property
+    def key_bytes(self) -> float:
+        """Mean length of a group's member; 0 where there are no events."""
+        return self._bytes_seen / max(1, self._groups_seen)
+
+    def sort(self) -> None:
+        """Brings the events of a group together, in the order in which they were added. Events may be added afterwards, too."""
+        if self._is_sorted:
+            return
+        order = self._order()
+        for name in ("_hashes", "_scores", "_numbers"):
+            column = getattr(self, name)
+            ordered = np.empty_like(column)
+            for begin in range(0, self._used, _BLOCK):
+                block = slice(begin, min(self._used, begin + _BLOCK))
+                ordered[block] = column[order[block]]
+            setattr(self, name, ordered)
+        self._is_sorted = True
+
+    def gaps(self) -> tuple[int, int] | None:
+        """Of the times between neighbouring events of a group the median and the longest, ms; None: no group has two events."""
+        self.sort()
+        longest_ms, some = -1, []
+        stride = self._used // _BLOCK + 1
+        for begin in range(1, self._used, _BLOCK):
+            end = min(begin + _BLOCK, self._used)
+            gaps = np.diff(self._scores[begin - 1 : end])[self._hashes[begin:end] == self._hashes[begin - 1 : end - 1]]
+            longest_ms = max(longest_ms, int(gaps.max(initial=-1)))
+            some.append(gaps[::stride])
+        return (int(np.median(np.concatenate(some))), longest_ms) if longest_ms >= 0 else None
+
+    def _order(self) -> NDArray[np.uint32]:
+        """Where each event of the sorted columns stands now; found for some of the groups at a time, to save memory."""
+        order = np.empty(self._used, np.uint32)
+        first_bits = (self._hashes[: self._used] >> np.uint64(_BITS - self.halvings - _BUCKET_BITS)).astype(np.uint8)
+        begin = 0
+        for bucket in range(1 << _BUCKET_BITS):
+            at = np.flatnonzero(first_bits == bucket)
+            end = begin + len(at)
+            order[begin:end] = at[np.argsort(self._hashes[at], kind="stable")]
+            begin = end
+        return order
+
+    @property
+    def hashes(self) -> NDArray[np.uint64]:
+        """The group of each event that is kept."""
+        return self._hashes[: self._used]
+
+    @property
+    def scores(self) -> NDArray[np.int64]:
+        """The score of each event that is kept, ms."""
+        return self._scores[: self._used]
+
+    @property
+    def numbers(self) -> NDArray[np.uint32]:
+        """Which of the :attr:`sets` each event that is kept has."""
+        return self._numbers[: self._used]

@@ -1,0 +1,91 @@
+"""What a replay says: the curve over the candidates for the quiet period, and the one that is recommended (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one candidate for the quiet period leads to; None where it is not known.
+
+    Attributes:
+        quiet_ms: The candidate X.
+        records: Folded records; an estimate where the curve has a :class:`Sample`.
+        ratio: Folding ratio, 1 - records / events; 0 where there are no events.
+        latency_p50_ms: From the score of an event to the moment its record closes: half of the events wait at most so long.
+        latency_p95_ms: Likewise 95 of 100 events.
+        latency_p99_ms: Likewise 99 of 100 events.
+        peak_open_groups: Most groups open in the same instant.
+        redis_bytes: Estimate of what Redis holds at that peak.
+    """
+
+    quiet_ms: int
+    records: int
+    ratio: float
+    latency_p50_ms: int | None
+    latency_p95_ms: int | None
+    latency_p99_ms: int | None
+    peak_open_groups: int | None
+    redis_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The groups, chosen by hash, that a curve was computed from where it is not exact.
+
+    Attributes:
+        share: Chance of a group to be among them.
+        events: Events of these groups.
+        groups: How many they are.
+        ratio_error: Standard error of the folding ratio, the largest of all points.
+    """
+
+    share: float
+    events: int
+    groups: int
+    ratio_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What each candidate leads to, on the same events.
+
+    Attributes:
+        fold: Name of the fold.
+        events: How many there are in the range.
+        groups: Different (partition, group); an estimate where the curve has a :class:`Sample`.
+        from_ms: Score of the first event; 0 where there is none.
+        to_ms: Score of the last event; 0 where there is none.
+        points: In rising order of the quiet period.
+        sample: What the curve was computed from; None: from every event, exactly.
+    """
+
+    fold: str
+    events: int
+    groups: int
+    from_ms: int
+    to_ms: int
+    points: tuple[Point, ...]
+    sample: Sample | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The curve as ``--json`` shows it, without the recommendation."""
+        return {
+            "fold": self.fold, "events": self.events, "groups": self.groups, "from_ms": self.from_ms, "to_ms": self.to_ms,
+            "curve": [asdict(point) for point in self.points], "sample": None if self.sample is None else asdict(self.sample),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """The candidate to take.
+
+    Attributes:
+        quiet_ms: The quiet period.
+        why: One plain sentence with figures.
+    """
+
+    quiet_ms: int
+    why: str

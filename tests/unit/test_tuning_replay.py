@@ -1,0 +1,113 @@
+"""The curve against a replay of every event by :class:`MemoryShard`: every number of every point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streams_app.folding.core.chunks import Cutter
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.model import MemoryShard
+from streams_app.folding.core.shard_clock import RangeTime
+from streams_app.tuning.columns import Columns
+from streams_app.tuning.replay import curve_of
+
+NOW_MS = 100_000
+FAR = 2**61
+Raw = tuple[int, int, bytes, Any]
+"""Partition, timestamp, group, names."""
+
+GROUPS = st.sampled_from([b"sa", b"sb", b"sc", b"n1"])
+NAMES = st.lists(st.sampled_from("uvwxyz"), max_size=3, unique=True).map(dict.fromkeys)
+STEPS = st.sampled_from([0, 0, 1, 1, 2, 3, 5, 8, 20, -1, -7])
+BOUNDS = st.builds(
+    Bounds,
+    quiet_ms=st.just(1),
+    hold_ms=st.sampled_from([1, 2, 3, 5, 9, 20, 10**9]),
+    max_events=st.sampled_from([0, 0, 1, 2, 3]),
+    max_changed=st.sampled_from([1, 2, 3, 10_000]),
+    sessions=st.just(True),
+)
+WINDOWS = st.lists(st.sampled_from([1, 2, 3, 4, 5, 8, 13, 30, 10**8]), min_size=1, max_size=4, unique=True)
+
+
+@st.composite
+def event_lists(draw: st.DrawFn) -> list[Raw]:
+    at_ms, events = 1_000, []
+    for step, partition, group, names in draw(st.lists(st.tuples(STEPS, st.integers(0, 2), GROUPS, NAMES), max_size=40)):
+        at_ms += step
+        stamp = {0: -1, 1: NOW_MS + 5}.get(at_ms % 23, at_ms)
+        events.append((partition, stamp, group, names))
+    return events
+
+
+@dataclass(frozen=True)
+class Told:
+    """One record, by the scores of its events."""
+
+    group: tuple[int, bytes]
+    scores: tuple[int, ...]
+    closed_ms: int
+
+
+def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
+    """The records of a replay, event by event, with the classes that folding is compared with."""
+    told: list[Told] = []
+    for partition in {event[0] for event in events}:
+        rows = [FoldEvent(at, stamp, group, names) for at, (of, stamp, group, names) in enumerate(events) if of == partition]
+        shard, scores, clock = MemoryShard(bounds), {}, 0
+        groups: dict[int, bytes] = {}
+        sealed = []
+        for row in rows:
+            cutter = Cutter([row], row.offset - 1, row.offset, session_gap_ms=None, keeps_values=True)
+            clock = cutter.next(RangeTime(NOW_MS, None), clock).clock_ms
+            scores[row.offset], groups[row.offset] = clock, row.group
+            sealed += shard.seal(clock)
+            sealed += shard.fold(row, clock)
+        sealed += shard.seal(FAR)
+        for one in sealed:
+            own = (at for at in scores if one.first_offset <= at <= one.last_offset and groups[at] == one.member)
+            told.append(Told((partition, one.member), tuple(scores[at] for at in own), one.due_ms))
+    return told
+
+
+def percentile(values: list[int], percent: int) -> int | None:
+    """By nearest rank: the smallest value that so many of a hundred do not exceed."""
+    return min((value for value in values if sum(other <= value for other in values) * 100 >= percent * len(values)), default=None)
+
+
+def peak(told: list[Told]) -> int:
+    instants = {one.scores[0] for one in told}
+    return max((len({one.group for one in told if one.scores[0] <= at <= one.closed_ms}) for at in instants), default=0)
+
+
+def figures(events: list[Raw], bounds: Bounds, quiet_ms: int) -> tuple[Any, ...]:
+    told = told_by_shards(events, Bounds(quiet_ms, bounds.hold_ms, bounds.max_events, bounds.max_changed, sessions=True))
+    waits = [one.closed_ms - score for one in told for score in one.scores]
+    assert len(waits) == len(events)
+    ratio = 1 - len(told) / len(events) if events else 0.0
+    return quiet_ms, len(told), ratio, *(percentile(waits, percent) for percent in (50, 95, 99)), peak(told)
+
+
+def columns_of(events: list[Raw], **options: Any) -> Columns:
+    columns = Columns(now_ms=NOW_MS, capacity=1_000, **options)
+    for at, (partition, stamp, group, names) in enumerate(events):
+        columns.add(partition, [(at, stamp, group, names)])
+    return columns
+
+
+@given(event_lists(), BOUNDS, WINDOWS)
+@example([(0, 1_000, b"sa", {})] * 3, Bounds(1, 1, 1, 1, sessions=True), [1])
+def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
+    events: list[Raw], bounds: Bounds, windows: list[int]
+) -> None:
+    curve = curve_of("f", columns_of(events, max_changed=bounds.max_changed), bounds, windows)
+    found = [(one.quiet_ms, one.records, one.ratio, one.latency_p50_ms, one.latency_p95_ms, one.latency_p99_ms,
+              one.peak_open_groups) for one in curve.points]  # fmt: skip
+
+    assert [figures(events, bounds, quiet_ms) for quiet_ms in sorted(windows)] == found
+    assert (len(events), len({(event[0], event[2]) for event in events})) == (curve.events, curve.groups)
