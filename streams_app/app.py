@@ -7,20 +7,14 @@ It owns the Faust application: agents that read the sources, the timers that emi
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import faust
 from faust.app.base import BootStrategy
-from redis.asyncio import Redis
 
-from streams_app import redis_client as connection
-from streams_app.checking.finding import Level
-from streams_app.checking.redis import server_findings
 from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
@@ -30,11 +24,9 @@ from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import StreamsAppError, text_of
 from streams_app.folding.agents.gauges import observe
-from streams_app.folding.agents.held import Held
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
-from streams_app.folding.agents.watched import WatchedFolding
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.http import HttpServer
 from streams_app.kafka.admin import require_topics
@@ -45,9 +37,8 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave
 from streams_app.logs import hold_back_libraries
 from streams_app.metrics import Metrics
-from streams_app.operating.groups import groups_of_worker
-from streams_app.read_store.agent import ReadStoreAgent
-from streams_app.redis_client import REDIS_ERRORS, connect
+from streams_app.redis_client import connect
+from streams_app.services import Services
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
@@ -59,7 +50,6 @@ BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
 SKEW_EVERY_SECONDS = 5.0
 REFUSED_EVERY_SECONDS = 60.0
-STOP_SECONDS = 5.0
 REVOKED_SECONDS = 6.0
 """Members have at least so long to commit and join again when partitions are redistributed."""
 
@@ -68,75 +58,6 @@ class WithoutProducer(BootStrategy):
     """Faust's own producer is not started: nothing is sent through it."""
 
     enable_kafka_producer = False
-
-
-@dataclass(slots=True)
-class Services:
-    """What runs beside Faust: connections, HTTP, the read store."""
-
-    settings: Settings
-    redis: Redis
-    producer: AckedProducer
-    clock: Clock
-    metrics: Metrics
-    status: Status
-    http: HttpServer
-    watchdog: Watchdog
-    skew: SkewWatch
-    held: Held
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-    async def start(self, ownership: Ownership) -> None:
-        """Connects.
-
-        Raises:
-            TryAgainError: Redis or Kafka cannot be reached.
-            ConfigurationError: One of them does not let us in.
-        """
-        try:
-            await self.skew.check_once()
-            await self._warn_of_redis()
-        except REDIS_ERRORS as error:
-            raise await connection.why_unreachable(self.settings.redis, error) from error
-        self.status.groups_provider = lambda fold, limit: groups_of_worker(
-            self.held.shards(), self.settings, self.redis, fold, limit
-        )
-        self.status.beat(self.clock.monotonic_ms())
-        self.http.start()
-        self.watchdog.start(WatchedFolding(ownership, self.held))
-        self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
-        if self.settings.read_store is not None:
-            agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
-            self.tasks.append(asyncio.create_task(agent.run(self.stopping), name="read-store"))
-
-    async def _warn_of_redis(self) -> None:
-        """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""
-        for address, info in (await connection.servers_of(self.redis)).items():
-            for finding in server_findings(address or self.settings.redis.redacted_url, info):
-                if finding.level is Level.ERROR:
-                    logger.error("%s; %s", finding.text, finding.advice)
-
-    async def stop(self) -> None:
-        """Ends everything started, within a few seconds."""
-        self.watchdog.stop()
-        self.stopping.set()
-        if self.tasks:
-            _, late = await asyncio.wait(self.tasks, timeout=STOP_SECONDS)
-            for task in late:
-                task.cancel()
-        self.http.stop()
-        await self.producer.stop()
-        await self.redis.aclose()
-
-    async def _beat(self) -> None:
-        while not self.stopping.is_set():
-            self.status.beat(self.clock.monotonic_ms())
-            try:
-                async with asyncio.timeout(1.0):
-                    await self.stopping.wait()
-            except TimeoutError:
-                continue
 
 
 class FoldingApp(faust.App):
