@@ -16,7 +16,8 @@ from tests.chaos import faults_redis as of_redis
 from tests.chaos.killing import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
 from tests.chaos.traces import TRACE_SECONDS, claimed_again, claims, must
-from tests.helpers import WorkerProcess, wait_until
+from tests.helpers import wait_until
+from tests.workers import WorkerProcess
 
 Fault = Callable[[Stage, random.Random], Awaitable[str | None]]
 """Does it and heals it; returns which variant it was, if there are several.

@@ -17,7 +17,7 @@ from operator import attrgetter
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.stage import Outage, Stage
-from tests.helpers import WorkerProcess
+from tests.workers import WorkerProcess
 
 SAMPLE_SECONDS = 0.5
 TOLD_SECONDS = 12.0

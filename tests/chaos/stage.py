@@ -21,9 +21,10 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from tests.chaos.proxy import Proxy
-from tests.helpers import WorkerProcess, create_topics
+from tests.helpers import create_topics
 from tests.servers.apache_kafka import ApacheKafka, Proxied
 from tests.servers.redis7 import Redis7
+from tests.workers import WorkerProcess
 
 SESSION_SECONDS = 3
 OUTAGE_SECONDS = 15

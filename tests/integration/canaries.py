@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.helpers import WorkerProcess
 from tests.integration.site import Stage
+from tests.workers import WorkerProcess
 
 CANARIES = {
     kind: f"canary-{kind}-5d81c0" for kind in ("kafka", "redis", "http", "redis-url", "read-url", "source-url", "broker", "wrong")

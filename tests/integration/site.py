@@ -17,7 +17,8 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
-from tests.helpers import WorkerProcess, _get, create_topics, delete_topic, produce, read_topic
+from tests.helpers import create_topics, delete_topic, produce, read_topic
+from tests.workers import WorkerProcess, get_page
 
 LIMIT_SECONDS = 150
 SESSION = "3s"
@@ -247,7 +248,7 @@ async def send_at(site: Site, source: str, events: Iterable[tuple[str, int, int]
 
 def metrics_of(worker: WorkerProcess) -> str:
     """Its page of metrics."""
-    return _get(f"{worker.url}/metrics")[1]
+    return get_page(f"{worker.url}/metrics")[1]
 
 
 def metric(worker: WorkerProcess, name: str) -> float:

@@ -23,9 +23,10 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import WorkerProcess, create_topics, wait_until
+from tests.helpers import create_topics, wait_until
 from tests.integration.odd_events import ANY, CLASSES, FEW, Case
 from tests.integration.site import write_config
+from tests.workers import WorkerProcess
 
 CASES = int(os.environ.get("STREAMS_APP_TEST_CASES") or 60)
 SEED = os.environ.get("STREAMS_APP_TEST_SEED") or "1"

@@ -15,9 +15,10 @@ from redis.asyncio import Redis
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
-from tests.helpers import WorkerProcess, create_topics
+from tests.helpers import create_topics
 from tests.integration.commands import CANARY, FOLD, Place, Ran, run
 from tests.integration.site import Site, frozen
+from tests.workers import WorkerProcess
 
 
 def counted(ran: Ran) -> tuple[int, int]:

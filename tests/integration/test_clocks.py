@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.checker import event
-from tests.helpers import WorkerProcess, wait_until
+from tests.helpers import wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
+from tests.workers import WorkerProcess
 
 MINUTE_MS = 60_000
 

@@ -12,8 +12,9 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Membership, NotOwnerError
 from streams_app.kafka.members import commit_as, committed_of
 from tests.checker import event
-from tests.helpers import WorkerProcess, wait_until
+from tests.helpers import wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
+from tests.workers import WorkerProcess
 
 PARTITIONS = 4
 EVENTS = 100

@@ -12,10 +12,11 @@ import redis
 
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
-from tests.helpers import WorkerProcess, create_topics, wait_until
+from tests.helpers import create_topics, wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
+from tests.workers import WorkerProcess
 
 FREEZE_SECONDS = 5
 

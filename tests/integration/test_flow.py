@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.checker import event
-from tests.helpers import WorkerProcess, wait_until
+from tests.helpers import wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metric
 from tests.patient import STUCK
+from tests.workers import WorkerProcess
 
 
 class PatientWorker(WorkerProcess):

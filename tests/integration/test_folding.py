@@ -10,8 +10,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.checker import event
-from tests.helpers import WorkerProcess, read_topic, wait_until
+from tests.helpers import read_topic, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
+from tests.workers import WorkerProcess
 
 HOUR_MS = 3_600_000
 

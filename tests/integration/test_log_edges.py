@@ -10,8 +10,9 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions, RecordsToDelete
 
 from tests.checker import event, outcome_of
-from tests.helpers import WorkerProcess, admin_of, create_topics, delete_topic, produce, read_topic, wait_until
+from tests.helpers import admin_of, create_topics, delete_topic, produce, read_topic, wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, LOOK_OFTEN, Stage, metric, riddles
+from tests.workers import WorkerProcess
 
 PARTITIONS = 4
 

@@ -15,8 +15,9 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import WorkerProcess, create_topics, delete_topic, produce, read_topic, wait_until
+from tests.helpers import create_topics, delete_topic, produce, read_topic, wait_until
 from tests.integration.site import metric, write_config
+from tests.workers import WorkerProcess
 
 LIMIT_SECONDS = 120
 OPEN = "streams_app_open_groups"

@@ -18,9 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
-from tests.helpers import WorkerProcess, create_topics, wait_until
+from tests.helpers import create_topics, wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, metrics_of, reasons
 from tests.servers.apache_kafka import ApacheKafka
+from tests.workers import WorkerProcess
 
 TOLD_SECONDS = 12
 """How long an outage may go untold; a wait, as the machine may be shared."""

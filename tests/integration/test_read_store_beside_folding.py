@@ -15,8 +15,9 @@ from streams_app.metrics import Metrics
 from streams_app.read_store.agent import ReadStoreAgent
 from streams_app.read_store.sqlite import SqliteStore
 from streams_app.settings.loading import load
-from tests.helpers import WorkerProcess, wait_until
+from tests.helpers import wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
+from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -12,8 +12,9 @@ import redis
 from streams_app.embedded import Valkey
 from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
-from tests.helpers import WorkerProcess, create_topics, produce, read_topic, wait_until, wait_until_sync
+from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
 from tests.integration.site import write_config
+from tests.workers import WorkerProcess
 
 SLOTS = ((0, 5461), (5462, 10922), (10923, 16383))
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")

@@ -6,8 +6,9 @@ import pytest
 from aiokafka.admin import NewPartitions
 
 from tests.checker import event, outcome_of
-from tests.helpers import WorkerProcess, admin_of, read_topic, wait_until
+from tests.helpers import admin_of, read_topic, wait_until
 from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Site
+from tests.workers import WorkerProcess
 
 pytestmark = [pytest.mark.apache, pytest.mark.timeout(200)]
 

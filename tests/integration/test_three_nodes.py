@@ -12,10 +12,11 @@ from aiokafka.admin import NewTopic
 
 from tests.checker import event, outcome_of
 from tests.conftest import Names, RedisServer, _unavailable
-from tests.helpers import WorkerProcess, admin_of, create_topics, read_topic, wait_until
+from tests.helpers import admin_of, create_topics, read_topic, wait_until
 from tests.integration.site import Site, write_config
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.cluster import KafkaCluster
+from tests.workers import WorkerProcess
 
 PARTITIONS = 6
 EVENTS = 6_000

@@ -17,11 +17,12 @@ from streams_app.kafka.producer import AckedProducer, Outgoing
 from streams_app.settings.sections import KafkaSettings
 from tests.checker import event
 from tests.conftest import Names, RedisServer, _unavailable
-from tests.helpers import WorkerProcess, admin_of, wait_until
+from tests.helpers import admin_of, wait_until
 from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Site, riddles
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT, ServerUnavailableError
+from tests.workers import WorkerProcess
 
 ACCOUNTS = 20
 

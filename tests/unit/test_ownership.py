@@ -1,122 +1,20 @@
-"""What a partition takes from its reader, when it is claimed again, and what is committed for it."""
+"""What a partition takes from its reader and when it is claimed again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed, Membership
-from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.partition import Partition
-from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.patience import LONG_AGO_MS, Stumbling
-from streams_app.delivery.processor import READS_NOTHING, Claim, Edges, Mark
+from streams_app.delivery.processor import READS_NOTHING, Claim, Edges
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
-from streams_app.delivery.surroundings import Surroundings
-from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.status import Status
+from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch
 from tests.virtual_loop import VirtualLoop
-
-TP0 = TP("t", 0)
-TICK_SECONDS = 0.5
-HERE = Membership(1, "m")
-
-
-class Taker:
-    """A processor that keeps what it is given."""
-
-    def __init__(self, low: Mark | None = None, held: int = 0) -> None:
-        self.low, self.held = low, held
-        self.taken: list[tuple[int, int, list[int]]] = []
-        self.ticks: list[float] = []
-
-    async def claim(self, claim: Claim) -> int:
-        return 0
-
-    def deliver(self, batch: Batch) -> None:
-        self.taken.append((batch.begin, batch.end, [record.offset for record in batch.records]))
-
-    async def mark(self) -> Mark | None:
-        return self.low
-
-    def tick(self, now_ms: int) -> None:
-        self.ticks.append(asyncio.get_running_loop().time())
-
-    async def revoke(self, seconds: float) -> None:
-        self.taken.clear()
-
-
-class Host:
-    """A reader that stands somewhere; only what is asked for here."""
-
-    def __init__(self, position: int | None = None) -> None:
-        self.generation, self.member_id = 1, "m"
-        self.position = position
-        self.paused: set[TP] = set()
-        self.committed: dict[TP, Committed] = {}
-        self.members: list[Any] = []
-
-    def assignment(self) -> set[TP]:
-        return set()
-
-    def pause(self, tps: Collection[TP]) -> None:
-        self.paused |= set(tps)
-
-    def resume(self, tps: Collection[TP]) -> None:
-        self.paused -= set(tps)
-
-    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        return ReaderView(None, None), self.position
-
-    async def commit(self, marks: dict[TP, Committed], claim: Membership) -> None:
-        self.committed |= marks
-        self.members.append(claim)
-
-
-class Worker:
-    """An ownership whose clock stands still."""
-
-    def __init__(self, host: Host | None = None, now_ms: int = 0) -> None:
-        self.now_ms = now_ms
-        self.host = host or Host()
-        self.causes: list[str] = []
-        self.status = Status()
-        clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
-        around = Surroundings(
-            clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS
-        )
-        self.ownership = Ownership(cast("Any", self.host), cast("Any", SimpleNamespace(topics={"t"})), around)
-
-    def hold(self, *takers: Taker, tp: TP = TP0, progress_ms: int = 0) -> Partition:
-        partition = Partition(tp, HERE, cast("Any", self.host), self.ownership)
-        partition.ranges.served = {name: Served(taker, 10) for name, taker in zip("abc", takers, strict=False)}
-        partition.ranges.begin(10, seek_number=3, monotonic_ms=progress_ms)
-        self.ownership.partitions[tp] = partition
-        return partition
-
-    async def end(self) -> None:
-        self.ownership.partitions.clear()
-        await self.ownership.stop()
-
-
-async def never(*_: Any) -> None:
-    await asyncio.Event().wait()
-
-
-def raising(error: BaseException) -> None:
-    raise error
-
-
-def batch(begin: int, end: int, seek_number: int = 3) -> Batch:
-    records = [SimpleNamespace(offset=offset) for offset in range(begin, end)]
-    return Batch(TP0, records, begin, end, stable_offset=end, fetched_at_ms=0, seek_number=seek_number)
-
 
 # What is delivered
 
@@ -230,84 +128,7 @@ async def test_records_of_a_partition_that_does_not_move_count_for_nobody(still_
     await worker.end()
 
 
-# What is committed
-
-
-@pytest.mark.parametrize(
-    ("lows", "offset", "metadata"),
-    [
-        pytest.param([7, 30], 7, '{"a":7,"b":30,"c":90}', id="the lowest of all"),
-        pytest.param([2, 30], 4, '{"a":4,"b":30,"c":90}', id="no mark goes back"),
-        pytest.param([7, None], None, "", id="one processor has no state"),
-        pytest.param([None, 30], None, "", id="the other has none"),
-    ],
-)
-async def test_nothing_is_committed_while_any_processor_has_no_state(
-    lows: list[int | None], offset: int | None, metadata: str
-) -> None:
-    worker = Worker()
-    partition = worker.hold(*(Taker(None if low is None else Mark(low)) for low in lows))
-    partition.marks.marks = {"a": Mark(4), "b": Mark(4), "c": Mark(90)}
-    await worker.ownership.commit_once()
-    found = worker.host.committed.get(TP0)
-
-    assert (offset, metadata) == ((found.offset, found.metadata) if found else (None, ""))
-    await worker.end()
-
-
-async def test_processors_that_are_new_together_are_committed_together() -> None:
-    worker = Worker()
-    partition = worker.hold(Taker(), Taker())
-    partition.marks.beginning.expect({"a", "b"})
-    first = asyncio.create_task(worker.ownership.commit_now(partition, "a", Mark(100)))
-    await asyncio.sleep(0)
-    alone = dict(worker.host.committed)
-    await worker.ownership.commit_now(partition, "b", Mark(5))
-    await first
-
-    assert ({}, {TP0: Committed(5, '{"a":100,"b":5}')}) == (alone, worker.host.committed)
-    await worker.end()
-
-
-async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
-    silent, other = Worker(), Worker()
-    silent.host.commit = never  # type: ignore[method-assign,assignment]  # a broker that is away
-    for worker in (silent, other):
-        worker.hold(Taker(Mark(12)))
-    waiting = asyncio.create_task(silent.ownership.commit_once())
-    await asyncio.sleep(0)
-    await other.ownership.commit_once()
-
-    assert not waiting.done()
-    assert {TP0: Committed(12, '{"a":12}')} == other.host.committed
-    waiting.cancel()
-    for worker in (silent, other):
-        await worker.end()
-
-
-async def test_a_commit_is_under_the_member_of_its_claim_whoever_that_is_by_now() -> None:
-    worker = Worker()
-    worker.hold(Taker(Mark(12)))
-    worker.host.generation, worker.host.member_id = 2, "joined anew"
-    await worker.ownership.commit_once()
-
-    assert [HERE] == worker.host.members
-    await worker.end()
-
-
-async def test_a_partition_that_was_let_go_while_its_marks_were_read_is_not_committed() -> None:
-    worker, taker = Worker(), Taker(Mark(12))
-    partition = worker.hold(taker)
-
-    async def mark() -> Mark:
-        partition.is_over = True
-        return Mark(12)
-
-    taker.mark = mark  # type: ignore[method-assign]  # it is let go meanwhile
-    await worker.ownership.commit_once()
-
-    assert {} == worker.host.committed
-    await worker.end()
+# What comes too late
 
 
 async def test_what_a_processor_says_after_its_partition_was_let_go_is_ignored() -> None:

@@ -1,0 +1,113 @@
+"""Ownership of partitions without a broker: a reader that stands where a test says, and processors that keep what they get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.commits import Committed, Membership
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.partition import Partition
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.processor import Claim, Mark
+from streams_app.delivery.ranges import Served
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.status import Status
+
+TP0 = TP("t", 0)
+TICK_SECONDS = 0.5
+HERE = Membership(1, "m")
+
+
+class Taker:
+    """A processor that keeps what it is given."""
+
+    def __init__(self, low: Mark | None = None, held: int = 0) -> None:
+        self.low, self.held = low, held
+        self.taken: list[tuple[int, int, list[int]]] = []
+        self.ticks: list[float] = []
+
+    async def claim(self, claim: Claim) -> int:
+        return 0
+
+    def deliver(self, batch: Batch) -> None:
+        self.taken.append((batch.begin, batch.end, [record.offset for record in batch.records]))
+
+    async def mark(self) -> Mark | None:
+        return self.low
+
+    def tick(self, now_ms: int) -> None:
+        self.ticks.append(asyncio.get_running_loop().time())
+
+    async def revoke(self, seconds: float) -> None:
+        self.taken.clear()
+
+
+class Host:
+    """A reader that stands somewhere; only what is asked for here."""
+
+    def __init__(self, position: int | None = None) -> None:
+        self.generation, self.member_id = 1, "m"
+        self.position = position
+        self.paused: set[TP] = set()
+        self.committed: dict[TP, Committed] = {}
+        self.members: list[Any] = []
+
+    def assignment(self) -> set[TP]:
+        return set()
+
+    def pause(self, tps: Collection[TP]) -> None:
+        self.paused |= set(tps)
+
+    def resume(self, tps: Collection[TP]) -> None:
+        self.paused -= set(tps)
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        return ReaderView(None, None), self.position
+
+    async def commit(self, marks: dict[TP, Committed], claim: Membership) -> None:
+        self.committed |= marks
+        self.members.append(claim)
+
+
+class Worker:
+    """An ownership whose clock stands still."""
+
+    def __init__(self, host: Host | None = None, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.host = host or Host()
+        self.causes: list[str] = []
+        self.status = Status()
+        clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
+        around = Surroundings(
+            clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS
+        )
+        self.ownership = Ownership(cast("Any", self.host), cast("Any", SimpleNamespace(topics={"t"})), around)
+
+    def hold(self, *takers: Taker, tp: TP = TP0, progress_ms: int = 0) -> Partition:
+        partition = Partition(tp, HERE, cast("Any", self.host), self.ownership)
+        partition.ranges.served = {name: Served(taker, 10) for name, taker in zip("abc", takers, strict=False)}
+        partition.ranges.begin(10, seek_number=3, monotonic_ms=progress_ms)
+        self.ownership.partitions[tp] = partition
+        return partition
+
+    async def end(self) -> None:
+        self.ownership.partitions.clear()
+        await self.ownership.stop()
+
+
+async def never(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def raising(error: BaseException) -> None:
+    raise error
+
+
+def batch(begin: int, end: int, seek_number: int = 3) -> Batch:
+    records = [SimpleNamespace(offset=offset) for offset in range(begin, end)]
+    return Batch(TP0, records, begin, end, stable_offset=end, fetched_at_ms=0, seek_number=seek_number)
