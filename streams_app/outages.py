@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from streams_app.delivery.progress import SUSPENDED_MS
 from streams_app.words import time_text
 
 REDIS_LIMIT_MS: Final = 3_000
-SUSPENDED_MS: Final = 3_000
-"""Between two looks: the process itself stood still, and nothing may be held against anybody."""
-
 LEAST_KAFKA_LIMIT_MS: Final = 2_000
 """Even with a very short session time-out: a busy machine takes a second now and then."""
 

@@ -15,7 +15,6 @@ from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
 from streams_app.folding.agents.held import Held
-from streams_app.folding.agents.watched import WatchedFolding
 from streams_app.http import HttpServer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
@@ -65,7 +64,7 @@ class Services:
         )
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
-        self.watchdog.start(WatchedFolding(ownership, self.held))
+        self.watchdog.start(ownership, self.held)
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
         if self.settings.read_store is not None:
             agent = ReadStoreAgent(self.settings, self.metrics, self.clock)

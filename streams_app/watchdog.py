@@ -5,8 +5,9 @@ word, and a main loop can hang. So this thread has a loop and connections of its
 both; who does not answer is told in ``/health/ready``, in ``streams_app_up`` and once in the log, and ``streams_app_lag_events``
 goes on rising by what the other one says.
 
-What ought to move and stands still for a minute, folding or emission, without a known pause to explain it, ends the process with
-exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not ready.
+What ought to move and stands still for a minute without a known pause to explain it, see :mod:`streams_app.delivery.progress`,
+ends the process with exit code 75: a supervisor starts another one, and nothing is lost. After half a minute the worker is not
+ready.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiokafka.errors import KafkaError
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.progress import STUCK_MS, Progress
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.progress import STUCK_MS, ProgressWatchdog
 from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.agents.fences import StoredFences
-from streams_app.folding.agents.known import LastKnown
-from streams_app.folding.agents.lag import Ends, ShardKey, lags
+from streams_app.folding.agents.held import Held
+from streams_app.folding.agents.lag import Ends, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
-from streams_app.outages import REDIS_LIMIT_MS, SUSPENDED_MS, Answers, kafka_limit_ms
+from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -42,29 +44,6 @@ ASK_EVERY_SECONDS: Final = 1.0
 LOOK_EVERY_SECONDS: Final = 0.5
 CALL_SECONDS: Final = 10.0
 KAFKA, REDIS = "kafka", "redis"
-AWAY: Final = (f"{KAFKA}-away", f"{REDIS}-away")
-FOLDING_PAUSES: Final = ("start", "claim", "redis", "redis-memory", "producer", *AWAY)
-"""Reasons not to be ready that explain why nothing is folded."""
-
-EMISSION_PAUSES: Final = ("start", "redis", "clock-skew", "producer", *AWAY)
-"""The same for emission. ``producer:TOPIC`` explains it for the folds that use the topic."""
-
-
-class Watched(Protocol):
-    """The worker, as this thread sees it: everything here may be called from any thread, while the main loop hangs."""
-
-    @property
-    def known(self) -> LastKnown:
-        """What was last known of each shard."""
-
-    def positions(self) -> dict[TP, int]:
-        """How far every assigned partition is; :data:`UNCLAIMED` of :class:`Progress` while it has no owner."""
-
-    def fences(self) -> dict[ShardKey, int]:
-        """Highest offset folded of every shard the worker has."""
-
-    def read_end(self, tp: TP) -> int | None:
-        """End of a partition as the last fetch named it."""
 
 
 class Watchdog:
@@ -84,28 +63,25 @@ class Watchdog:
             KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
             REDIS: Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS),
         }
-        self._stuck_ms = stuck_ms
-        self._looked_ms: int | None = None
-        self._folding: Progress[TP] = Progress(stuck_ms)
-        self._emission: Progress[ShardKey] = Progress(stuck_ms)
+        self._progress = ProgressWatchdog(status, self._end, stuck_ms)
         self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
 
-    def start(self, watched: Watched) -> None:
-        """Begins to watch; both servers have just answered."""
+    def start(self, ownership: Ownership, held: Held) -> None:
+        """Begins to watch the partitions and the shards of this worker; both servers have just answered."""
         for component in self._answers:
             self._metrics.up.labels(component=component).set(1)
-        threading.Thread(target=lambda: asyncio.run(self._watch(watched)), name="watchdog", daemon=True).start()
+        threading.Thread(target=lambda: asyncio.run(self._watch(ownership, held)), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
         """Ends; the thread follows by itself."""
         self._is_stopped.set()
 
-    async def _watch(self, watched: Watched) -> None:
+    async def _watch(self, ownership: Ownership, held: Held) -> None:
         tasks = [
             asyncio.create_task(self._forever(lambda: self._ask(KAFKA, self._sources.ask_once), ASK_EVERY_SECONDS)),
             asyncio.create_task(self._forever(self._ask_redis, ASK_EVERY_SECONDS)),
-            asyncio.create_task(self._forever(lambda: self._look(watched), LOOK_EVERY_SECONDS)),
+            asyncio.create_task(self._forever(lambda: self._look(ownership, held), LOOK_EVERY_SECONDS)),
         ]
         await asyncio.to_thread(self._is_stopped.wait)
         for task in tasks:
@@ -149,26 +125,20 @@ class Watchdog:
 
     # ---- judging
 
-    async def _look(self, watched: Watched) -> None:
+    async def _look(self, ownership: Ownership, held: Held) -> None:
         now_ms = self._clock.monotonic_ms()
         for component, answers in self._answers.items():
             self._tell(component, answers, now_ms)
         # Until the first assignment there is no reader, and asking for it would make one in this thread.
         has_begun = not self._status.is_waiting_for("start")
-        read = {tp: watched.read_end(tp) for tp in self._ends} if has_begun else {}
+        read = {tp: ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         ends = self._known_ends.combined(self._ends, read, now_ms, is_answering=not self._answers[KAFKA].is_away)
-        fences = {**self._stored.fences, **watched.fences()}
+        fences = {**self._stored.fences, **held.fences()}
         found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
         self._judge_sources(now_ms)
-        if self._looked_ms is not None and now_ms - self._looked_ms > SUSPENDED_MS:
-            # This process stood still, and everything with it.
-            self._folding, self._emission = Progress(self._stuck_ms), Progress(self._stuck_ms)
-        self._looked_ms = now_ms
-        if has_begun:
-            self._judge_folding(watched, ends, now_ms)
-            self._judge_emission(watched, now_ms)
+        self._progress.look(ownership.moves(ends, now_ms) if has_begun else {}, now_ms)
 
     def _tell(self, component: str, answers: Answers, now_ms: int) -> None:
         change = answers.look(now_ms, self._clock.now_ms())
@@ -194,47 +164,6 @@ class Watchdog:
             self._status.set_not_ready(f"source:{topic}", f"topic {topic!r} does not exist any more")
         for topic in gone:
             self._end(f"topic {topic!r} does not exist any more")
-
-    def _judge_folding(self, watched: Watched, ends: Mapping[TP, int], now_ms: int) -> None:
-        positions = {tp: position for tp, position in watched.positions().items() if not self.is_folding_explained(tp.topic)}
-        stuck = self._folding.observe(now_ms, ends, positions)
-        if stuck is not None:
-            self._end(f"no progress source={stuck.topic}-{stuck.partition} position={positions[stuck]} end={ends.get(stuck, 0)}")
-        slow = self._folding.slow(now_ms)
-        if slow is None:
-            self._status.clear("folding-stuck")
-        else:
-            self._status.set_not_ready("folding-stuck", f"{slow.topic}-{slow.partition} has more to read and is not folded")
-
-    def _judge_emission(self, watched: Watched, now_ms: int) -> None:
-        held = {key: known for key, known in watched.known.held().items() if not self.is_emission_explained(key[0])}
-        acknowledged = {key: known.acknowledged for key, known in held.items()}
-        ends = {key: known.acknowledged + (known.overdue_ms(now_ms) > 0) for key, known in held.items()}
-        stuck = self._emission.observe(now_ms, ends, acknowledged)
-        slow = self._emission.slow(now_ms)
-        why = ""
-        if slow is not None:
-            fold, tp = slow
-            why = f"nothing of fold {fold} has been acknowledged for {tp.topic}-{tp.partition} although "
-            why += f"{held[slow].outbox} records wait" if held[slow].outbox else "groups are due"
-        if stuck is not None:
-            self._end(f"no progress fold={stuck[0]} source={stuck[1].topic}-{stuck[1].partition} why={why!r}")
-        if why:
-            self._status.set_not_ready("emission-stuck", why)
-        else:
-            self._status.clear("emission-stuck")
-
-    def is_folding_explained(self, topic: str) -> bool:
-        """Whether a known pause explains that nothing of a source is folded: not even events that go to another fold's topics."""
-        folds = [fold for fold in self._settings.folds if fold.source == topic]
-        topics = (f"producer:{name}" for fold in folds for name in (fold.output, fold.dead_letters))
-        return self._status.is_waiting_for(*FOLDING_PAUSES, *topics)
-
-    def is_emission_explained(self, name: str) -> bool:
-        """Whether a known pause explains that nothing of a fold is emitted; what the output refuses goes to the dead letters."""
-        folds = [fold for fold in self._settings.folds if fold.name == name]
-        topics = (f"producer:{topic}" for fold in folds for topic in (fold.output, fold.dead_letters))
-        return self._status.is_waiting_for(*EMISSION_PAUSES, *topics)
 
     def _end(self, what: str) -> None:
         if self._is_stopped.is_set():

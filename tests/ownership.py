@@ -12,7 +12,7 @@ from streams_app.delivery.commits import Committed, Membership
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim, Mark
+from streams_app.delivery.processor import Claim, Mark, Processor
 from streams_app.delivery.ranges import Served
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
@@ -23,8 +23,10 @@ TICK_SECONDS = 0.5
 HERE = Membership(1, "m")
 
 
-class Taker:
+class Taker(Processor):
     """A processor that keeps what it is given."""
+
+    held = 0
 
     def __init__(self, low: Mark | None = None, held: int = 0) -> None:
         self.low, self.held = low, held
@@ -56,9 +58,10 @@ class Host:
         self.paused: set[TP] = set()
         self.committed: dict[TP, Committed] = {}
         self.members: list[Any] = []
+        self.assigned: set[TP] = set()
 
     def assignment(self) -> set[TP]:
-        return set()
+        return self.assigned
 
     def pause(self, tps: Collection[TP]) -> None:
         self.paused |= set(tps)
@@ -77,7 +80,7 @@ class Host:
 class Worker:
     """An ownership whose clock stands still."""
 
-    def __init__(self, host: Host | None = None, now_ms: int = 0) -> None:
+    def __init__(self, host: Host | None = None, now_ms: int = 0, paused: Collection[str] = ()) -> None:
         self.now_ms = now_ms
         self.host = host or Host()
         self.causes: list[str] = []
@@ -86,7 +89,8 @@ class Worker:
         around = Surroundings(
             clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS
         )
-        self.ownership = Ownership(cast("Any", self.host), cast("Any", SimpleNamespace(topics={"t"})), around)
+        processors: Any = SimpleNamespace(topics={"t"}, is_paused=lambda topic: topic in paused)
+        self.ownership = Ownership(cast("Any", self.host), processors, around)
 
     def hold(self, *takers: Taker, tp: TP = TP0, progress_ms: int = 0) -> Partition:
         partition = Partition(tp, HERE, cast("Any", self.host), self.ownership)

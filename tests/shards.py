@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
@@ -23,7 +24,7 @@ from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import Outcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
-from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.settings import Limits, Settings
 from streams_app.status import Status
@@ -71,7 +72,8 @@ def emitter_of(shard: Shard, producer: Answering) -> Emitter:
     metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
     clock: Any = SimpleNamespace(now_ms=lambda: 50_000, monotonic_ms=lambda: 50_000)
     view = ReaderView(0, 50_000)
-    return Emitter(shard, cast("AckedProducer", producer), clock, metrics, view=lambda: view, trusted=lambda: True)
+    letters: Any = None
+    return Emitter(shard, cast("AckedProducer", producer), letters, clock, metrics, view=lambda: view, trusted=lambda: True)
 
 
 def reading_of(fold: Fold) -> tuple[EventReader, Posts]:

@@ -181,7 +181,7 @@ def test_folders_import_downward_only() -> None:
 def test_the_delivery_knows_nothing_of_what_stands_on_it() -> None:
     found = {name for module in OURS if module.startswith("streams_app.delivery") for name in NAMES[module] & OURS.keys()}
 
-    assert {"backoff", "clock", "errors", "redis_client", "status"} == {
+    assert {"backoff", "clock", "errors", "reasons", "redis_client", "status"} == {
         name.removeprefix("streams_app.") for name in found if not name.startswith("streams_app.delivery.")
     }
 

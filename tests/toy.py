@@ -1,7 +1,7 @@
 """The smallest processor: counts events by their keys in Redis. It shows what a processor owes the delivery, and no more.
 
 Its counts and its fence are one script's work, so they are always of the same moment. What is below the fence is delivered: that is
-its mark.
+its mark. An event without a value is refused: it is in the dead letters before the fence passes it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections import Counter
 from typing import Any
 
 from streams_app.delivery.batch import Batch
-from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
+from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark, Processor
+from streams_app.delivery.refused import Refused
 from streams_app.redis_client import REDIS_ERRORS
 
 CLAIM = """#!lua
@@ -37,14 +39,14 @@ return {'ok', ''}
 """
 
 
-class Toy:
+class Toy(Processor):
     """Counts the events of one partition."""
 
     held = 0
 
-    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str) -> None:
+    def __init__(self, claiming: Any, counting: Any, redis: Any, meta: str, counts: str, letters: DeadLetters) -> None:
         """``claiming`` and ``counting``: the scripts, as :class:`streams_app.delivery.scripts.Script`."""
-        self._claiming, self._counting, self._redis = claiming, counting, redis
+        self._claiming, self._counting, self._redis, self._letters = claiming, counting, redis, letters
         self._meta, self._counts = meta, counts
         self._ranges: asyncio.Queue[Batch | None] = asyncio.Queue()
         self._fence = -1
@@ -93,7 +95,8 @@ class Toy:
     async def _counted(self, batch: Batch | None, token: str) -> str:
         """Why the range was refused; "" once it is counted, and a lost reply is no reason to count it twice."""
         records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
-        counts = Counter(record.key or b"" for record in records)
+        await self._letters.send([Refused(record, "tombstone", "it is empty") for record in records if not record.value])
+        counts = Counter(record.key or b"" for record in records if record.value)
         arguments = {"token": token, "fence": str(self._fence), "to": str(to), "counts": counts}
         while True:
             try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
@@ -18,7 +18,7 @@ from streams_app.delivery.host import Host
 from streams_app.delivery.partition import Partition, Refusal
 from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
 from streams_app.delivery.processor import ClaimRefusedError, Mark, OtherLogError, Processors
-from streams_app.delivery.progress import UNCLAIMED
+from streams_app.delivery.progress import UNCLAIMED, Moves
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.errors import ConfigurationError, text_of
@@ -45,7 +45,7 @@ class Ownership:
         self.partitions: dict[TP, Partition] = {}
         self.assignment: set[TP] = set()
         self._host = host
-        self._topics = processors.topics
+        self._processors = processors
         self._around = around
         self._commits = Commits(host)
         self._claimer = Claimer(host, processors, around.clock, self._commits)
@@ -58,7 +58,7 @@ class Ownership:
 
     def assigned(self, generation: int) -> None:
         """Claims whatever the group has assigned, in the background."""
-        self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._topics}
+        self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         # What stays assigned is claimed anew, too: Kafka refuses commits under the generation of its former claim.
         for tp in list(self.partitions):
             self._let_go(tp)
@@ -227,8 +227,24 @@ class Ownership:
         Safe to call from any thread.
         """
         held = dict(self.partitions)
-        assigned = {tp for tp in self._host.assignment() if tp.topic in self._topics}
+        assigned = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         return {tp: held[tp].ranges.done if tp in held else UNCLAIMED for tp in assigned}
+
+    def moves(self, ends: Mapping[TP, int], monotonic_ms: int) -> dict[Hashable, Moves]:
+        """How far every partition is, and what the processors do by themselves, but for what a known pause explains.
+
+        Safe to call from any thread.
+        """
+        found: dict[Hashable, Moves] = {}
+        for tp, position in self.positions().items():
+            if not self._processors.is_paused(tp.topic):
+                why = f"{tp.topic}-{tp.partition} has more to read and stands still"
+                found[tp] = Moves(position, ends.get(tp, 0), f"source={tp.topic}-{tp.partition}", why)
+        for tp, partition in dict(self.partitions).items():
+            for name, served in partition.ranges.served.items():
+                if moves := served.processor.moves(monotonic_ms):
+                    found[name, tp] = moves
+        return found
 
     def read_end(self, tp: TP) -> int | None:
         """End of a partition as the last fetch named it; safe to call from any thread."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.progress import Moves
 
 READS_NOTHING: Final = 2**63 - 1
 """What :meth:`Processor.claim` returns where nothing is to be delivered: beyond the end of every log."""
@@ -167,6 +168,8 @@ class Claim:
 class Processor(Protocol):
     """What is done with one partition for one declaration. A new one is made for each claim of the partition.
 
+    What has a body here is inherited by a processor that says so.
+
     All methods run on the event loop of the worker. A processor has tasks of its own: it never waits in :meth:`deliver` and
     :meth:`tick`. Exceptions of its tasks that it does not handle go to :meth:`Claim.fatal`.
     """
@@ -207,6 +210,15 @@ class Processor(Protocol):
 
     def tick(self, now_ms: int) -> None:
         """Called every ``worker.tick``, and once soon after the claim; ``now_ms`` is the trusted clock."""
+        return
+
+    def moves(self, monotonic_ms: int) -> Moves | None:
+        """How far the processor is with what it does by itself, beside its ranges; called from any thread.
+
+        Returns:
+            None where it does nothing by itself, or where a known pause explains that it stands still.
+        """
+        return None
 
     async def revoke(self, seconds: float) -> None:
         """Ends the processor, which may take ``seconds`` to finish what it is doing; its state stays for the next owner.
@@ -233,6 +245,10 @@ class Processors(Protocol):
         Raises:
             ConfigurationError: Marks and notes of so many cannot fit into a commit.
         """
+
+    def is_paused(self, topic: str) -> bool:
+        """Whether a known pause explains that nothing of a topic is applied, claimed or not; called from any thread."""
+        return False
 
 
 class ClaimRefusedError(Exception):

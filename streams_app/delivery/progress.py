@@ -1,53 +1,92 @@
-"""Whether anything that ought to move moves (pure)."""
+"""Whether everything that ought to move moves; what stands still without a known pause ends the process.
+
+A client can stop consuming without a word, and a loop can hang. So somebody who does not depend on them asks again and again how
+far everything is: the partitions of a group, and what processors do by themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final, NamedTuple
 
-Key = TypeVar("Key", bound=Hashable)
+from streams_app.status import Status
 
 STUCK_MS: Final = 60_000
+SUSPENDED_MS: Final = 3_000
+"""Between two looks: the process itself stood still, and nothing may be held against anybody."""
+
 UNCLAIMED: Final = -1
 """Position of a partition that the group has assigned and nobody has claimed."""
 
 
-@dataclass(slots=True)
-class Progress(Generic[Key]):
-    """Since when each of several things has stood still although there is more to do.
+class Moves(NamedTuple):
+    """How far something is that ought to move while there is more to do.
 
-    It is kept for partitions that are read, with the next offset as their position and the end of the log as their end; and for
-    shards that emit, with the records acknowledged as their position and one more as their end while something is due.
+    Attributes:
+        position: It changes with whatever is done.
+        end: How far it could get: it ought to move while its position is below.
+        what: Its names, for the log.
+        why: What stands still, as a sentence for people.
+    """
+
+    position: int
+    end: int
+    what: str
+    why: str
+
+
+@dataclass(slots=True)
+class Progress:
+    """Since when each of several things has stood still although there is more to do.
 
     Attributes:
         stuck_ms: What stands still for so long is stuck.
     """
 
     stuck_ms: int = STUCK_MS
-    _still: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    _still: dict[Hashable, tuple[Moves, int]] = field(default_factory=dict)
 
-    def observe(self, now_ms: int, ends: Mapping[Key, int], positions: Mapping[Key, int]) -> Key | None:
-        """Notes one look.
-
-        Args:
-            now_ms: Monotonic clock.
-            ends: How far each could get now.
-            positions: How far each of them is; one that is missing begins anew.
+    def observe(self, now_ms: int, moves: Mapping[Hashable, Moves]) -> Moves | None:
+        """Notes one look, at this moment of the monotonic clock; what is missing begins anew.
 
         Returns:
-            A key that is stuck; None where there is none.
+            Something that is stuck; None where nothing is.
         """
-        for key in self._still.keys() - positions.keys():
-            del self._still[key]
-        for key, position in positions.items():
-            known, since_ms = self._still.get(key, (None, now_ms))
-            if position != known or position >= ends.get(key, 0):
-                self._still[key] = position, now_ms
-            elif now_ms - since_ms >= self.stuck_ms:
-                return key
-        return None
+        before, self._still = self._still, {}
+        for key, one in moves.items():
+            known, since_ms = before.get(key, (one, now_ms))
+            is_still = one.position == known.position and one.position < one.end
+            self._still[key] = one, since_ms if is_still else now_ms
+        return self._still_for(self.stuck_ms, now_ms)
 
-    def slow(self, now_ms: int) -> Key | None:
-        """A key that has stood still for half of :attr:`stuck_ms`, so that it can be told before it is too late."""
-        return next((key for key, (_, since_ms) in self._still.items() if 2 * (now_ms - since_ms) >= self.stuck_ms), None)
+    def slow(self, now_ms: int) -> Moves | None:
+        """Something that has stood still for half of :attr:`stuck_ms`, so that it can be told before it is too late."""
+        return self._still_for(self.stuck_ms // 2, now_ms)
+
+    def _still_for(self, least_ms: int, now_ms: int) -> Moves | None:
+        return next((one for one, since_ms in self._still.values() if now_ms - since_ms >= least_ms), None)
+
+
+class ProgressWatchdog:
+    """Tells what has stood still for half a minute, and ends the process after a whole one."""
+
+    def __init__(self, status: Status, end: Callable[[str], None], stuck_ms: int = STUCK_MS) -> None:
+        """Has seen nothing yet; ``end`` ends the process and is told why."""
+        self._status = status
+        self._end = end
+        self._progress = Progress(stuck_ms)
+        self._looked_ms: int | None = None
+
+    def look(self, moves: Mapping[Hashable, Moves], monotonic_ms: int) -> None:
+        """Judges how far everything is; several times a second."""
+        if self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS:
+            # This process stood still, and everything with it.
+            self._progress = Progress(self._progress.stuck_ms)
+        self._looked_ms = monotonic_ms
+        if stuck := self._progress.observe(monotonic_ms, moves):
+            self._end(f"no progress {stuck.what} position={stuck.position} end={stuck.end} why={stuck.why!r}")
+        if slow := self._progress.slow(monotonic_ms):
+            self._status.set_not_ready("stuck", slow.why)
+        else:
+            self._status.clear("stuck")

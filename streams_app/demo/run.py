@@ -12,6 +12,7 @@ import aiohttp
 from rich.console import Console
 
 from streams_app.clock import Clock, SystemClock
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.demo.fields import fault_of
 from streams_app.demo.interruption import Interruption
 from streams_app.demo.load import Load, Source, Update
@@ -32,7 +33,7 @@ from streams_app.demo.view import Snapshot, View
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.errors import ConfigurationError, InternalError, TryAgainError
 from streams_app.fold import Fold
-from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.kafka.producer import AckedProducer
 from streams_app.operating.text import shown
 from streams_app.settings import Settings
 from streams_app.words import counted, span

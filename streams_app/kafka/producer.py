@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams_app.delivery.outgoing import Outcomes, Outgoing
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.producer_end import end
-from streams_app.kafka.topic_producer import SEND_SECONDS, TOO_LARGE, Outcomes, Outgoing, TopicProducer
+from streams_app.kafka.topic_producer import SEND_SECONDS, TopicProducer
 from streams_app.settings import KafkaSettings
-
-__all__ = ["TOO_LARGE", "AckedProducer", "Outgoing"]
 
 logger = logging.getLogger(__name__)
 

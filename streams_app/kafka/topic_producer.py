@@ -11,24 +11,22 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
-    MessageSizeTooLargeError,
     ProducerClosed,
-    RecordListTooLargeError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 
+from streams_app.delivery.outgoing import TOO_LARGE, Outcomes, Outgoing
 from streams_app.kafka.partitioner import partitions_of
 from streams_app.kafka.patches.producer_end import end
 
-TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 SEND_SECONDS = 25.0
 """Longer than a partition is without a leader when its broker is killed."""
 
@@ -37,19 +35,6 @@ LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
 
 LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
 """How often a waiting send looks whether there still is a topic, and after how many looks it says that it waits."""
-
-Outcomes: TypeAlias = list[BaseException | None]
-
-
-class Outgoing(NamedTuple):
-    """One record to be produced; into the partition of its key, or into one that is named and exists."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes it
-    timestamp_ms: int | None = None
-    partition: int | None = None
 
 
 class Batch:

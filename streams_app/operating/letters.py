@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
+from streams_app.delivery.refused import NOT_KEPT
 from streams_app.fold import Fold
 from streams_app.reasons import RECORD_TOO_LARGE, Reason
 
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
-
-NOT_KEPT: Final = {"value-bytes-not-kept": "value", "key-bytes-not-kept": "key"}
-"""Header of a letter without all of the event that was received → the part that is missing."""
 
 _TOLD_IN_DETAIL: Final = re.compile(r"(value|key) of \d+ bytes not kept$")
 
@@ -58,7 +56,7 @@ class Letter:
     @property
     def lost(self) -> str:
         """What of the event was not kept, as it was too large for this topic: ``value``, ``key`` or nothing."""
-        marked = next((what for header, what in NOT_KEPT.items() if header in self.headers), "")
+        marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
         told = _TOLD_IN_DETAIL.search(self.headers.get("detail", ""))  # before there was a header for it

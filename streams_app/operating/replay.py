@@ -16,11 +16,12 @@ from typing import Final, NamedTuple
 
 from aiokafka.errors import OutOfOrderSequenceNumber
 
+from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.folding.reading.addressing import REPLAY_HEADER, address_of
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
+from streams_app.kafka.producer import AckedProducer
 from streams_app.operating.dead_letters import LetterTopic, letter_topic
 from streams_app.operating.letters import Letter, Selection, obstacle
 from streams_app.operating.replayed import Replayed

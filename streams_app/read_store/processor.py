@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import Claim, Mark
+from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.patience import Patience
 from streams_app.read_store.sync import Record, Sync, steps
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class StoreProcessors:
+class StoreProcessors(Processors):
     """Makes the processors of all partitions; they take turns at one store and one source."""
 
     def __init__(self, sync: Sync, patience: Patience) -> None:
@@ -78,8 +78,10 @@ class StoreProcessors:
         self._patience.forget(processor)
 
 
-class StoreProcessor:
+class StoreProcessor(Processor):
     """See :class:`streams_app.delivery.processor.Processor`. At least once: the version guard makes a repetition harmless."""
+
+    held = 0
 
     def __init__(self, tp: TP, processors: StoreProcessors) -> None:
         """Nothing is claimed yet."""
@@ -91,7 +93,6 @@ class StoreProcessor:
         self._next: int | None = None
         self._topic_id = ""
         self._is_over = False
-        self.held = 0
 
     async def claim(self, claim: Claim) -> int:
         """Goes on where the store says, whatever is committed; waits for the store.
@@ -132,9 +133,6 @@ class StoreProcessor:
     async def mark(self) -> Mark | None:
         """What the store has taken."""
         return None if self._next is None else self._mark(self._next)
-
-    def tick(self, now_ms: int) -> None:
-        """Nothing is due."""
 
     async def revoke(self, seconds: float) -> None:
         """Lets a transaction that is under way end, within limits; drops the rest."""

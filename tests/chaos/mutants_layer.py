@@ -48,6 +48,18 @@ LAYER: Final = (
         (Change("delivery.low_marks:LowMarks.low", "mark = await one.processor.mark()", "mark = Mark(one.next)"),),
     ),
     Mutant(
+        "toy: a dead letter counts without acknowledgement",
+        "The broker has refused it, and the fence passes what it was about.",
+        ("lossy:3",),
+        (Change("delivery.dead_letters:DeadLetters.send_once", "if outcome is None:", "if True:"),),
+    ),
+    Mutant(
+        "toy: the fence does not wait for dead letters",
+        "It passes what is in no dead letter yet, and a crash drops it.",
+        ("lossy:3",),
+        (Change("delivery.dead_letters:DeadLetters.send", "while failed is not None:", "while False:"),),
+    ),
+    Mutant(
         "toy: the mark of one processor is committed for all",
         "The others may be behind it.",
         WIPE,

@@ -1,4 +1,4 @@
-"""The toy in a simulation: two of it count the events of one source by their keys."""
+"""The toy in a simulation: two of it count the events of one source by their keys, and refuse those without a value."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.processor import Processor, Processors
 from streams_app.delivery.scripts import Script, with_included
-from tests.chaos.simulation_kafka import Log
+from tests.chaos.simulation_kafka import Log, Sender
 from tests.chaos.simulation_ledger import marks_in
 from tests.chaos.simulation_redis import Link, named
 from tests.toy import CLAIM, COUNT, Toy
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
 
 
 class CountLedger:
-    """Checks that no offset is passed over before it has been counted.
+    """Checks that no offset is passed over before it has been counted, and none that is refused before it is a dead letter.
 
     Attributes:
+        letters: Name → offsets of which the broker has a dead letter.
         records: Events counted, each time.
         highest: Name → highest mark ever committed.
     """
@@ -33,11 +36,24 @@ class CountLedger:
         self._log = log
         self._world = world
         self.counted: dict[str, set[int]] = {name: set() for name in "ab"}
+        self.letters: dict[str, set[int]] = {name: set() for name in "ab"}
         self.highest: dict[str, int] = {}
         self.records = 0
 
+    def on_record(self, record: Outgoing) -> None:
+        """The broker has appended a dead letter, acknowledged or not."""
+        headers = dict(record.headers)
+        name, offset = headers["toy"].decode(), int(headers["source-offset"])
+        entry = self._log.entries[offset]
+        if entry is None or entry.value or (entry.key, entry.value) != (record.key, record.value):
+            self._world.tell("invented", f"{name} refuses {entry} as {record}")
+        self.letters[name].add(offset)
+
     def on_count(self, name: str, first: int, last: int) -> None:
-        """A range was counted."""
+        """A range was counted, and the fence has moved over it."""
+        refused = {offset for offset in range(first, last + 1) if (entry := self._log.entries[offset]) and not entry.value}
+        if missing := refused - self.letters[name]:
+            self._world.tell("fence", f"{name} has passed {sorted(missing)}, which are no dead letters")
         self.counted[name].update(range(first, last + 1))
         self.records += sum(entry is not None for entry in self._log.entries[first : last + 1])
 
@@ -58,10 +74,10 @@ class CountLedger:
             self.highest[name] = max(at, self.highest.get(name, 0))
 
 
-class _Toys:
+class _Toys(Processors):
     """What one process has."""
 
-    topics: Collection[str]
+    topics: Collection[str] = ()
 
     def __init__(self, worker: Worker) -> None:
         self.topics = [worker.world.log.tp.topic]
@@ -73,8 +89,13 @@ class _Toys:
         claiming = Script("claim", link.register_script(with_included(CLAIM)))
         counting = Script("count", link.register_script(with_included(COUNT)))
         claiming.script.name, counting.script.name = "claim", "count"
-        keys = self._worker.world.subject.keys
-        return {name: Toy(claiming, counting, link, *(key.decode() for key in keys[name])) for name in keys}
+        found: dict[str, Processor] = {}
+        for name, keys in self._worker.world.subject.keys.items():
+            refuser = Refuser("toy", name, self._worker.world.app_id, "dead")
+            letters = DeadLetters(refuser, tp, Sender(self._worker), self._worker.trusted, lambda *_: None)
+            meta, counts = (key.decode() for key in keys)
+            found[name] = Toy(claiming, counting, link, meta, counts, letters)
+        return found
 
 
 class Counting:
@@ -127,7 +148,7 @@ class Counting:
             if lost:
                 self._world.tell("lost", f"{name} never counted {lost}")
             begin = int(cast("bytes", client.hget(meta, "begin")))
-            expected = Counter(entry.key or b"" for entry in log.entries[begin:] if entry)
+            expected = Counter(entry.key or b"" for entry in log.entries[begin:] if entry and entry.value)
             found = {key: int(count) for key, count in cast("dict[bytes, bytes]", client.hgetall(counts)).items()}
             if expected != found:
                 self._world.tell("count", f"{name} counts {found}, events from {begin} on are {dict(expected)}")

@@ -17,8 +17,8 @@ from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.kafka.producer import Outgoing
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from streams_app.delivery.commits import Committed
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import FRESH_MS
 from streams_app.fold import Fold
 from streams_app.folding.core.record import Sealed
-from streams_app.kafka.producer import Outgoing
 from tests.chaos.simulation_kafka import PARTITIONS, Log, Record
 from tests.chaos.simulation_limits import Arrival, Emitted
 from tests.chaos.simulation_limits import faults as limit_faults

@@ -15,9 +15,10 @@ from unittest.mock import patch
 import pytest
 from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, NotLeaderForPartitionError, ProducerClosed
 
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.kafka import producer as producing
 from streams_app.kafka import topic_producer
-from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.chaos.mutants import Change, Mutant
 from tests.virtual_loop import VirtualLoop

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
+from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
+from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from streams_app.kafka.producer import AckedProducer, Outgoing
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.checker import event
 from tests.conftest import Names, RedisServer, _unavailable

@@ -35,10 +35,10 @@ if how == "mute":
     AckedProducer.send = send
 if how == "paused":
     look = watchdog.Watchdog._look
-    async def told(self, watched):
+    async def told(self, *watched):
         print("looked", flush=True)
         self._status.set_not_ready("redis-memory", "as the test says")
-        await look(self, watched)
+        await look(self, *watched)
     watchdog.Watchdog._look = told
 main()
 """

@@ -7,19 +7,19 @@ from typing import get_args
 
 import pytest
 
-from streams_app.fold import Fold
-from streams_app.folding.agents.dead_letters import dead_letter, without_content
-from streams_app.folding.reading.reader import Refused
-from streams_app.kafka.producer import Outgoing
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import Refuser, letter_of, without_content
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.refused import Refused
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
 from tests.records import Raw
 from tests.servers.cache import ROOT
 
-FOLD = Fold(name="f", source="s", group_key="id", changed="m", quiet_period="15m")
+FOLD = Refuser("fold", "f", "social", "dead")
 
 
 def letter(detail: str = "why", *, key: bytes | None = b"k", value: bytes | None = b"v", addressee: str = "") -> Outgoing:
-    return dead_letter("social", FOLD, Refused(Raw(7, 1, key, value), "user-error", detail, addressee), "s", 3, 99)
+    return letter_of(FOLD, TP("s", 3), Refused(Raw(7, 1, key, value), "user-error", detail, addressee), 99)
 
 
 def headers_of(record: Outgoing) -> dict[str, bytes]:

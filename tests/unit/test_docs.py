@@ -18,10 +18,10 @@ import pytest
 from benchmarks.__main__ import main as bench
 from streams_app.cli import group
 from streams_app.cli.demo import command as demo
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import Refuser, letter_of, without_content
+from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
-from streams_app.fold import Fold
-from streams_app.folding.agents.dead_letters import dead_letter, without_content
-from streams_app.folding.reading.reader import Refused
 from streams_app.metrics import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
 from streams_app.settings import Settings
@@ -125,9 +125,8 @@ def test_the_reference_has_every_exit_code() -> None:
 
 
 def test_the_reference_has_every_header_of_a_dead_letter() -> None:
-    fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
-    event = SimpleNamespace(offset=0, timestamp=0, key=b"k", value=b"v")
-    smallest = without_content(without_content(dead_letter("app", fold, Refused(event, "not-json", ""), "s", 0, 0)))
+    refused = Refused(SimpleNamespace(offset=0, key=b"k", value=b"v"), "not-json", "")
+    smallest = without_content(without_content(letter_of(Refuser("fold", "f", "app", "dead"), TP("s", 0), refused, 0)))
     told = quoted(columns(REFERENCE, "Headers, all of them text:"))
 
     assert sorted([*(name for name, _ in smallest.headers), "fold-id", RECEIPT_HEADER]) == sorted(told)

@@ -28,8 +28,8 @@ def emitter_that_has(seen: SealedGroups | None) -> Emitter:
     shard = Shard(FOLD, "t", 0, cast("Any", None))
     shard.seen = seen
     metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
-    view = ReaderView(None, None)
-    return Emitter(shard, cast("Any", None), ManualClock(NOW_MS), metrics, view=lambda: view, trusted=lambda: True)
+    view, nothing = ReaderView(None, None), cast("Any", None)
+    return Emitter(shard, nothing, nothing, ManualClock(NOW_MS), metrics, view=lambda: view, trusted=lambda: True)
 
 
 async def waits_for_the_tick(emitter: Emitter, last: Emitted) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.outages import SUSPENDED_MS, Answers, kafka_limit_ms
+from streams_app.delivery.progress import SUSPENDED_MS
+from streams_app.outages import Answers, kafka_limit_ms
 
 WALL_MS = 1_700_000_000_000
 STEP_MS = 500

@@ -12,9 +12,35 @@ import pytest
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.patience import LONG_AGO_MS, Stumbling
 from streams_app.delivery.processor import READS_NOTHING, Claim, Edges
+from streams_app.delivery.progress import Moves
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
 from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch
 from tests.virtual_loop import VirtualLoop
+
+# How far everything is
+
+
+class Mover(Taker):
+    """A processor that does something by itself."""
+
+    def moves(self, monotonic_ms: int) -> Moves | None:
+        return Moves(3, 4, "mover", "it has one thing left to do")
+
+
+def test_a_processor_that_does_something_by_itself_is_watched_beside_its_partition() -> None:
+    worker = Worker()
+    worker.hold(Taker(), Mover())
+    worker.host.assigned = {TP0}
+
+    assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.moves({TP0: 15}, 0).items()}
+
+
+def test_a_partition_that_a_known_pause_holds_up_is_not_watched() -> None:
+    worker = Worker(paused={"t"})
+    worker.host.assigned = {TP0}
+
+    assert {} == worker.ownership.moves({TP0: 15}, 0)
+
 
 # What is delivered
 

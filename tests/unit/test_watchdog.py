@@ -2,80 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, cast
 
 import pytest
 
 from streams_app import Fold
 from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.progress import UNCLAIMED, Progress
-from streams_app.folding.agents.known import LastKnown
-from streams_app.folding.agents.lag import ShardKey
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.progress import UNCLAIMED, Moves, Progress
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.pauses import explains_emission, explains_folding
+from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
 
-A, B = TP("events", 0), TP("events", 1)
+
+def moves(**which: tuple[int, int]) -> dict[Hashable, Moves]:
+    """Things with their positions and ends."""
+    return {name: Moves(*where, name, "") for name, where in which.items()}
+
+
+def named(found: Moves | None) -> str | None:
+    """The name of what was found."""
+    return found and found.what
 
 
 def test_a_partition_with_more_to_read_that_stands_still_for_a_minute_is_stuck() -> None:
-    progress: Progress[TP] = Progress(60_000)
+    progress = Progress(60_000)
 
-    assert progress.observe(0, {A: 10}, {A: 5}) is None
-    assert progress.observe(59_999, {A: 20}, {A: 5}) is None
-    assert A == progress.observe(60_000, {A: 30}, {A: 5})
+    assert progress.observe(0, moves(A=(5, 10))) is None
+    assert progress.observe(59_999, moves(A=(5, 20))) is None
+    assert "A" == named(progress.observe(60_000, moves(A=(5, 30))))
 
 
 @pytest.mark.parametrize("end", [5, 4])
 def test_a_partition_read_to_its_end_is_not_stuck(end: int) -> None:
-    progress: Progress[TP] = Progress(60_000)
+    progress = Progress(60_000)
 
-    assert [None] * 3 == [progress.observe(at, {A: end}, {A: 5}) for at in (0, 60_000, 120_000)]
+    assert [None] * 3 == [progress.observe(at, moves(A=(5, end))) for at in (0, 60_000, 120_000)]
 
 
 def test_the_minute_begins_when_there_is_something_to_read() -> None:
-    progress: Progress[TP] = Progress(60_000)
-    progress.observe(0, {A: 5}, {A: 5})
+    progress = Progress(60_000)
+    progress.observe(0, moves(A=(5, 5)))
 
-    assert progress.observe(100_000, {A: 5}, {A: 5}) is None
-    assert progress.observe(110_000, {A: 6}, {A: 5}) is None
-    assert progress.observe(159_999, {A: 6}, {A: 5}) is None
-    assert A == progress.observe(160_000, {A: 6}, {A: 5})
+    assert progress.observe(100_000, moves(A=(5, 5))) is None
+    assert progress.observe(110_000, moves(A=(5, 6))) is None
+    assert progress.observe(159_999, moves(A=(5, 6))) is None
+    assert "A" == named(progress.observe(160_000, moves(A=(5, 6))))
 
 
 def test_one_that_moves_does_not_excuse_another() -> None:
-    progress: Progress[TP] = Progress(60_000)
-    stuck = [progress.observe(at, {A: 99, B: 99}, {A: 5, B: at // 10_000}) for at in range(0, 70_000, 10_000)]
+    progress = Progress(60_000)
+    stuck = [named(progress.observe(at, moves(A=(5, 99), B=(at // 10_000, 99)))) for at in range(0, 70_000, 10_000)]
 
-    assert [None] * 6 + [A] == stuck
+    assert [None] * 6 + ["A"] == stuck
 
 
 def test_a_partition_that_was_revoked_or_explained_begins_anew() -> None:
-    progress: Progress[TP] = Progress(60_000)
-    progress.observe(0, {A: 10}, {A: 5})
-    progress.observe(30_000, {}, {})
-    assert progress.observe(60_000, {A: 10}, {A: 5}) is None
-    assert A == progress.observe(120_000, {A: 10}, {A: 5})
+    progress = Progress(60_000)
+    progress.observe(0, moves(A=(5, 10)))
+    progress.observe(30_000, moves())
+    assert progress.observe(60_000, moves(A=(5, 10))) is None
+    assert "A" == named(progress.observe(120_000, moves(A=(5, 10))))
 
 
 @pytest.mark.parametrize("end", [0, 10])
 def test_a_partition_nobody_claims_is_stuck_even_if_it_is_empty(end: int) -> None:
-    progress: Progress[TP] = Progress(60_000)
+    progress = Progress(60_000)
 
-    assert progress.observe(0, {A: end}, {A: UNCLAIMED}) is None
-    assert A == progress.observe(60_000, {A: end}, {A: UNCLAIMED})
+    assert progress.observe(0, moves(A=(UNCLAIMED, end))) is None
+    assert "A" == named(progress.observe(60_000, moves(A=(UNCLAIMED, end))))
 
 
 def test_what_stands_still_is_told_after_half_the_time() -> None:
-    progress: Progress[TP] = Progress(60_000)
+    progress = Progress(60_000)
     found = []
     for at_ms in (0, 29_999, 30_000, 45_000):
-        progress.observe(at_ms, {A: 10, B: 5}, {A: 5, B: 5})
-        found.append(progress.slow(at_ms))
+        progress.observe(at_ms, moves(A=(5, 10), B=(5, 5)))
+        found.append(named(progress.slow(at_ms)))
 
-    assert [None, None, A, A] == found
+    assert [None, None, "A", "A"] == found
 
 
 # Known pauses
@@ -90,14 +104,14 @@ FOLDS = (
 
 def explained(*about: str) -> tuple[set[str], set[str]]:
     """Sources whose folding, and folds whose emission, is explained by these reasons not to be ready."""
-    settings, status = Settings(app_id="a", folds=FOLDS), Status()
+    status = Status()
     status.clear("start")
     for reason in about:
         status.set_not_ready(reason, "why")
-    watchdog = Watchdog(settings, ManualClock(), Metrics(settings), status)
+    sources = {source: [fold for fold in FOLDS if fold.source == source] for source in ALL_SOURCES}
     return (
-        {fold.source for fold in FOLDS if watchdog.is_folding_explained(fold.source)},
-        {fold.name for fold in FOLDS if watchdog.is_emission_explained(fold.name)},
+        {source for source, folds in sources.items() if explains_folding(folds, status)},
+        {fold.name for fold in FOLDS if explains_emission(fold, status)},
     )
 
 
@@ -129,18 +143,13 @@ def test_a_known_pause_explains_only_what_it_stops(about: str, expected: tuple[s
 
 
 class Unclaimed:
-    """A worker with a partition that nobody claims."""
+    """A member whose group has assigned a partition that nobody claims."""
 
-    known = LastKnown()
+    def assignment(self) -> set[TP]:
+        return {TP("s", 0)}
 
-    def positions(self) -> dict[TP, int]:
-        return {TP("s", 0): UNCLAIMED}
-
-    def fences(self) -> dict[ShardKey, int]:
-        return {}
-
-    def read_end(self, _: TP) -> int | None:
-        return None
+    def reader_view(self, _: TP) -> tuple[ReaderView, int | None]:
+        return ReaderView(None, None), None
 
 
 @pytest.fixture
@@ -164,14 +173,18 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def look(clock: ManualClock, status: Status) -> Callable[[int, int], Awaitable[None]]:
+def look(clock: ManualClock, status: Status, ended: list[str]) -> Callable[[int, int], Awaitable[None]]:
     """Looks at it for a while, so often."""
-    settings = Settings(app_id="a", folds=FOLDS)
-    watchdog, worker = Watchdog(settings, clock, Metrics(settings), status), Unclaimed()
+    settings, metrics = Settings(app_id="a", folds=FOLDS), Metrics(Settings(app_id="a", folds=FOLDS))
+    trusted, nothing = TrustedClock(clock), cast("Any", None)
+    parts = Parts(settings, nothing, nothing, trusted, metrics, status)
+    around = Surroundings(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
+    ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
+    watchdog = Watchdog(settings, clock, metrics, status)
 
     async def looks(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
-            await watchdog._look(worker)
+            await watchdog._look(ownership, parts.held)
             clock.advance_ms(every_ms)
 
     return looks
@@ -186,11 +199,11 @@ async def test_a_worker_that_stands_still_is_not_ready_after_half_a_minute_and_e
     await look(30, 500)
     assert [] == status.ready_reasons()
     await look(30, 500)
-    assert ["s-0 has more to read and is not folded"] == status.ready_reasons()
+    assert ["s-0 has more to read and stands still"] == status.ready_reasons()
     assert [] == ended
     await look(1, 500)
 
-    assert ["no progress source=s-0 position=-1 end=0"] * 2 == ended
+    assert ["no progress source=s-0 position=-1 end=0 why='s-0 has more to read and stands still'"] * 2 == ended
 
 
 async def test_a_known_pause_begins_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:

@@ -16,7 +16,7 @@ import orjson
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import READS_NOTHING, Claim, ClaimRefusedError, Mark
+from streams_app.delivery.processor import READS_NOTHING, Claim, ClaimRefusedError, Mark, Processor
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.agents.emission import Emitter
@@ -30,7 +30,7 @@ from streams_app.redis_client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 
-class DrainProcessor:
+class DrainProcessor(Processor):
     """Emits what a fold has left in a partition; nothing is delivered to it."""
 
     held = 0
@@ -58,8 +58,9 @@ class DrainProcessor:
             raise ClaimRefusedError(str(refused)) from refused
         parts = self._parts
         emitter = Emitter(
-            shard, parts.producer, parts.clock, parts.metrics, view=lambda: ReaderView(None, None), trusted=lambda: True
-        )
+            shard, parts.producer, parts.dead_letters_of(fold, claim.tp), parts.clock, parts.metrics,
+            view=lambda: ReaderView(None, None), trusted=lambda: True,
+        )  # fmt: skip
 
         def ended(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()
@@ -79,9 +80,6 @@ class DrainProcessor:
         """The low watermark of what is left; the mark that was committed where nothing is left."""
         low = await self._store.watermark() if self._shard else None
         return self._mark if low is None or self._mark is None else Mark(low, self._mark.note)
-
-    def tick(self, now_ms: int) -> None:
-        """Does nothing: the groups are emitted at once, due or not."""
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""

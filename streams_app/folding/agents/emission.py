@@ -11,14 +11,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from streams_app.clock import Clock
+from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.folding.agents.dead_letters import too_large_letter
+from streams_app.delivery.refused import Refused
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import RefusedError
-from streams_app.kafka.producer import TOO_LARGE, AckedProducer, Outgoing
 from streams_app.metrics import Metrics, observe_all
 from streams_app.reasons import RECORD_TOO_LARGE
 from streams_app.redis_client import REDIS_ERRORS
@@ -51,12 +53,21 @@ class Emitted:
     failed: BaseException | None = None
 
 
+class NotTaken(NamedTuple):
+    """What is kept of a folded record that the broker will never take, as a record that is refused."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
 @dataclass(slots=True)
 class Emitter:
     """Emits the due groups of one shard."""
 
     shard: Shard
-    producer: AckedProducer
+    producer: Producer
+    letters: DeadLetters
     clock: Clock
     metrics: Metrics
     view: Callable[[], ReaderView]
@@ -245,14 +256,18 @@ class Emitter:
         return [entry for position, entry in enumerate(entries) if position not in unsent], failed
 
     async def _refuse(self, record: Outgoing) -> BaseException | None:
-        """Sends the dead letter of a record that the broker will never take, or it would hold up its shard for ever."""
-        shard = self.shard
-        letter = too_large_letter(shard.fold, record, shard.topic, shard.partition, self.clock.now_ms())
-        (outcome,) = await self.producer.send([letter])
-        if outcome is None:
-            self.metrics.refused(shard.fold.name, RECORD_TOO_LARGE)
-            logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", shard.fold.name, record.headers)
-        return outcome
+        """Sends the dead letter of a record that the broker will never take, or it would hold up its shard for ever.
+
+        The letter has the key and the id of the record, and no value.
+        """
+        fold_id = dict(record.headers)["fold-id"]
+        first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
+        kept = NotTaken(first_offset, record.key, None)
+        detail = f"{len(record.value or b'')} bytes"
+        _, failed = await self.letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
+        if failed is None:
+            logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
+        return failed
 
     def _count(self, entries: Sequence[Sealed]) -> None:
         metrics, name = self.metrics, self.shard.fold.name

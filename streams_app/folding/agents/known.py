@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import FRESH_MS
+from streams_app.delivery.progress import Moves
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.store.replies import SealedGroups
 
@@ -135,6 +136,15 @@ class LastKnown:
         """The shards of one fold."""
         return (known for (name, _), known in self._known.copy().items() if name == fold)
 
-    def held(self) -> dict[ShardKey, Known]:
-        """What is known of the shards that the worker has now."""
-        return {key: known for key, known in self._known.copy().items() if known.is_held}
+    def moves(self, key: ShardKey, monotonic_ms: int) -> Moves | None:
+        """How far the emission of a shard is that the worker has now; None until it was looked at."""
+        known = self._known.get(key)
+        if known is None or not known.is_held:
+            return None
+        fold, (topic, partition) = key
+        waiting = f"{known.outbox} records wait" if known.outbox else "groups are due"
+        return Moves(
+            known.acknowledged, known.acknowledged + (known.overdue_ms(monotonic_ms) > 0),
+            f"fold={fold} source={topic}-{partition}",
+            f"nothing of fold {fold} has been acknowledged for {topic}-{partition} although {waiting}",
+        )  # fmt: skip

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.fold import Fold
 from streams_app.folding.agents.held import Held
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.kafka.producer import AckedProducer
@@ -24,3 +27,8 @@ class Parts:
     metrics: Metrics
     status: Status
     held: Held = field(default_factory=Held)
+
+    def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
+        """Where a fold sends what it refuses of a partition."""
+        refuser = Refuser("fold", fold.name, self.settings.app_id, fold.dead_letters)
+        return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)

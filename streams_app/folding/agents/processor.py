@@ -20,12 +20,15 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
+from streams_app.delivery.progress import Moves
 from streams_app.errors import text_of
 from streams_app.folding.agents.claiming import beginning_of, check_log, go_on, tell_of_lost_state
 from streams_app.folding.agents.emission import Emitter
+from streams_app.folding.agents.held import key_of
 from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.pauses import explains_emission
 from streams_app.folding.agents.posts import Posts
-from streams_app.folding.agents.refusals import count_misrouted, send_until_acknowledged
+from streams_app.folding.agents.refusals import count_misrouted
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import EventReader, Reading
@@ -57,7 +60,10 @@ class FoldProcessor:
         """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
         self.shard = shard
         self.source = f"{shard.topic}-{shard.partition}"
-        self.emitter = Emitter(shard, parts.producer, parts.clock, parts.metrics, view=self._view, trusted=parts.clock.is_trusted)
+        letters = parts.dead_letters_of(shard.fold, TP(shard.topic, shard.partition))
+        self.emitter = Emitter(
+            shard, parts.producer, letters, parts.clock, parts.metrics, view=self._view, trusted=parts.clock.is_trusted
+        )
         self._reader = reader
         self._posts = posts
         self._parts = parts
@@ -116,6 +122,12 @@ class FoldProcessor:
     def tick(self, now_ms: int = 0) -> None:
         """Wakes the emission."""
         self._ticked.set()
+
+    def moves(self, monotonic_ms: int) -> Moves | None:
+        """How far the emission is, unless a known pause explains that it stands still."""
+        if explains_emission(self.shard.fold, self._parts.status):
+            return None
+        return self._parts.held.known.moves(key_of(self.shard), monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""
@@ -262,8 +274,7 @@ class FoldProcessor:
     async def _send_dead_letters(self, reading: Reading) -> None:
         """Produces refused events and waits for the broker, before the fence may pass them."""
         if reading.refused:
-            tp = TP(self.shard.topic, self.shard.partition)
-            await send_until_acknowledged(self.shard.fold, reading.refused, tp, self._parts)
+            await self.emitter.letters.send(reading.refused)
             reading.refused.clear()
 
     # ---- emission

@@ -11,6 +11,7 @@ from streams_app.fold import Fold
 from streams_app.fold_count import too_long
 from streams_app.folding.agents.drained import DrainProcessor
 from streams_app.folding.agents.parts import Parts
+from streams_app.folding.agents.pauses import explains_folding
 from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.reading.by_functions import reader_of
@@ -49,6 +50,10 @@ class FoldProcessors:
         for name in gone:
             made[name] = DrainProcessor(self._store(tp, name), parts)
         return made
+
+    def is_paused(self, topic: str) -> bool:
+        """See :meth:`streams_app.delivery.processor.Processors.is_paused`."""
+        return explains_folding(self._folds[topic], self._parts.status)
 
     def _store(self, tp: TP, fold: str) -> ShardStore:
         keys = shard_keys(self._parts.settings.app_id, fold, tp.topic, tp.partition)

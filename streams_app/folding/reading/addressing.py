@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from streams_app.folding.reading.reader import Reading, Refused
+from streams_app.delivery.refused import Refused
+from streams_app.folding.reading.reader import Reading
 
 REPLAY_HEADER: Final = "streams-app-replay"
 

@@ -14,11 +14,12 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from streams_app.codec import member_of
+from streams_app.delivery.refused import Refused
 from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.reading.fast import FastReader, is_usual
-from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, Refused, decode_all
+from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")

@@ -12,50 +12,21 @@ from typing import Any, Final, Protocol
 import orjson
 
 from streams_app.codec import TEXT_MARK, decode_object, member_of
+from streams_app.delivery.refused import ReceivedRecord, Refused
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
-from streams_app.reasons import Reason
 from streams_app.settings import Limits
 
 KNOWN_NAMES_MAX: Final = 50_000
 
 
-class RawRecord(Protocol):
+class RawRecord(ReceivedRecord, Protocol):
     """The attributes of a consumer record that are used."""
-
-    @property
-    def offset(self) -> int:
-        """In its partition."""
 
     @property
     def timestamp(self) -> int | None:
         """Timestamp of the record, ms."""
-
-    @property
-    def key(self) -> bytes | None:
-        """As produced."""
-
-    @property
-    def value(self) -> bytes | None:
-        """As produced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A record that goes to the dead-letter topic.
-
-    Attributes:
-        record: The record as received.
-        reason: Reason of its dead letter.
-        detail: What was found, for people.
-        addressee: The fold it was put back for, where that is not the one that refuses it.
-    """
-
-    record: RawRecord
-    reason: Reason
-    detail: str
-    addressee: str = ""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,134 @@
+"""Dead letters before the fence: what a processor refuses is acknowledged by the broker before its fence passes it.
+
+A processor calls :meth:`DeadLetters.send` before it writes the fence of a range. A crash in between leaves the fence below what was
+refused: the next owner refuses it again, and its letter is there twice. Key and value of a letter are as received; the reason and
+the place of the record in its source are in the headers, as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streams_app.backoff import Backoff
+from streams_app.delivery.batch import TP
+from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
+from streams_app.delivery.refused import NOT_KEPT, Refused
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.reasons import Reason
+
+logger = logging.getLogger(__name__)
+
+DETAIL_BYTES = 500
+
+
+class Refuser(NamedTuple):
+    """Whoever refuses records, as its letters name it.
+
+    Attributes:
+        kind: What it is: the header under which its name stands.
+        name: Its name; another one may have taken the same record.
+        app_id: Its application; another one may have the same names and the same dead-letter topic.
+        topic: Where its letters go.
+    """
+
+    kind: str
+    name: str
+    app_id: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The dead letters of one processor.
+
+    Attributes:
+        refuser: Who refuses.
+        source: The partition of the refused records.
+        producer: Produces them.
+        clock: Says when it was.
+        on_kept: Called with the name of the refuser and the reason for each letter that the broker has.
+    """
+
+    refuser: Refuser
+    source: TP
+    producer: Producer
+    clock: TrustedClock
+    on_kept: Callable[[str, Reason], None]
+
+    async def send(self, refused: Sequence[Refused]) -> None:
+        """Returns when the broker has every letter; a broker that is away is waited for."""
+        backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
+        unsent, failed = await self.send_once(refused)
+        while failed is not None:
+            if not backoff.failures:
+                logger.warning(
+                    "dead letters not acknowledged, trying again %s=%s source=%s-%d count=%d error=%r",
+                    self.refuser.kind, self.refuser.name, *self.source, len(unsent), failed,
+                )  # fmt: skip
+            await asyncio.sleep(backoff.failed())
+            unsent, failed = await self.send_once(unsent)
+
+    async def send_once(self, refused: Sequence[Refused]) -> tuple[list[Refused], BaseException | None]:
+        """Sends letters; one that its topic will never take for its size goes without its content: its headers say where it was.
+
+        Returns:
+            What was refused and has no letter that is acknowledged, and an error of the producer.
+        """
+        now_ms = self.clock.now_ms()
+        waiting = [(one, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
+        unsent: list[Refused] = []
+        failed: BaseException | None = None
+        while waiting:
+            outcomes = await self.producer.send([letter for _, letter in waiting])
+            smaller: list[tuple[Refused, Outgoing]] = []
+            for (one, letter), outcome in zip(waiting, outcomes, strict=True):
+                if outcome is None:
+                    self.on_kept(self.refuser.name, one.reason)
+                elif isinstance(outcome, TOO_LARGE) and (letter.key or letter.value):
+                    logger.error("a refused event is too large for %s and is kept without its content", letter.topic)
+                    smaller.append((one, without_content(letter)))
+                else:
+                    unsent.append(one)
+                    failed = outcome
+            waiting = smaller
+        return unsent, failed
+
+
+def letter_of(refuser: Refuser, source: TP, refused: Refused, now_ms: int) -> Outgoing:
+    """The dead letter of a record.
+
+    Args:
+        refuser: Who refuses it.
+        source: Partition of the record.
+        refused: The record and the reason.
+        now_ms: Wall clock.
+    """
+    headers = [
+        ("reason", refused.reason.encode()),
+        (refuser.kind, (refused.addressee or refuser.name).encode()),
+        ("source-topic", source.topic.encode()),
+        ("source-partition", str(source.partition).encode()),
+        ("source-offset", str(refused.record.offset).encode()),
+        ("failed-at-ms", str(now_ms).encode()),
+        # An error of a user's function may quote half a surrogate pair.
+        ("detail", refused.detail.encode(errors="backslashreplace")[:DETAIL_BYTES]),
+        ("app-id", refuser.app_id.encode()),
+        *refused.headers,
+    ]
+    return Outgoing(refuser.topic, refused.record.key, refused.record.value, headers)
+
+
+def without_content(letter: Outgoing) -> Outgoing:
+    """The same letter without its value, then without its key, for a topic that takes less than the source.
+
+    How large they were is in a header of its own, and for people in the detail.
+    """
+    what, lost = ("value", letter.value) if letter.value else ("key", letter.key or b"")
+    told = f"; {what} of {len(lost)} bytes not kept".encode()
+    headers = [(name, value + told if name == "detail" else value) for name, value in letter.headers]
+    headers.append((NOT_KEPT[what], str(len(lost)).encode()))
+    return letter._replace(key=letter.key if letter.value else None, value=None, headers=headers)
