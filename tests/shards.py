@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.trusted_clock import TrustedClock
@@ -50,7 +51,7 @@ async def claimed_shard(redis: Redis, names: Names, backlog: str = "merge") -> S
     definition = Fold(
         name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog
     )
-    shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
+    shard = Shard(definition, TP("t", 0), ShardStore(ScriptSet(redis), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     return shard
 

@@ -39,7 +39,7 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
     for source in planned.missing:
         click.echo(f"  topic {source} does not exist: what was committed for it is gone")
     for tp, mark in planned.offsets.items():
-        click.echo(f"  {tp.topic}-{tp.partition} would be committed at {mark.offset}")
+        click.echo(f"  {tp} would be committed at {mark.offset}")
     if planned.open_groups:
         click.echo(
             f"  {counted(planned.open_groups, 'open group')} would never be emitted: "

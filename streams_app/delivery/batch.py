@@ -11,6 +11,9 @@ class TP(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
 
 class Batch:
     """Records of one partition from one fetch, with the range of offsets they stand for.
@@ -69,4 +72,4 @@ class Batch:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"<Batch {self.tp.topic}-{self.tp.partition} [{self.begin}, {self.end}) records={len(self.records)}>"
+        return f"<Batch {self.tp} [{self.begin}, {self.end}) records={len(self.records)}>"

@@ -66,8 +66,8 @@ class DeadLetters:
         while failed is not None:
             if not backoff.failures:
                 logger.warning(
-                    "dead letters not acknowledged, trying again %s=%s source=%s-%d count=%d error=%r",
-                    self.refuser.kind, self.refuser.name, *self.source, len(unsent), failed,
+                    "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",
+                    self.refuser.kind, self.refuser.name, self.source, len(unsent), failed,
                 )  # fmt: skip
             await asyncio.sleep(backoff.failed())
             unsent, failed = await self.send_once(unsent)

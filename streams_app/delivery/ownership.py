@@ -133,7 +133,7 @@ class Ownership:
             raise ConfigurationError([f"{error}: {error.advice}"]) from error
         except (NotOwnerError, ClaimRefusedError, *DEPENDENCY_ERRORS) as error:
             if isinstance(error, DEPENDENCY_ERRORS):
-                about = f"cannot claim {tp.topic}-{tp.partition}: {text_of(error)}"
+                about = f"cannot claim {tp}: {text_of(error)}"
                 self._around.status.set_not_ready(self._around.about, about)
             return tries.failed(tp, error)
         # Nothing is awaited from here on: a revocation finds either the claim or the partition.
@@ -159,15 +159,15 @@ class Ownership:
             return
         tp = partition.tp
         logger.warning(
-            "claiming again: %s source=%s-%d script=%s cause=%s",
-            refusal.why, tp.topic, tp.partition, refusal.script, refusal.cause,
+            "claiming again: %s source=%s script=%s cause=%s",
+            refusal.why, tp, refusal.script, refusal.cause,
         )  # fmt: skip
         for name in partition.ranges.served:
             self._around.on_resync(name, refusal.cause)
         self._host.pause({tp})
         delay_seconds, times = self._stumbling.again(tp, partition.ranges.applied)
         if times >= MANY:
-            about = f"{tp.topic}-{tp.partition} is claimed again and again ({refusal.why}), see the log"
+            about = f"{tp} is claimed again and again ({refusal.why}), see the log"
             self._around.status.set_not_ready(self._around.about, about)
         self._claim_soon(tp, partition.member.generation, delay_seconds=delay_seconds, was_reset=refusal.cause == RESET)
 
@@ -238,8 +238,8 @@ class Ownership:
         found: dict[Hashable, Moves] = {}
         for tp, position in self.positions().items():
             if not self._processors.is_paused(tp.topic):
-                why = f"{tp.topic}-{tp.partition} has more to read and stands still"
-                found[tp] = Moves(position, ends.get(tp, 0), f"source={tp.topic}-{tp.partition}", why)
+                why = f"{tp} has more to read and stands still"
+                found[tp] = Moves(position, ends.get(tp, 0), f"source={tp}", why)
         for tp, partition in dict(self.partitions).items():
             for name, served in partition.ranges.served.items():
                 if moves := served.processor.moves(monotonic_ms):

@@ -76,7 +76,7 @@ class Partition:
         self._owner = owner
 
     def __repr__(self) -> str:
-        return f"<Partition {self.tp.topic}-{self.tp.partition} generation={self.member.generation}>"
+        return f"<Partition {self.tp} generation={self.member.generation}>"
 
     def tick(self, now_ms: int) -> None:
         """Calls the timers of the processors, unless the partition was let go."""

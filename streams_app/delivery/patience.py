@@ -82,10 +82,10 @@ class Tries:
         if type(error) is not self._kind:
             self._kind, self._since_ms = type(error), now_ms
             level = logging.WARNING if isinstance(error, DEPENDENCY_ERRORS) else logging.INFO
-            logger.log(level, "cannot claim yet, trying again source=%s-%d error=%s", tp.topic, tp.partition, text_of(error))
+            logger.log(level, "cannot claim yet, trying again source=%s error=%s", tp, text_of(error))
         waited_ms = now_ms - self._since_ms
         if isinstance(error, NotOwnerError) and waited_ms > self._give_up_ms:
-            message = f"Kafka refuses our commits for {tp.topic}-{tp.partition} and no rebalance follows: not the owner"
+            message = f"Kafka refuses our commits for {tp} and no rebalance follows: not the owner"
             raise TryAgainError(message) from error
         return self._backoff.failed()
 

@@ -264,5 +264,5 @@ class OtherLogError(Exception):
 
     def __init__(self, tp: TP, what: str, advice: str) -> None:
         """Says what is wrong with the log of a partition."""
-        super().__init__(f"{tp.topic}-{tp.partition} {what}")
+        super().__init__(f"{tp} {what}")
         self.advice = advice

@@ -145,7 +145,7 @@ async def groups_of_worker(
     if fold is not None and fold not in declared:
         raise UnknownFoldError(fold, declared)
     places = [
-        Place(settings.app_id, shard.fold, shard.partition, shard.clock.stored.clock_ms, shard.fence, shard.clock.stored.late_ms)
+        Place(settings.app_id, shard.fold, shard.tp.partition, shard.clock.stored.clock_ms, shard.fence, shard.clock.stored.late_ms)
         for shard in shards
         if fold is None or shard.fold.name == fold
     ]

@@ -109,16 +109,16 @@ class StoreProcessor(Processor):
             await claim.commit_now(self._mark(start))
         if stored is not None and stored > start:
             logger.warning(
-                "an output topic was made again, reading it from its start source=%s-%d offset=%d stored_offset=%d",
-                self._tp.topic, self._tp.partition, start, stored,
+                "an output topic was made again, reading it from its start source=%s offset=%d stored_offset=%d",
+                self._tp, start, stored,
             )  # fmt: skip
             # At once: the log may grow beyond the old offset before anything of it is synced, and would be skipped so far.
             await self._processors.done(self, partial(self._sync.sync_once, self._tp, (), start))
         elif stored is not None and stored < start:
             logger.warning(
                 "retention overtook the read store, names changed by missing records may be out of date "
-                "source=%s-%d offsets=%d-%d",
-                self._tp.topic, self._tp.partition, stored, start - 1,
+                "source=%s offsets=%d-%d",
+                self._tp, stored, start - 1,
             )  # fmt: skip
         self._next = start
         self._task = asyncio.create_task(self._sync_forever(claim), name=f"sync {self._tp}")

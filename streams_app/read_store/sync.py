@@ -135,8 +135,8 @@ class Sync:
         if rejected:
             record, why = rejected[0]
             logger.warning(
-                "records skipped: not folded records count=%d source=%s-%d first_offset=%d first_why=%s",
-                len(rejected), tp.topic, tp.partition, record.offset, why,
+                "records skipped: not folded records count=%d source=%s first_offset=%d first_why=%s",
+                len(rejected), tp, record.offset, why,
             )  # fmt: skip
 
 

@@ -235,7 +235,7 @@ class _KnownLosses(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if str(record.msg).startswith("known loss") and isinstance(record.args, tuple):
             worker = CURRENT.get()
-            fold, _, _, first, last = record.args
+            fold, _, first, last = record.args
             worker.world.ledger.on_known_loss(str(fold), int(str(first)), int(str(last)), worker.highest_at_claim)
 
 

@@ -11,6 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event
@@ -148,7 +149,7 @@ async def test_what_a_fold_sealed_is_sent_although_its_reply_and_the_next_one_we
     redis_client: redis.asyncio.Redis, names: Names
 ) -> None:
     fold = Fold(name="a", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=1), max_events=1)
-    shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "a", "t", 0)))
+    shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "a", "t", 0)))
     await shard.claim(0, 1)
     events: list[Event] = [(0, 1, b"sp", {})]
     (chunk,) = shard.chunks(events, 0, ReaderView(None, None), 1)

@@ -8,6 +8,7 @@ import pytest
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
@@ -78,7 +79,7 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
     former = await claimed_shard(redis_client, names)
     await fold_some(former, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     other = Fold(name="f", source="t", group_key=("a", "b"), changed="n", keep="last", quiet_period=timedelta(seconds=1))
-    heir = Shard(other, "t", 0, former.store)
+    heir = Shard(other, TP("t", 0), former.store)
     await heir.claim(0, 1)
     assert Outcome.FULL is await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
     await emitter_of(heir, Answering()).emit_due_once()
@@ -92,7 +93,7 @@ async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key
     producer = Answering()
     for number, group_key in enumerate(["key", "@key", lambda _: "a"]):
         definition = Fold(name="f", source="t", group_key=group_key, changed="m", quiet_period=timedelta(hours=1))
-        shard = Shard(definition, "t", 0, ShardStore(ScriptSet(redis_client), keys))
+        shard = Shard(definition, TP("t", 0), ShardStore(ScriptSet(redis_client), keys))
         await shard.claim(0, 1)
         await emitter_of(shard, producer).emit_due_once()
         await fold_some(shard, [FoldEvent(number, 1_000, b"sa", {"u": 1})])

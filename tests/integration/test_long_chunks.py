@@ -158,7 +158,7 @@ async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_clien
 
 async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_others(redis_client: Redis, names: Names) -> None:
     fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1), max_events=3)
-    shard = Shard(fold, "t", 0, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+    shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     clock = TrustedClock(SimpleNamespace(now_ms=lambda: 10**9, monotonic_ms=lambda: 1))
     processor = FoldProcessor(shard, *reading_of(fold), parts_of(redis_client, names, fold, clock))

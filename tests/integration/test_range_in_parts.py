@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import chunks as chunks_module
@@ -146,7 +147,7 @@ class Range(NamedTuple):
 
 
 async def owner(store: ShardStore, fold: Fold) -> Shard:
-    shard = Shard(fold, "t", 0, store)
+    shard = Shard(fold, TP("t", 0), store)
     await shard.claim(0, PARTITIONS)
     return shard
 

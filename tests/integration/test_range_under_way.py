@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
@@ -125,7 +126,7 @@ async def test_a_function_that_says_something_else_of_a_range_that_was_begun_los
 ) -> None:
     fold = Fold(name="f", source="t", group_key=lambda event: event["g"], changed="m", quiet_period=timedelta(seconds=1))
     made = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
-    first, second = (Shard(fold, "t", 0, BriefStore(made, 1)) for _ in range(2))
+    first, second = (Shard(fold, TP("t", 0), BriefStore(made, 1)) for _ in range(2))
     view, said = ReaderView(None, None), [FoldEvent(0, 1, b"sa", {"u": 1}), FoldEvent(1, 1, b"sz", {"u": 1})]
     await first.claim(0, 1)
     (chunk,) = first.chunks(said, 1, view, 10)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from streams_app.clock import ManualClock
+from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.agents.emission import KNOWN_MS, Emitted, Emitter
@@ -25,7 +26,7 @@ DUE = SealedGroups(0, False, 3, 0, oldest_score_ms=NOW_MS - 10_000 - KNOWN_MS, o
 
 
 def emitter_that_has(seen: SealedGroups | None) -> Emitter:
-    shard = Shard(FOLD, "t", 0, cast("Any", None))
+    shard = Shard(FOLD, TP("t", 0), cast("Any", None))
     shard.seen = seen
     metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
     view, nothing = ReaderView(None, None), cast("Any", None)

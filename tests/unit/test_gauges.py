@@ -40,7 +40,7 @@ class Worker:
         self.shard: Shard | None = None
 
     def claim(self) -> Shard:
-        self.shard = Shard(self.fold, HERE.topic, HERE.partition, cast("Any", None))
+        self.shard = Shard(self.fold, HERE, cast("Any", None))
         return self.shard
 
     def look(self, now_ms: int) -> None:

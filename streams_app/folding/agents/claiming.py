@@ -84,8 +84,8 @@ def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
     """Warns if Redis has no state of a shard that was folded before, as this process or the mark in the commit knows."""
     if shard.is_new and (had_state or (claim.mark is not None and claim.mark.offset > claim.edges.begin)):
         logger.warning(
-            "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s-%d",
-            shard.fence + 1, shard.fold.name, shard.topic, shard.partition,
+            "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
+            shard.fence + 1, shard.fold.name, shard.tp,
         )  # fmt: skip
 
 
@@ -94,8 +94,8 @@ async def _skip_lost(shard: Shard, emitter: Emitter, mark: int, begin: int, metr
     lost_from = max(shard.fence + 1, mark)
     if lost_from < begin:
         logger.error(
-            "known loss: retention removed events before they were folded fold=%s source=%s-%d offsets=%d-%d",
-            shard.fold.name, shard.topic, shard.partition, lost_from, begin - 1,
+            "known loss: retention removed events before they were folded fold=%s source=%s offsets=%d-%d",
+            shard.fold.name, shard.tp, lost_from, begin - 1,
         )  # fmt: skip
         metrics.known_loss_events.labels(fold=shard.fold.name).inc(begin - lost_from)
     await emitter.drain()

@@ -51,7 +51,7 @@ class DrainProcessor(Processor):
             return READS_NOTHING
         definition, topics = left
         fold = _fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
-        self._shard = shard = Shard(fold, claim.tp.topic, claim.tp.partition, self._store)
+        self._shard = shard = Shard(fold, claim.tp, self._store)
         try:
             await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
         except RefusedError as refused:
@@ -114,9 +114,9 @@ async def drain(emitter: Emitter) -> None:
     shard = emitter.shard
     name = shard.fold.name
     logger.warning(
-        "fold is no longer declared, its open groups are emitted as they are fold=%s source=%s-%d output=%s; "
+        "fold is no longer declared, its open groups are emitted as they are fold=%s source=%s output=%s; "
         "`streams-app reset --fold %s` removes what is left of it",
-        name, shard.topic, shard.partition, shard.fold.output, name,
+        name, shard.tp, shard.fold.output, name,
     )  # fmt: skip
     backoff = Backoff(first_seconds=1.0, longest_seconds=10.0)
     while True:
@@ -125,12 +125,12 @@ async def drain(emitter: Emitter) -> None:
         except (*REDIS_ERRORS, OSError) as error:
             if not backoff.failures:
                 logger.warning(
-                    "open groups cannot be emitted yet fold=%s source=%s-%d error=%s",
-                    name, shard.topic, shard.partition, text_of(error),
+                    "open groups cannot be emitted yet fold=%s source=%s error=%s",
+                    name, shard.tp, text_of(error),
                 )  # fmt: skip
             if not shard.is_claimed:
                 raise RefusedError("seal", "lost-reply") from error
             await asyncio.sleep(backoff.failed())
         else:
-            logger.info("drained fold=%s source=%s-%d", name, shard.topic, shard.partition)
+            logger.info("drained fold=%s source=%s", name, shard.tp)
             return

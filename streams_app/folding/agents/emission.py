@@ -184,8 +184,8 @@ class Emitter:
         flushed = list(map(_REASON, sealed)).count("flush")
         if flushed:
             logger.info(
-                "groups flushed on request fold=%s source=%s-%d count=%d",
-                self.shard.fold.name, self.shard.topic, self.shard.partition, flushed,
+                "groups flushed on request fold=%s source=%s count=%d",
+                self.shard.fold.name, self.shard.tp, flushed,
             )  # fmt: skip
 
     async def drain(self) -> None:
@@ -202,8 +202,8 @@ class Emitter:
         """Emits the groups that were folded under the former definition before the new one is stored: they mean something else."""
         shard = self.shard
         logger.warning(
-            "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s-%d former=%s",
-            shard.fold.name, shard.topic, shard.partition, shard.stored_shape.to_text(),
+            "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s former=%s",
+            shard.fold.name, shard.tp, shard.stored_shape.to_text(),
         )  # fmt: skip
         await self.drain()
         await shard.adopt_definition()
@@ -232,7 +232,7 @@ class Emitter:
         """Produces entries; an entry counts as acknowledged when all its parts are."""
         shard = self.shard
         if self.renderer is None or self.renderer.shape != shard.stored_shape:
-            self.renderer = Renderer(shard.stored_shape, shard.topic, shard.partition)
+            self.renderer = Renderer(shard.stored_shape, *shard.tp)
         new, output = tuple.__new__, shard.fold.output
         records: list[Outgoing] = []
         owner: list[int] = []

@@ -13,7 +13,7 @@ from streams_app.folding.shard.shard import Shard
 
 def key_of(shard: Shard) -> ShardKey:
     """The key under which a shard is known."""
-    return shard.fold.name, TP(shard.topic, shard.partition)
+    return shard.fold.name, shard.tp
 
 
 class Held:

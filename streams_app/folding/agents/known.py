@@ -123,7 +123,7 @@ class LastKnown:
         """
         keys = set()
         for shard, acknowledged in held:
-            key = shard.fold.name, TP(shard.topic, shard.partition)
+            key = shard.fold.name, shard.tp
             keys.add(key)
             self._known[key] = look_at(shard, self._known.get(key), acknowledged, now_ms, monotonic_ms)
         for key in self._known.keys() - keys:
@@ -141,10 +141,10 @@ class LastKnown:
         known = self._known.get(key)
         if known is None or not known.is_held:
             return None
-        fold, (topic, partition) = key
+        fold, tp = key
         waiting = f"{known.outbox} records wait" if known.outbox else "groups are due"
         return Moves(
             known.acknowledged, known.acknowledged + (known.overdue_ms(monotonic_ms) > 0),
-            f"fold={fold} source={topic}-{partition}",
-            f"nothing of fold {fold} has been acknowledged for {topic}-{partition} although {waiting}",
+            f"fold={fold} source={tp}",
+            f"nothing of fold {fold} has been acknowledged for {tp} although {waiting}",
         )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 from redis.exceptions import OutOfMemoryError
 
 from streams_app.backoff import Backoff
-from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.batch import Batch
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
 from streams_app.delivery.progress import Moves
@@ -59,8 +59,7 @@ class FoldProcessor:
     def __init__(self, shard: Shard, reader: EventReader, posts: Posts, parts: Parts) -> None:
         """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
         self.shard = shard
-        self.source = f"{shard.topic}-{shard.partition}"
-        letters = parts.dead_letters_of(shard.fold, TP(shard.topic, shard.partition))
+        letters = parts.dead_letters_of(shard.fold, shard.tp)
         self.emitter = Emitter(
             shard, parts.producer, letters, parts.clock, parts.metrics, view=self._view, trusted=parts.clock.is_trusted
         )
@@ -102,8 +101,8 @@ class FoldProcessor:
             status.clear(about)
         self._parts.held.add(self.emitter)
         self._tasks = [
-            asyncio.create_task(self._fold_forever(), name=f"fold {shard.fold.name} {self.source}"),
-            asyncio.create_task(self._emit_forever(), name=f"emit {shard.fold.name} {self.source}"),
+            asyncio.create_task(self._fold_forever(), name=f"fold {shard.fold.name} {self.shard.tp}"),
+            asyncio.create_task(self._emit_forever(), name=f"emit {shard.fold.name} {self.shard.tp}"),
         ]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -254,17 +253,17 @@ class FoldProcessor:
             self.emitter.is_starved = True
             status.set_not_ready("redis-memory", f"Redis refuses writes: {error}")
             if is_first:
-                logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.source)
+                logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.shard.tp)
             return
         status.set_not_ready("redis", f"Redis does not answer: {error}")
         if is_first:
-            logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.source, error)
+            logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.shard.tp, error)
 
     def _tell_of_recovery(self) -> None:
         self.emitter.is_starved = False
         self._parts.status.clear("redis-memory")
         self._parts.status.clear("redis")
-        logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.source)
+        logger.info("folding resumed fold=%s source=%s", self.shard.fold.name, self.shard.tp)
 
     def _wake(self, chunk: Chunk) -> None:
         """Wakes the emission; in a backlog not for a few records, which the next tick takes along."""
@@ -289,7 +288,7 @@ class FoldProcessor:
                 return
             except REDIS_ERRORS as error:
                 if not backoff.failures:
-                    logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, self.source, text_of(error))
+                    logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, shard.tp, text_of(error))
                 if not shard.is_claimed:
                     self._refuse("seal", "lost-reply")
                     return
@@ -297,11 +296,11 @@ class FoldProcessor:
                 continue
             if emitted.failed is not None:
                 if not backoff.failures:
-                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, self.source, emitted.failed)
+                    logger.warning("emission paused fold=%s source=%s error=%r", shard.fold.name, shard.tp, emitted.failed)
                 await asyncio.sleep(backoff.failed())
                 continue
             if backoff.succeeded():
-                logger.info("emission resumed fold=%s source=%s", shard.fold.name, self.source)
+                logger.info("emission resumed fold=%s source=%s", shard.fold.name, shard.tp)
             if not emitted.more:
                 await self.emitter.turn(self._ticked, emitted)
 

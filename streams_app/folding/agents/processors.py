@@ -45,7 +45,7 @@ class FoldProcessors:
         posts = Posts(parts.settings.app_id, readers, parts.settings.limits)
         made: dict[str, Processor] = {}
         for fold in folds:
-            shard = Shard(fold, tp.topic, tp.partition, self._store(tp, fold.name))
+            shard = Shard(fold, tp, self._store(tp, fold.name))
             made[fold.name] = FoldProcessor(shard, readers[fold.name], posts, parts)
         for name in gone:
             made[name] = DrainProcessor(self._store(tp, name), parts)

@@ -18,8 +18,8 @@ def count_misrouted(name: str, reading: Reading, tp: TP, metrics: Metrics) -> No
     if metrics.is_first_misrouted(name):
         logger.warning(
             "events are keyed otherwise than they are grouped: a group may be split over partitions and its records come "
-            "in no order; produce them with the group key as record key fold=%s source=%s-%d offset=%s count=%d",
-            name, tp.topic, tp.partition, reading.misrouted_example, reading.misrouted,
+            "in no order; produce them with the group key as record key fold=%s source=%s offset=%s count=%d",
+            name, tp, reading.misrouted_example, reading.misrouted,
         )  # fmt: skip
     metrics.misrouted_events.labels(fold=name).inc(reading.misrouted)
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import orjson
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.fold import Fold
 from streams_app.folding.core import pace
@@ -52,10 +53,9 @@ class Shard:
         is_claimed: False before the claim and from the first refusal on; ``is_new``: Redis had no state then.
     """
 
-    def __init__(self, fold: Fold, topic: str, partition: int, store: ShardStore) -> None:
+    def __init__(self, fold: Fold, tp: TP, store: ShardStore) -> None:
         self.fold = fold
-        self.topic = topic
-        self.partition = partition
+        self.tp = tp
         self.store = store
         self.shape = self.stored_shape = RecordShape.of(fold)
         self.bounds = Bounds.of(fold)
@@ -72,7 +72,7 @@ class Shard:
         self._is_read_otherwise = False
 
     def __repr__(self) -> str:
-        return f"<Shard fold={self.fold.name} source={self.topic}-{self.partition} fence={self.fence}>"
+        return f"<Shard fold={self.fold.name} source={self.tp} fence={self.fence}>"
 
     # ---- ownership
 
@@ -104,8 +104,8 @@ class Shard:
 
     def _tell(self, claimed: Claimed) -> None:
         logger.info(
-            "claimed fold=%s source=%s-%d fence=%d open_groups=%d outbox=%d state=%s",
-            self.fold.name, self.topic, self.partition, self.fence, claimed.open_groups, claimed.outbox_records,
+            "claimed fold=%s source=%s fence=%d open_groups=%d outbox=%d state=%s",
+            self.fold.name, self.tp, self.fence, claimed.open_groups, claimed.outbox_records,
             "new" if claimed.created else "kept",
         )  # fmt: skip
 
