@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
@@ -19,7 +19,6 @@ from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.posts import Posts
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.by_functions import reader_of
-from streams_app.folding.reading.reader import EventReader
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import shard_keys
 from streams_app.folding.store.replies import Outcome
@@ -71,16 +70,15 @@ async def fold_some(shard: Shard, events: list[FoldEvent]) -> Outcome:
 def emitter_of(shard: Shard, producer: Answering) -> Emitter:
     """What sends the records of a shard that has read everything by the 50th second, which it is now."""
     metrics = Metrics(Settings(app_id="a", folds=(shard.fold,)))
-    clock: Any = SimpleNamespace(now_ms=lambda: 50_000, monotonic_ms=lambda: 50_000)
+    clock: Any = TrustedClock(ManualClock(50_000))
     view = ReaderView(0, 50_000)
     letters: Any = None
-    return Emitter(shard, cast("AckedProducer", producer), letters, clock, metrics, view=lambda: view, trusted=lambda: True)
+    return Emitter(shard, cast("AckedProducer", producer), letters, clock, metrics, view=lambda: view)
 
 
-def reading_of(fold: Fold) -> tuple[EventReader, Posts]:
+def posts_of(fold: Fold) -> Posts:
     """How a fold reads, alone in its source."""
-    reader = reader_of(fold, LIMITS)
-    return reader, Posts("a", {fold.name: reader}, LIMITS)
+    return Posts("a", {fold.name: reader_of(fold, LIMITS)}, LIMITS)
 
 
 def parts_of(redis_client: Redis, names: Names, fold: Fold, clock: TrustedClock) -> Parts:

@@ -26,7 +26,7 @@ from streams_app.folding.store.replies import Folded, Outcome
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names
-from tests.shards import claimed_shard, fold_some, parts_of, reading_of
+from tests.shards import claimed_shard, fold_some, parts_of, posts_of
 
 SECOND_MS = 1_000
 """The quiet period of these shards."""
@@ -161,10 +161,10 @@ async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_ot
     shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
     await shard.claim(0, 1)
     clock = TrustedClock(SimpleNamespace(now_ms=lambda: 10**9, monotonic_ms=lambda: 1))
-    processor = FoldProcessor(shard, *reading_of(fold), parts_of(redis_client, names, fold, clock))
+    processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, clock))
     records = [SimpleNamespace(offset=at, timestamp=1, key=b"x", value=b'{"a":"x","m":"y"}', headers=()) for at in range(20)]
     batch = Batch(TP("t", 0), records, 0, 20, stable_offset=20, fetched_at_ms=10**9, seek_number=0)
-    reader = processor._reader
+    reader = processor._posts._readers["f"]
     with patch.object(chunks_module, "MOST_SINGLE_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
         await processor.fold_once(batch)
     read = [[record.offset for record in call.args[0]] for call in events.call_args_list]

@@ -27,7 +27,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from streams_app.operating.groups import collect, places_of
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.shards import parts_of, reading_of
+from tests.shards import parts_of, posts_of
 
 NOW = 1_700_000_000_000
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -184,7 +184,7 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_next_owner_a_clock_that_
     ahead = SimpleNamespace(now_ms=lambda: NOW + 10 * MINUTE, monotonic_ms=lambda: 77_000)
     clock = TrustedClock(ahead)
     clock.compare(clock.read(), NOW)
-    processor = FoldProcessor(shard, *reading_of(fold), parts_of(redis_client, names, fold, clock))
+    processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, clock))
     # As live as can be, and by a producer on the same host.
     shard.clock.caught_up_at_ms = ahead.now_ms()
     record = SimpleNamespace(offset=0, timestamp=ahead.now_ms(), key=b"x", value=b'{"a":"x","m":"y"}', headers=())

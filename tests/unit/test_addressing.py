@@ -34,7 +34,7 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
         f"{app_id} {fold}"
         for app_id in ("mirror", "social")
         for fold in ("a", "b")
-        if Post(app_id, ["a", "b"], records, None).of(fold, 0, Reading())[0]
+        if Post(app_id, ["a", "b"], records, None).of(fold, Reading())[0]
     ]
 
     assert folds == found
@@ -43,9 +43,8 @@ def test_an_event_that_was_put_back_is_read_only_by_the_fold_of_the_application_
 def test_every_fold_reads_an_event_that_names_nobody() -> None:
     records = [Raw(0, headers=(("trace", b"1"),)), Raw(1)]
 
-    assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", 0, Reading())
-    assert (records[1:], ["y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", 1, Reading())
-    assert (records[1:], ["y"]) == Post("social", ["a"], [Raw(0), records[1]], ["x", "y"]).of("a", 1, Reading())
+    assert (records, ["x", "y"]) == Post("social", ["a"], records, ["x", "y"]).of("a", Reading())
+    assert ([Raw(0)], ["x"]) == Post("social", ["a"], [Raw(0)], ["x"]).of("a", Reading())
 
 
 @pytest.mark.parametrize(
@@ -63,11 +62,11 @@ def test_every_fold_reads_an_event_that_names_nobody() -> None:
 def test_an_event_put_back_for_a_fold_of_this_application_that_is_gone_is_a_dead_letter_of_that_fold(
     target: bytes, addressees: list[str]
 ) -> None:
-    records = [Raw(0), put_back(target), put_back(target)]
+    records = [Raw(0), put_back(target)]
     first, second = Reading(), Reading()
 
-    Post("social", ["a", "b"], records, None).of("a", 2, first)
-    Post("social", ["a", "b"], records, None).of("b", 0, second)
+    Post("social", ["a", "b"], records, None).of("a", first)
+    Post("social", ["a", "b"], records, None).of("b", second)
 
     assert (addressees, []) == ([refused.addressee for refused in first.refused], second.refused)
     assert {"unknown-fold"} >= {refused.reason for refused in first.refused}

@@ -10,7 +10,7 @@ import pytest
 
 from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.emission import KNOWN_MS, Emitted, Emitter
 from streams_app.folding.core.record import Sealed
@@ -29,18 +29,17 @@ def emitter_that_has(seen: SealedGroups | None) -> Emitter:
     shard = Shard(FOLD, TP("t", 0), cast("Any", None))
     shard.seen = seen
     metrics = Metrics(Settings(app_id="a", folds=(FOLD,)))
-    view, nothing = ReaderView(None, None), cast("Any", None)
-    return Emitter(shard, nothing, nothing, ManualClock(NOW_MS), metrics, view=lambda: view, trusted=lambda: True)
+    nothing = cast("Any", None)
+    return Emitter(shard, nothing, nothing, TrustedClock(ManualClock(NOW_MS)), metrics)
 
 
 async def waits_for_the_tick(emitter: Emitter, last: Emitted) -> bool:
     """Whether the turn comes with the tick only; there is one sooner or later."""
-    ticked = asyncio.Event()
-    turn = asyncio.create_task(emitter.turn(ticked, last))
+    turn = asyncio.create_task(emitter.turn(last))
     for _ in range(5):
         await asyncio.sleep(0)
     is_waiting = not turn.done()
-    ticked.set()
+    emitter.ticked.set()
     await turn
     return is_waiting
 

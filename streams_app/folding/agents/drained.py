@@ -15,7 +15,6 @@ import orjson
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import READS_NOTHING, Claim, ClaimRefusedError, Mark, Processor
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
@@ -57,10 +56,7 @@ class DrainProcessor(Processor):
         except RefusedError as refused:
             raise ClaimRefusedError(str(refused)) from refused
         parts = self._parts
-        emitter = Emitter(
-            shard, parts.producer, parts.dead_letters_of(fold, claim.tp), parts.clock, parts.metrics,
-            view=lambda: ReaderView(None, None), trusted=lambda: True,
-        )  # fmt: skip
+        emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, claim.tp), parts.clock, parts.metrics)
 
         def ended(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()

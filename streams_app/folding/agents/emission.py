@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from streams_app.clock import Clock
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.refused import Refused
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import RefusedError
@@ -68,10 +68,12 @@ class Emitter:
     shard: Shard
     producer: Producer
     letters: DeadLetters
-    clock: Clock
+    clock: TrustedClock
     metrics: Metrics
-    view: Callable[[], ReaderView]
-    trusted: Callable[[], bool]
+    view: Callable[[], ReaderView] = lambda: ReaderView(None, None)
+    """What the last fetch said; nothing before the claim."""
+    ticked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Wakes the emission; see :meth:`turn`."""
     is_starved: bool = False
     """Whether Redis is full: nothing can be folded until groups have left. They leave by the wall clock then, although events wait:
     by the partition clock none would ever be due."""
@@ -83,17 +85,17 @@ class Emitter:
     was_early: bool = False
     """Whether the last pass was made before its tick, as a group was due."""
 
-    async def turn(self, ticked: asyncio.Event, last: Emitted) -> None:
+    async def turn(self, last: Emitted) -> None:
         """Returns at the next tick, or when the first group is due if the last pass found none that was.
 
         Under load each pass waits for its tick. For a group that becomes due after a while of silence a pass is made at once.
         """
         seconds = None if last.sealed or self.was_early else self._seconds_to_due()
         self.was_early = False
-        ticked.clear()
+        self.ticked.clear()
         try:
             async with asyncio.timeout(seconds):
-                await ticked.wait()
+                await self.ticked.wait()
         except TimeoutError:
             self.was_early = True
 
@@ -172,7 +174,7 @@ class Emitter:
         A process that was stopped for a moment, or a fetch that hangs, must not take for silence what it has not read. While
         events arrive all the time, some of them are nearly always on their way: what was known a moment ago still is.
         """
-        if not self.trusted():
+        if not self.clock.is_trusted():
             self.shard.clock.forget_known()
             return None
         if not self.shard.look(self.view(), now_ms) and self.is_starved:

@@ -1,14 +1,35 @@
-"""Decodes the records of each range once for all folds of a partition, for whichever fold reads them first."""
+"""Reads the ranges of a partition for each of its folds; the records of a range are decoded once for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from streams_app.delivery.batch import Batch
+from streams_app.folding.core.chunks import Chunk
+from streams_app.folding.core.event import Event
 from streams_app.folding.reading.addressing import Post
-from streams_app.folding.reading.reader import EventReader, decode_all
+from streams_app.folding.reading.reader import EventReader, Reading, decode_all
 from streams_app.settings import Limits
+
+_OFFSET = attrgetter("offset")
+
+
+class ReadRange(NamedTuple):
+    """What one fold reads of a range.
+
+    Attributes:
+        events: In offset order; to be taken once.
+        reading: What was refused or misrouted, as far as events were taken.
+        again: The events of a chunk once more: a range may have many, and each of them be taken apart.
+    """
+
+    events: Iterable[Event]
+    reading: Reading
+    again: Callable[[Chunk], Iterable[Event]]
 
 
 class Posts:
@@ -21,8 +42,23 @@ class Posts:
         self._limits = limits
         self._known: WeakKeyDictionary[Batch, Post] = WeakKeyDictionary()
 
-    def of(self, batch: Batch) -> Post:
-        """The records of a range, and who reads what of them."""
+    def read(self, batch: Batch, fold: str) -> ReadRange:
+        """Reads a range for a fold."""
+        reader, reading = self._readers[fold], Reading()
+        records, decoded = self._of(batch).of(fold, reading)
+        events = reader.events(records, decoded, reading)
+        if reader.needs_decoded:
+            # Read once only: functions of the user need not return the same for the same event.
+            listed = list(events)
+            return ReadRange(listed, reading, lambda _: listed)
+
+        def again(chunk: Chunk) -> Iterable[Event]:
+            begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
+            return reader.events(records[begin:end], decoded and decoded[begin:end], Reading())
+
+        return ReadRange(events, reading, again)
+
+    def _of(self, batch: Batch) -> Post:
         known = self._known.get(batch)
         if known is None:
             is_decoded = any(reader.needs_decoded for reader in self._readers.values())

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from operator import attrgetter
-from typing import Any
 
 from redis.exceptions import OutOfMemoryError
 
@@ -29,9 +25,10 @@ from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.pauses import explains_emission
 from streams_app.folding.agents.posts import Posts
 from streams_app.folding.agents.refusals import count_misrouted
+from streams_app.folding.agents.waiting import Waiting
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.event import Event
-from streams_app.folding.reading.reader import EventReader, Reading
+from streams_app.folding.reading.reader import Reading
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, Outcome, RefusedError
@@ -45,32 +42,20 @@ WORTH_SENDING = 500
 ROOM_SECONDS = 1.0
 """A script without room in the outbox is tried again after so long, whether or not anything has left meanwhile."""
 
-_OFFSET = attrgetter("offset")
-
-
-def _given(events: list[Event], _: Chunk) -> Iterable[Event]:
-    """What has been read already."""
-    return events
-
 
 class FoldProcessor:
     """Folds one partition of a source for one fold, see :class:`streams_app.delivery.processor.Processor`."""
 
-    def __init__(self, shard: Shard, reader: EventReader, posts: Posts, parts: Parts) -> None:
+    def __init__(self, shard: Shard, posts: Posts, parts: Parts) -> None:
         """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
         self.shard = shard
         letters = parts.dead_letters_of(shard.fold, shard.tp)
-        self.emitter = Emitter(
-            shard, parts.producer, letters, parts.clock, parts.metrics, view=self._view, trusted=parts.clock.is_trusted
-        )
-        self._reader = reader
+        self.emitter = Emitter(shard, parts.producer, letters, parts.clock, parts.metrics)
         self._posts = posts
         self._parts = parts
         self._claim: Claim | None = None
         self._note = ""
-        self._waiting: deque[Batch] = deque()
-        self._begun: Batch | None = None
-        self._arrived, self._ticked = asyncio.Event(), asyncio.Event()
+        self._waiting = Waiting()
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- as the delivery sees it
@@ -78,14 +63,11 @@ class FoldProcessor:
     @property
     def held(self) -> int:
         """Records delivered and not yet folded."""
-        if not self._waiting:
-            return 0
-        folded = bisect_right(self._waiting[0].records, self.shard.fence, key=_OFFSET)
-        return sum(len(batch.records) for batch in self._waiting) - folded
+        return self._waiting.held(self.shard.fence)
 
     async def claim(self, claim: Claim) -> int:
         """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
-        self._claim = claim
+        self._claim, self.emitter.view = claim, claim.reader_view
         shard, status = self.shard, self._parts.status
         try:
             await check_log(shard, claim)
@@ -110,8 +92,7 @@ class FoldProcessor:
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
-        self._waiting.append(batch)
-        self._arrived.set()
+        self._waiting.add(batch)
 
     async def mark(self) -> Mark | None:
         """The low watermark; None while Redis has no state."""
@@ -120,7 +101,7 @@ class FoldProcessor:
 
     def tick(self, now_ms: int = 0) -> None:
         """Wakes the emission."""
-        self._ticked.set()
+        self.emitter.ticked.set()
 
     def moves(self, monotonic_ms: int) -> Moves | None:
         """How far the emission is, unless a known pause explains that it stands still."""
@@ -140,9 +121,6 @@ class FoldProcessor:
         if self._claim and not task.cancelled() and (error := task.exception()) is not None:
             self._claim.fatal(error)
 
-    def _view(self) -> ReaderView:
-        return self._claim.reader_view() if self._claim else ReaderView(None, None)
-
     def _tell_applied(self) -> None:
         if self._claim:
             self._claim.applied()
@@ -156,29 +134,14 @@ class FoldProcessor:
     async def _fold_forever(self) -> None:
         try:
             while True:
-                while self._waiting:
-                    whole = self._whole(self._waiting[0])
-                    if whole is not None:
-                        await self.fold_once(whole)
-                    if self._waiting:
-                        self._waiting.popleft()
-                    self._tell_applied()
-                    await asyncio.sleep(0)
-                self._arrived.clear()
-                await self._arrived.wait()
+                whole = await self._waiting.first(self.shard.waits_for)
+                if whole is not None:
+                    await self.fold_once(whole)
+                self._waiting.done()
+                self._tell_applied()
+                await asyncio.sleep(0)
         except RefusedError as refused:
             self._refuse(refused.script, refused.cause)
-
-    def _whole(self, batch: Batch) -> Batch | None:
-        """The next range with what was held back of it. None: a range that another owner has begun reaches further.
-
-        Such a range is folded as it was begun, or its events would get other scores, and groups that are done would be left out of
-        another one.
-        """
-        if self._begun is not None:
-            batch = self._begun.followed_by(batch)
-        self._begun = batch if self.shard.waits_for(batch.end - 1) else None
-        return None if self._begun is not None else batch
 
     async def fold_once(self, batch: Batch) -> None:
         """Folds one range, which begins where the one before it ended.
@@ -189,25 +152,13 @@ class FoldProcessor:
         shard, end = self.shard, batch.end - 1
         clock = self._parts.clock
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
-        reading = Reading()
-        mine = self._posts.of(batch).of(shard.fold.name, 0, reading)
-        events: Iterable[Event] = self._reader.events(*mine, reading)
-        again: Callable[[Chunk], Iterable[Event]] = partial(self._read_again, *mine)
-        if self._reader.needs_decoded:
-            # Read once only: functions of the user need not return the same for the same event.
-            events = listed = list(events)
-            again = partial(_given, listed)
+        events, reading, again = self._posts.read(batch, shard.fold.name)
         chunks = shard.chunks(events, end, view, clock.now_ms())
         was_waiting = await self._fold_all(chunks, reading, again)
         if clock.is_trusted() and shard.look(view, clock.now_ms()) and was_waiting:
             self.tick()  # a backlog ends: what is due need not wait for the clock
         if reading.misrouted:
             count_misrouted(shard.fold.name, reading, batch.tp, self._parts.metrics)
-
-    def _read_again(self, records: Sequence[Any], decoded: Sequence[Any] | None, chunk: Chunk) -> Iterable[Event]:
-        """The events of a chunk; a range may have many, and each of them be taken apart."""
-        begin, end = (bisect_right(records, offset, key=_OFFSET) for offset in (chunk.above, chunk.to))
-        return self._reader.events(records[begin:end], decoded and decoded[begin:end], Reading())
 
     async def _fold_all(self, chunks: Iterator[Chunk], reading: Reading, again: Callable[[Chunk], Iterable[Event]]) -> bool:
         """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
@@ -302,7 +253,7 @@ class FoldProcessor:
             if backoff.succeeded():
                 logger.info("emission resumed fold=%s source=%s", shard.fold.name, shard.tp)
             if not emitted.more:
-                await self.emitter.turn(self._ticked, emitted)
+                await self.emitter.turn(emitted)
 
 
 def _backoff() -> Backoff:

@@ -46,7 +46,7 @@ class FoldProcessors:
         made: dict[str, Processor] = {}
         for fold in folds:
             shard = Shard(fold, tp, self._store(tp, fold.name))
-            made[fold.name] = FoldProcessor(shard, readers[fold.name], posts, parts)
+            made[fold.name] = FoldProcessor(shard, posts, parts)
         for name in gone:
             made[name] = DrainProcessor(self._store(tp, name), parts)
         return made

@@ -46,28 +46,27 @@ class Post:
         self._decoded = decoded
         self._has_headers = any(map(_HEADERS, records))
 
-    def of(self, fold: str, begin: int, reading: Reading) -> tuple[list[Any], list[Any] | None]:
-        """What one fold has to read from a position on, and the same of what was decoded.
+    def of(self, fold: str, reading: Reading) -> tuple[list[Any], list[Any] | None]:
+        """What one fold has to read, and the same of what was decoded.
 
         Args:
             fold: Its name.
-            begin: Position of its first record.
             reading: Gets what was put back for folds that are no longer there; the first fold of the source speaks for them.
         """
         records, decoded = self._records, self._decoded
         if not self._has_headers:
-            return (records[begin:], decoded and decoded[begin:]) if begin else (records, decoded)
+            return records, decoded
         if fold == self._folds[0]:
-            reading.refused += self._astray(begin)
+            reading.refused += self._astray()
         # A bare name is how an event was addressed before applications were told apart; it may still be read again.
         meant = None, address_of(self._app_id, fold), fold.encode()
-        mine = [i for i in range(begin, len(records)) if addressee_of(records[i].headers) in meant]
+        mine = [i for i in range(len(records)) if addressee_of(records[i].headers) in meant]
         return [records[i] for i in mine], None if decoded is None else [decoded[i] for i in mine]
 
-    def _astray(self, begin: int) -> Iterator[Refused]:
+    def _astray(self) -> Iterator[Refused]:
         """Events put back for a fold that was renamed or removed since: dead letters of that name, not skipped by everybody."""
         ours = address_of(self._app_id, "")
-        for record in self._records[begin:]:
+        for record in self._records:
             target = addressee_of(record.headers)
             if target is None or not target.startswith(ours):
                 continue
