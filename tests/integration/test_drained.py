@@ -26,7 +26,7 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
         tp=TP("t", 0), mark=Mark(0), partitions=1, topic_id="", token="next", refused=lambda *said: refused.put_nowait(said)
     )
     clock = SimpleNamespace(now_ms=lambda: 2_000)
-    parts = SimpleNamespace(producer=None, clock=clock, metrics=None)
+    parts = SimpleNamespace(producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None)
     processor = DrainProcessor(shard.store, cast("Any", parts))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):
         await processor.claim(cast("Any", claim))

@@ -85,7 +85,7 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
     await emitter_of(heir, Answering()).emit_due_once()
     await fold_some(heir, [FoldEvent(1, 1_000, b'j["a",1]', {"u": 1})])
 
-    assert (1, heir.shape) == (heir.fence, heir.stored_shape)
+    assert (1, heir.definition.present) == (heir.fence, heir.definition.stored)
 
 
 async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key(redis_client: Redis, names: Names) -> None:

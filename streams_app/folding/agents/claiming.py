@@ -81,8 +81,8 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
 
 
 def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:
-    """Warns if Redis has no state of a shard that was folded before, as this process or the mark in the commit knows."""
-    if shard.is_new and (had_state or (claim.mark is not None and claim.mark.offset > claim.edges.begin)):
+    """Warns if a shard whose state is new was folded before, as this process or the mark in the commit knows."""
+    if had_state or (claim.mark is not None and claim.mark.offset > claim.edges.begin):
         logger.warning(
             "Redis has lost its state: folding again from %d, records may overlap fold=%s source=%s",
             shard.fence + 1, shard.fold.name, shard.tp,

@@ -113,13 +113,13 @@ class Emitter:
             redis.exceptions.RedisError: The pass is to be made again.
         """
         done = Emitted()
-        if self.is_failing or self.shard.is_former_definition:
+        if self.is_failing or self.shard.definition.is_former:
             # Nothing is sealed before the broker answers: a group that cannot be sent may as well go on folding.
             done = await self._send_pending()
             self.is_failing = done.failed is not None
             if self.is_failing:
                 return done
-        if self.shard.is_former_definition:
+        if self.shard.definition.is_former:
             await self._adopt_definition()
         outcomes = await asyncio.gather(self._send_pending(), self._seal_due(done), return_exceptions=True)
         for outcome in outcomes:
@@ -159,7 +159,7 @@ class Emitter:
         Raises:
             RefusedError: The shard must be claimed again.
         """
-        if self.is_failing or self.shard.is_former_definition:
+        if self.is_failing or self.shard.definition.is_former:
             return False
         done = Emitted()
         try:
@@ -205,7 +205,7 @@ class Emitter:
         shard = self.shard
         logger.warning(
             "definition of the fold changed, open groups are emitted under the former one fold=%s source=%s former=%s",
-            shard.fold.name, shard.tp, shard.stored_shape.to_text(),
+            shard.fold.name, shard.tp, shard.definition.stored.to_text(),
         )  # fmt: skip
         await self.drain()
         await shard.adopt_definition()
@@ -233,8 +233,8 @@ class Emitter:
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
         """Produces entries; an entry counts as acknowledged when all its parts are."""
         shard = self.shard
-        if self.renderer is None or self.renderer.shape != shard.stored_shape:
-            self.renderer = Renderer(shard.stored_shape, *shard.tp)
+        if self.renderer is None or self.renderer.shape != shard.definition.stored:
+            self.renderer = Renderer(shard.definition.stored, *shard.tp)
         new, output = tuple.__new__, shard.fold.output
         records: list[Outgoing] = []
         owner: list[int] = []

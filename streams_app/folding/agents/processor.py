@@ -73,8 +73,8 @@ class FoldProcessor:
             await check_log(shard, claim)
             begin = claim.mark or await beginning_of(shard, claim)
             self._note = begin.note
-            await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token)
-            tell_of_lost_state(shard, claim, had_state=self._parts.held.had(shard))
+            if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
+                tell_of_lost_state(shard, claim, had_state=self._parts.held.had(shard))
             await go_on(shard, self.emitter, claim, begin, self._parts.metrics)
         except RefusedError as refused:
             raise ClaimRefusedError(str(refused)) from refused

@@ -25,11 +25,12 @@ from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import RecordShape, Sealed
 from streams_app.folding.core.shard_clock import ShardClock
 from streams_app.folding.shard.cutting import chunks_of
+from streams_app.folding.shard.definition import Definition
 from streams_app.folding.shard.outbox import Outbox
 from streams_app.folding.shard.progress import FoldStep, Progress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.keys import owner_text
-from streams_app.folding.store.replies import Claimed, Outcome, RefusedError, SealedGroups, UnderWay
+from streams_app.folding.store.replies import Outcome, RefusedError, SealedGroups, UnderWay
 from streams_app.folding.store.shard_store import ShardStore
 
 logger = logging.getLogger(__name__)
@@ -45,19 +46,20 @@ class Shard:
     """The state of one (fold, source topic, partition) in the hands of this process.
 
     Attributes:
+        definition: What its groups mean.
         fence: Highest offset folded.
         under_way: The range that is being folded, if a script has begun it and none has finished it.
         clock: The time it lives by.
         outbox: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
-        is_claimed: False before the claim and from the first refusal on; ``is_new``: Redis had no state then.
+        is_claimed: False before the claim and from the first refusal on.
     """
 
     def __init__(self, fold: Fold, tp: TP, store: ShardStore) -> None:
         self.fold = fold
         self.tp = tp
         self.store = store
-        self.shape = self.stored_shape = RecordShape.of(fold)
+        self.definition = Definition(RecordShape.of(fold), RecordShape.of(fold))
         self.bounds = Bounds.of(fold)
         self.clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
         self.outbox = Outbox()
@@ -65,18 +67,17 @@ class Shard:
         self.token = ""
         self.fence = -1
         self.under_way: UnderWay | None = None
-        self.is_claimed = self.is_new = False
+        self.is_claimed = False
         self.seen: SealedGroups | None = None
         self._packing = Packing(self.bounds, b"", 1, keeps_values=fold.keep == "last")
         self._pace = pace.Pace()
-        self._is_read_otherwise = False
 
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.tp} fence={self.fence}>"
 
     # ---- ownership
 
-    async def claim(self, mark: int, partitions: int, topic_id: str = "", token: str = "") -> None:
+    async def claim(self, mark: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
         """Takes the shard over, from whoever had it; the caller has just committed under its own generation.
 
         Args:
@@ -84,30 +85,31 @@ class Shard:
             partitions: Partition count of the source.
             topic_id: Id of the source; "": not known.
             token: Token of the claim; "": a new one is made.
+
+        Returns:
+            Whether the state is new: Redis had none.
         """
         async with self.lock:
             self.is_claimed = False
             self.token = token or secrets.token_hex(8)
             topics = orjson.dumps([self.fold.output, self.fold.dead_letters]).decode()
             claimed = await self.store.claim(
-                self.token, mark - 1, secrets.token_bytes(4), self.shape.to_text(), owner_text(), topics, topic_id
+                self.token, mark - 1, secrets.token_bytes(4), self.definition.present.to_text(), owner_text(), topics, topic_id
             )
             assert claimed is not None  # a mark was given, so the state exists now
-            self.fence, self.under_way, self.is_new = claimed.fence, claimed.under_way, claimed.created
+            self.fence, self.under_way = claimed.fence, claimed.under_way
             self.clock.take_over(claimed.clocks)
-            self.stored_shape, self._is_read_otherwise = RecordShape.from_text(claimed.definition), False
+            self.definition = Definition(self.definition.present, RecordShape.from_text(claimed.definition))
             self.seen = None
             self._packing = Packing(self.bounds, claimed.epoch, partitions, keeps_values=self.fold.keep == "last")
             await self._load_outbox()
             self.is_claimed = True
-        self._tell(claimed)
-
-    def _tell(self, claimed: Claimed) -> None:
         logger.info(
             "claimed fold=%s source=%s fence=%d open_groups=%d outbox=%d state=%s",
             self.fold.name, self.tp, self.fence, claimed.open_groups, claimed.outbox_records,
             "new" if claimed.created else "kept",
         )  # fmt: skip
+        return claimed.created
 
     def release(self) -> None:
         """Forgets the shard; what is in Redis stays for the next owner."""
@@ -117,11 +119,6 @@ class Shard:
         """Raises RefusedError once the shard was released or refused."""
         if not self.is_claimed:
             raise RefusedError("owner", "released")
-
-    @property
-    def is_former_definition(self) -> bool:
-        """Whether what is stored leaves first: folded under another definition, or by functions that now say something else."""
-        return self.stored_shape != self.shape or self._is_read_otherwise
 
     # ---- folding
 
@@ -151,7 +148,7 @@ class Shard:
         digest = digest_of(chunk) if self.fold.is_by_functions else b""
         begun = self.under_way or UnderWay(chunk.to, b"", chunk.time, digest)
         # Else what is left out, as it lies behind the cursor, might be in no record.
-        self._is_read_otherwise |= begun.digest != digest
+        self.definition.is_read_otherwise |= begun.digest != digest
         return Progress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: Progress) -> FoldStep:
@@ -163,8 +160,7 @@ class Shard:
         """
         async with self.lock:
             self.check_owned()
-            if len(self.outbox) >= OUTBOX_LIMIT or self.is_former_definition:
-                # Groups folded under a former definition leave first: what is folded now means something else.
+            if len(self.outbox) >= OUTBOX_LIMIT or self.definition.is_former:
                 return FoldStep(Outcome.FULL)
             if self.under_way is None:
                 # It may have been dropped since the chunk was begun, with the former definition of the fold.
@@ -285,8 +281,9 @@ class Shard:
         """Stores this worker's definition once nothing folded under the former one is left."""
         async with self.lock:
             self.check_owned()
-            await self.store.define(self.token, self.shape.to_text())
-            self.stored_shape, self.under_way, self._is_read_otherwise = self.shape, None, False
+            present = self.definition.present
+            await self.store.define(self.token, present.to_text())
+            self.definition, self.under_way = Definition(present, present), None
 
     async def skip_to(self, fence: int) -> None:
         """Moves the fence over offsets the log no longer has; no group may be open."""
