@@ -1,7 +1,7 @@
 """create_app: the one file that knows every part.
 
-It owns the Faust application: agents that read the sources, the timers that emit and commit, and the services beside them
-(producer, Redis, HTTP, read store). What happens to events is in :mod:`streams_app.folding`; what we do to Faust and aiokafka in
+It owns the Faust application: the agents that read the sources, and the timers that emit and commit. What runs beside it is in
+:mod:`streams_app.services`, what happens to events in :mod:`streams_app.folding`, what is done to Faust and aiokafka in
 :mod:`streams_app.kafka`.
 """
 

@@ -1,6 +1,6 @@
-"""Topics: what there is, what is missing, what to create, how long the log is kept.
+"""Topics: which exist, which are missing and are to be created, how long their logs are kept.
 
-Never touched by a running fold: the commands and the start of a worker use it.
+The commands and the start of a worker use this module; a worker that runs does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic the settings name.
+    """A topic that the settings name.
 
     Attributes:
         name: Name of the topic.
@@ -42,7 +42,7 @@ class Topic:
 
 
 def topics_of(settings: Settings) -> list[Topic]:
-    """Every topic the settings name, each once, sources first."""
+    """Every topic that the settings name, each once, sources first."""
     found: dict[str, tuple[str, list[str]]] = {}
     for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
         for fold in settings.folds:
@@ -56,7 +56,7 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
 
     Raises:
         TryAgainError: The broker cannot be reached, or does not answer.
-        ConfigurationError: It does not let us in, or what is asked is not allowed.
+        ConfigurationError: The broker does not let us in, or does not allow what is asked.
     """
     client = AIOKafkaAdminClient(
         **client_options(kafka), client_id="streams-app-admin", request_timeout_ms=int(ANSWER_SECONDS * 1000)
@@ -78,7 +78,7 @@ async def admin_client(kafka: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClien
 
 
 async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """Partitions of each topic that exists.
+    """The number of partitions of each topic that exists.
 
     Raises:
         TopicAuthorizationFailedError: One of them may not be looked at.
@@ -95,7 +95,7 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
-    """``retention.ms`` of topics; -1 = for ever. Empty where the broker does not tell (the embedded one)."""
+    """``retention.ms`` of topics, -1 for ever; empty where the broker does not tell it, as the embedded one."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     try:
         replies = await client.describe_configs(resources)
@@ -114,7 +114,7 @@ async def create_topics(settings: Settings) -> tuple[list[str], list[str]]:
     """Creates the topics that are missing, with ``kafka.partitions`` and ``kafka.replication_factor``.
 
     Returns:
-        Names created, names that were there.
+        The names of the topics created, and of those that existed.
 
     Raises:
         TryAgainError: The broker cannot be reached.
@@ -143,10 +143,11 @@ async def create_topics(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 async def require_topics(settings: Settings) -> None:
-    """Refuses to start a worker whose topics are missing: a broker that makes them on demand would make them wrong.
+    """Refuses to start a worker whose topics are missing: a broker that makes them on demand gives them its own partition count.
 
     Raises:
-        ConfigurationError: Names what is missing and the command that creates it; or its folds are too many for their marks.
+        ConfigurationError: Topics are missing, which it names with the command that creates them; or the marks of the folds do not
+            fit into a commit.
         TryAgainError: The broker cannot be reached.
     """
     if too_many := faults_of(settings.folds):

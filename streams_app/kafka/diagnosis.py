@@ -1,7 +1,7 @@
 """Why Kafka does not let us in: reachability, TLS and passwords told apart, each with the setting to look at.
 
-aiokafka logs the reason and raises ``Unable to bootstrap`` for all of them. After such a failure each server is asked once more,
-by a connection of its own: what is certainly wrong in the settings ends with exit code 1, what may mend itself with 75.
+aiokafka logs the reason and raises the same ``Unable to bootstrap`` for each. So after such a failure each server is asked once
+more, on a connection of its own: what is certainly wrong in the settings ends with exit code 1, what may mend itself with 75.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Finding(NamedTuple):
     """What one server answered.
 
     Attributes:
-        text: For a person; names the setting.
-        is_certain: The settings are wrong, and no waiting will help.
+        text: The answer in words, with the setting to look at.
+        is_certain: Whether the settings are wrong, so that no waiting will help.
     """
 
     text: str
@@ -46,11 +46,11 @@ class Finding(NamedTuple):
 
 
 async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> StreamsAppError:
-    """What to tell whoever could not connect.
+    """The error that says why a client could not connect.
 
     Args:
         kafka: Settings with which the connection was tried.
-        error: What the client said.
+        error: Error of the client.
 
     Returns:
         A :class:`~streams_app.errors.ConfigurationError` where every server that answers says that the settings are wrong, else a
@@ -62,7 +62,7 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
         if isinstance(cause, NOT_ALLOWED):
             return not_allowed(kafka, cause)
     if isinstance(error, TimeoutError):
-        return TryAgainError(f"{where}: no answer. Is it running?")  # whoever says nothing says nothing of passwords either
+        return TryAgainError(f"{where}: no answer. Is it running?")  # a silent server says nothing of passwords either
     findings = await asyncio.gather(*(_ask(kafka, server) for server in servers))
     certain = next((found for found in findings if found and found.is_certain), None)
     if certain and None not in findings:
@@ -72,13 +72,13 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
 
 
 def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationError:
-    """The credentials are right, and what they stand for may not do this."""
+    """The error where the server lets us in and does not allow what was asked."""
     who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
     return ConfigurationError([f"Kafka at {kafka.bootstrap_servers} does not allow it to {who}: {error}; grant it there (ACL)"])
 
 
 async def _ask(kafka: KafkaSettings, server: str) -> Finding | None:
-    """What a server has against us; None where it lets us in."""
+    """Why a server does not let us in; None where it does."""
     host, _, number = server.rpartition(":")
     host, port = host.strip("[]"), int(number)
     try:
@@ -95,10 +95,10 @@ async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None
     """Connects as the settings say; without a password, asks whether one is wanted.
 
     Returns:
-        The mechanisms a server offers that wants a password although none is configured, else None.
+        The mechanisms that the server offers, if it wants a password although none is configured; else None.
 
     Raises:
-        KafkaError, OSError, TimeoutError: It does not let us in.
+        KafkaError, OSError, TimeoutError: The server does not let us in.
     """
     options = {name: value for name, value in client_options(kafka).items() if name != "bootstrap_servers"}
     async with asyncio.timeout(ASK_SECONDS):
@@ -110,7 +110,7 @@ async def _knock(kafka: KafkaSettings, host: str, port: int) -> list[str] | None
         wants = for_code(reply.error_code) is not IllegalSaslStateError and bool(reply.enabled_mechanisms)
         return list(reply.enabled_mechanisms) if wants else None
     except (KafkaError, OSError, TimeoutError):
-        return None  # it let us in, and does not know the question
+        return None  # the server let us in, and does not know the question
     finally:
         connection.close()
 

@@ -24,11 +24,11 @@ from aiokafka.protocol.types import (
 
 METADATA_KEY: Final = 3
 UNKNOWN: Final = ""
-"""Where the broker gives topics no ids, or does not know the topic."""
+"""The id of a topic whose broker gives none."""
 
 
 class _Uuid:
-    """Sixteen bytes; all of them zero where there is none."""
+    """Sixteen bytes, all of them zero where there is no id."""
 
     @staticmethod
     def encode(value: UUID) -> bytes:
@@ -86,10 +86,10 @@ class _MetadataRequest(Request[_MetadataRequestStruct]):
 
 
 class Client(Protocol):
-    """What is used of aiokafka's ``AIOKafkaClient``."""
+    """The part of aiokafka's ``AIOKafkaClient`` that is used here."""
 
     def get_random_node(self) -> int | None:
-        """A broker that is known."""
+        """The id of a broker that is known; None where there is none."""
 
     async def send(self, node_id: int, request: Any) -> Any:
         """Sends a request and returns the answer."""
@@ -99,8 +99,8 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
     """The ids of topics, as text; never creates a topic.
 
     Args:
-        client: A connected client, the ``_client`` of a consumer or admin client.
-        topics: Names.
+        client: A connected client: the ``_client`` of a consumer or of an admin client.
+        topics: Names of the topics.
 
     Returns:
         Name → id; :data:`UNKNOWN` where the broker has no ids (older than Kafka 2.8).

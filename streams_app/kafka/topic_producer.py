@@ -31,14 +31,14 @@ SEND_SECONDS = 25.0
 """Longer than a partition is without a leader when its broker is killed."""
 
 LOOKUPS, LOOKUP_PAUSE_SECONDS = 10, 0.2
-"""How often a topic that the broker does not know is asked for before the send fails: one made this moment is not known to all."""
+"""How often a topic that the broker does not know is asked for before the send fails: not all brokers know a new one."""
 
 LOOK_SECONDS, SLOW_LOOKS = 1.0, 5
 """How often a waiting send looks whether there still is a topic, and after how many looks it says that it waits."""
 
 
 class Batch:
-    """Records of one partition on their way."""
+    """Records of one partition that are sent together, and their positions among those of the call."""
 
     __slots__ = ("builder", "partition", "positions")
 
@@ -48,7 +48,7 @@ class Batch:
         self.positions: list[int] = []
 
     def append(self, record: Outgoing, position: int) -> bool:
-        """False where the batch is full; an empty one takes any record."""
+        """Adds a record; returns False where the batch is full. An empty batch takes any record."""
         _, key, value, headers, timestamp_ms, _ = record
         if self.builder.append(timestamp=timestamp_ms, key=key, value=value, headers=headers) is None:
             return False
@@ -58,11 +58,13 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """One aiokafka producer and who waits on it.
+    """One aiokafka producer and the sends that use it.
 
     Attributes:
-        users: Sends under way.
-        is_retired: No send begins with it any more; it ends with the last one that waits.
+        producer: The producer, started.
+        places: Partition → the lock that lets one batch at a time wait for its place in that partition.
+        users: Number of sends under way.
+        is_retired: Whether no send begins with it any more; it ends with the last one under way.
     """
 
     producer: AIOKafkaProducer
@@ -84,10 +86,10 @@ class TopicProducer:
         """Connects nothing yet.
 
         Args:
-            topic: Where to.
-            opener: Gives a producer that has been started.
-            tell: Is told the topic and what is wrong with it; None: nothing any more.
-            send_seconds: Within which every send has an outcome.
+            topic: Name of the topic.
+            opener: Makes a producer and starts it.
+            tell: Called with the topic and with what is wrong with it; with None once nothing is wrong any more.
+            send_seconds: Time within which every send has an outcome.
         """
         self._topic = topic
         self._opener = opener
@@ -121,20 +123,20 @@ class TopicProducer:
         finally:
             if opened is not None:
                 opened.users -= 1
-                # One that failed once may stay failed (a lost sequence number): the next send opens another.
+                # A producer that failed once may go on failing (it has lost a sequence number): the next send opens another one.
                 if has_failed:
                     self._retire(opened)
                 elif opened.is_retired:
                     self._end_unused(opened)
-        return list(outcomes)  # a copy: what is acknowledged too late is still noted in the other one
+        return list(outcomes)  # a copy: late acknowledgements are still noted in the list itself
 
     def forget_trouble(self) -> None:
-        """Nobody waits for what was wrong any more; whoever still does says so again."""
+        """Forgets what was wrong with the topic; a send that still fails says so again."""
         self._troubled.clear()
         self._tell(self._topic, None)
 
     async def stop(self) -> None:
-        """Ends; what still waits fails."""
+        """Ends the producer; sends that still wait fail."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await end(opened.producer)
@@ -150,7 +152,7 @@ class TopicProducer:
             return self._opened
 
     def _retire(self, opened: Opened) -> None:
-        """Sends that wait for other partitions of it go on; each has its own deadline."""
+        """Lets no further send use a producer. Those that wait for its other partitions go on, each with its own deadline."""
         opened.is_retired = True
         if self._opened is opened:
             self._opened = None
@@ -163,11 +165,11 @@ class TopicProducer:
             task.add_done_callback(self._ending.discard)
 
     async def _partition_count(self, producer: AIOKafkaProducer) -> int:
-        """Partitions of the topic.
+        """The number of partitions of the topic.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            TopicAuthorizationFailedError: It is not for us.
+            TopicAuthorizationFailedError: We may not produce to it.
             KafkaConnectionError: No broker answers.
         """
         client, has_answer = producer.client, True
@@ -195,7 +197,7 @@ class TopicProducer:
         await self._send_all(opened, batches, outcomes)
         if not any(outcomes):
             return
-        # A topic may take less than a batch of ours: whether a record is too large by itself is only known alone.
+        # A topic may take less than a whole batch: only a record that is sent alone shows whether it is too large by itself.
         for position in [at for batch in batches if len(batch.positions) > 1 for at in batch.positions]:
             if isinstance(outcomes[position], TOO_LARGE):
                 alone = self._batches(opened.producer, records, count, [position])
@@ -204,7 +206,7 @@ class TopicProducer:
     def _batches(
         self, producer: AIOKafkaProducer, records: Sequence[Outgoing], count: int, positions: Sequence[int]
     ) -> list[Batch]:
-        """Packs records by partition: several times cheaper than a future for each."""
+        """Packs records by partition: a future for each batch costs a fraction of one for each record."""
         batches: list[Batch] = []
         waiting: dict[int, Batch] = {}
         for position, number in zip(positions, self._partitions([records[at].key for at in positions], count), strict=True):
@@ -235,8 +237,8 @@ class TopicProducer:
     async def _send_in_order(self, opened: Opened, queue: Sequence[Batch], outcomes: Outcomes) -> None:
         """Sends the batches of one partition.
 
-        In the whole process one batch waits for its place in a partition at a time. Of many, aiokafka counts the time of each
-        turn again in every later one, and gives up after a few megabytes, each time it is tried (``add_batch`` in its
+        Only one batch of the process waits for its place in a partition at a time. Where many wait, aiokafka counts the time of
+        each turn against all that follow, and gives up after a few megabytes however often it is tried (``add_batch`` in its
         ``message_accumulator.py``).
         """
         acks: list[asyncio.Future[Any]] = []
@@ -259,7 +261,7 @@ class TopicProducer:
                 raise fault
 
     async def _wait(self, opened: Opened, acks: Sequence[asyncio.Future[Any]], queue: Sequence[Batch], outcomes: Outcomes) -> None:
-        """Returns when all have an answer, or when there is no such topic any more."""
+        """Returns when all batches are answered, or when the topic does not exist any more."""
         looks, waiting = 0, set(acks)
         while waiting:
             _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
@@ -294,7 +296,7 @@ class TopicProducer:
                 self._tell(self._topic, None)
 
     def _note_trouble(self, partition: int | None, error: BaseException) -> None:
-        """A partition does not acknowledge; None: the topic as a whole."""
+        """Notes that a partition does not acknowledge, or, with None, the topic as a whole."""
         self._troubled.add(partition)
         is_missing = isinstance(error, UnknownTopicOrPartitionError)
         self._tell(self._topic, f"topic {self._topic!r} " + ("does not exist" if is_missing else f"does not acknowledge: {error}"))

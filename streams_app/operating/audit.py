@@ -12,7 +12,7 @@ from streams_app.words import time_text
 
 
 def audit(clock: Clock, action: str, **facts: Any) -> None:
-    """Says what was done."""
+    """Writes the line of one action; ``facts`` are its ``key=value`` pairs."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -132,8 +132,8 @@ async def letters_of(settings: Settings, fold: Fold, selection: Selection, limit
     Args:
         settings: Settings of the application.
         fold: Whose dead-letter topic is read.
-        selection: Which of them.
-        limit: At most so many.
+        selection: Letters that are wanted.
+        limit: Number of letters at most.
 
     Raises:
         TryAgainError: Kafka does not answer.

@@ -98,7 +98,7 @@ async def _waiting(redis: Redis, place: Place) -> dict[bytes, int]:
 
 
 async def explain(settings: Settings, fold: Fold, group: str, clock: Clock) -> str:
-    """One paragraph about one group of one fold.
+    """Says in one paragraph why a group of a fold has not been emitted.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -138,13 +138,13 @@ async def _end(settings: Settings, place: Place) -> int | None:
 
 
 def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | None, now_ms: int) -> str:
-    """What a tired person should read (pure).
+    """The paragraph about one group in one shard (pure).
 
     Args:
         found: The group.
         fold: Its declaration.
         meta: Hash ``meta`` of the shard.
-        end: End of the partition; None = unknown.
+        end: End of the partition; None: not known.
         now_ms: Wall clock.
     """
     fence = int(meta.get(b"fence", b"-1"))

@@ -54,7 +54,7 @@ class Place:
     """By how much the record time of ``sessions`` is behind the clock: holds are counted from record times."""
 
     def quiet_in_ms(self, silent_from_ms: float) -> int:
-        """How long until a group that has been silent since then is due; 0 or less = due."""
+        """How long until a group that has been silent since then is due, in ms; 0 or less: it is due."""
         return int(silent_from_ms) + self.fold.quiet_period_ms - self.clock_ms
 
     @property
@@ -73,7 +73,7 @@ def group_text(member: bytes) -> str:
 
 @asynccontextmanager
 async def redis_of(settings: Settings) -> AsyncIterator[Redis]:
-    """A connection for one command.
+    """A connection to Redis for one command.
 
     Raises:
         TryAgainError: Redis does not answer.
@@ -99,7 +99,7 @@ async def rows_of(redis: Redis, place: Place, members: Sequence[tuple[bytes, flo
     Returns:
         One dict a group that is still open: fold, source, partition, group (the key of its records as text), key (the same with its
         JSON type, so that ``1`` and ``"1"`` differ), events, names (how many), first_offset, last_offset, first_event_ms and
-        last_event_ms (record time; -1 = unknown), quiet_in_ms, hold_in_ms (0 or less = due).
+        last_event_ms (record time), quiet_in_ms, hold_in_ms (0 or less: the group is due).
     """
     fold, keys = place.fold, place.keys
     async with redis.pipeline(transaction=False) as pipe:
@@ -157,8 +157,8 @@ async def groups_in_redis(settings: Settings, fold: str | None, limit: int, sort
 
     Args:
         settings: Settings of the application.
-        fold: Only groups of this fold; None: of all.
-        limit: Most rows.
+        fold: Name of the fold whose groups are wanted; None: of all folds.
+        limit: Number of rows at most.
         sort: One of :data:`SORTS`. Orders that Redis does not keep look at 100 000 groups of a partition at most.
 
     Raises:
@@ -210,10 +210,10 @@ async def collect(redis: Redis, places: Sequence[Place], limit: int, sort: str, 
 
     Args:
         redis: Client of the application's Redis.
-        places: The shards.
-        limit: Most rows.
-        sort: The order.
-        scanned: Most groups of one shard that are looked at.
+        places: Shards whose groups are wanted.
+        limit: Number of rows at most.
+        sort: One of :data:`SORTS`.
+        scanned: Number of groups of one shard that are looked at, at most.
     """
     limit = min(limit, MAX_ROWS)
     column, descending = SORTS[sort]
@@ -236,7 +236,7 @@ _Pages = AsyncIterator[tuple[list[tuple[bytes, float]], float]]
 
 
 async def _by_timer(redis: Redis, place: Place, scanned: int) -> _Pages:
-    """Pages of members with their timers, and how soon the others are due at the earliest.
+    """Pages of members with their timers; with each page how soon those behind it are due at the earliest, in ms.
 
     Pages are read by score and not by rank: the owner moves timers meanwhile, and with them the ranks of others.
     """

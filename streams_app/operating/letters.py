@@ -59,7 +59,7 @@ class Letter:
         marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
-        told = _TOLD_IN_DETAIL.search(self.headers.get("detail", ""))  # before there was a header for it
+        told = _TOLD_IN_DETAIL.search(self.headers.get("detail", ""))  # written by a version without that header
         return told[1] if told else ""
 
     def digest(self) -> str:

@@ -1,11 +1,11 @@
 """Dead letters put back into their source after a fix, for the fold that refused them and no other.
 
 An event goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`. What was put
-back is remembered in the dead-letter topic itself: after each page a receipt, a record without ``reason`` whose header ``streams-
-app-put-back`` names application and fold and whose value is a digest of each event, one a line. It lies behind the letters, in
-their own partition, so that retention removes it after them; it may say anything, where a committed offset can only say "up to
-here" and is forgotten by the broker after a week without a member. A replay that is killed between the acknowledgement of a page
-and that of its receipt puts this page back again the next time: worse to lose an event than to fold it twice.
+back is remembered in the dead-letter topic itself: each page is followed by a receipt, a record without ``reason`` whose header
+``streams-app-put-back`` names application and fold and whose value has a digest of each event, one a line. A receipt lies behind
+its letters, in their own partition, so that retention removes it after them. A committed offset would not do: it can only say "up
+to here", and a broker forgets it after a week without a member. A replay that is killed between the acknowledgement of a page and
+that of its receipt puts this page back again the next time: worse to lose an event than to fold it twice.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Replay:
 
     Attributes:
         done: What it has done so far.
-        on_page: Told of it after each page.
+        on_page: Called with :attr:`done` after each page.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Replay:
 
         Args:
             settings: Settings of the application.
-            fold: The letters are put back for.
-            selection: Which letters.
-            limit: Put back at most so many.
-            again: Also what was put back before.
-            dry_run: Only count.
+            fold: Fold for which letters are put back.
+            selection: Letters that are wanted.
+            limit: Number of letters put back at most; None: no limit.
+            again: Whether what was put back before is put back once more.
+            dry_run: Whether letters are only counted.
         """
         self.done = Replayed()
         self._settings = settings
@@ -180,7 +180,7 @@ class Replay:
 
     async def _put_back(self, letters: list[Letter]) -> None:
         """Sends events and then their receipt; an error of either ends the replay."""
-        self.done.unknown += len(letters)  # until it is known, or should this be cancelled
+        self.done.unknown += len(letters)  # until their fate is known; it stays so where this is cancelled
         gone, failed = await self._send(letters)
         self.done.unknown -= len(letters) - len(failed)
         self.done.put_back += len(gone)
@@ -201,7 +201,7 @@ class Replay:
                 elif isinstance(outcome, TOO_LARGE):
                     self.done.left[f"{self._fold.source} does not take records of its size any more"] += 1
                 elif isinstance(outcome, OutOfOrderSequenceNumber):
-                    letters.append(letter)  # not appended: a record before it was too large and took its number along
+                    letters.append(letter)  # not appended: a record before it was too large, and its sequence number is missing
                 else:
                     failed.append(outcome)
             if not letters or failed:

@@ -46,7 +46,7 @@ class Plan:
         outbox: Number of records that may not have been sent.
         offsets: Partition → the offset to be committed instead, with its metadata.
         missing: Sources that do not exist; their committed offsets are gone with them.
-        read_store: What is to be done there.
+        read_store: What is to be done in the read store.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -74,7 +74,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
         TryAgainError: Redis, Kafka or the read store does not answer.
     """
     if not FOLD_NAME.fullmatch(fold):
-        # The name becomes a pattern for Redis, in which "*" would be every fold there is.
+        # The name becomes part of a pattern for Redis, in which "*" would be every fold there is.
         declared = ", ".join(known.name for known in settings.folds)
         raise ConfigurationError([f"{fold!r} is not the name of a fold (a-z, 0-9, _ and -); declared are: {declared}"])
     found = Plan()

@@ -30,15 +30,15 @@ class Behind:
     """What is to be done in the read store.
 
     Attributes:
-        values: Of the fold, guarded by a version.
-        records: On its output topic, not yet in the store.
+        values: Number of values of the fold, each guarded by a version.
+        records: Number of records on its output topic that the store has not taken yet.
     """
 
     values: int = 0
     records: int = 0
 
     def lines(self) -> list[str]:
-        """For the operator."""
+        """What the operator is told, one sentence each."""
         found = []
         if self.records:
             found.append(f"{counted(self.records, 'record')} of its output topic would be brought to the read store first")
@@ -51,9 +51,9 @@ async def behind(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> B
     """Finds out what :func:`follow` would do; changes nothing.
 
     Args:
-        settings: Of the application.
-        fold: Name, declared or not.
-        consumer: That has joined no group.
+        settings: Settings of the application.
+        fold: Name of the fold, declared or not.
+        consumer: Consumer that has joined no group.
 
     Raises:
         TryAgainError: The read store is locked.
@@ -73,12 +73,12 @@ async def follow(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> N
     """Syncs what the store has not taken yet, then lowers the guard of the fold's values.
 
     Args:
-        settings: Of the application.
-        fold: Name, declared or not.
-        consumer: That has joined no group; its assignment is replaced.
+        settings: Settings of the application.
+        fold: Name of the fold, declared or not.
+        consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
-        TryAgainError: Store or source is away; may be repeated.
+        TryAgainError: The store or its source is away; the call may be repeated.
     """
     if settings.read_store is None:
         return
@@ -94,7 +94,7 @@ async def follow(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> N
 async def _unread(
     settings: Settings, fold: str, consumer: AIOKafkaConsumer, store: ReadStore
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition of the output topic → first offset that the store has not taken, and the end now."""
+    """Partition of the fold's output topic → the first offset that the store has not taken, and the end of the log."""
     if settings.read_store is None or fold not in settings.read_store.folds:
         return {}
     topic = settings.fold(fold).output
@@ -125,7 +125,7 @@ async def _sync(settings: Settings, consumer: AIOKafkaConsumer, unread: Mapping[
 
 
 async def known_partitions(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
-    """Partitions of a topic; empty where there is none, and none is made."""
+    """The partitions of a topic; empty where it does not exist. The topic is not created."""
     if not consumer.partitions_for_topic(topic):
         await consumer._client.add_topic(topic)
         await consumer._client.force_metadata_update()

@@ -22,7 +22,7 @@ _ASTRAL: Final = 0x10000
 def escaped(text: str) -> str:
     """Free text on one line: what is not printable is written as JSON escapes it, everything else as it is.
 
-    For the value of an event and the words of an error; two texts may look the same. What was JSON stays JSON.
+    It is meant for values of events and words of errors: two different texts may look the same, and JSON stays JSON.
     """
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
@@ -30,8 +30,8 @@ def escaped(text: str) -> str:
 def shown(text: str) -> str:
     """A name or a key on one line; two different ones never look the same.
 
-    As it is where nobody can be misled, otherwise as a JSON string in quotes: where it is empty, begins with a quote, holds what
-    is not printable, or has spaces at an end or side by side.
+    A text that could mislead is written as a JSON string in quotes: one that is empty, begins with a quote, holds what is not
+    printable, or has spaces at an end or side by side.
     """
     plain = text.isprintable() and text and not text.startswith('"') and "  " not in f" {text} "
     return text if plain else quoted(text)
@@ -43,7 +43,11 @@ def quoted(text: str) -> str:
 
 
 def shown_group(member: bytes) -> str:
-    """A group as :func:`shown_key` shows it, by its name in Redis."""
+    """A group as :func:`shown_key` shows it.
+
+    Args:
+        member: Its member in Redis.
+    """
     return shown_key(group_value(member))
 
 
@@ -53,7 +57,7 @@ def shown_key(key: Any) -> str:
     A text that would be read as a number, a boolean or a list has quotes: ``1`` is a number, ``"1"`` a text.
 
     Args:
-        key: As :func:`group_value` gives it.
+        key: What :func:`group_value` returns.
     """
     if type(key) is not str:
         return escaped(orjson.dumps(key).decode())

@@ -1,7 +1,7 @@
 """Deliberately broken variants of the product: how they are made.
 
 A mutant is a few replacements in the text of a method or of a Lua script. What is to be replaced must be there exactly once, so
-that a mutant cannot go stale unseen. The list is in :mod:`tests.chaos.mutants_protocol`.
+that a mutant cannot go stale unseen. The mutants are in ``mutants_*.py`` beside this file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Why silence or the hold closes a group (pure): the only place in Python. ``shared/closing.lua`` says the same in Redis.
+"""Why silence or the hold closes a group (pure): the rule in Python, as ``shared/closing.lua`` is the rule in Redis.
 
-The bounds on events and names close a group while it grows, see ``fold.lua`` and :mod:`streams_app.folding.core.model`.
+Which open groups are due now is looked up in ``seal.lua``. The bounds on events and names close a group while it grows, in
+``fold.lua``. :mod:`streams_app.folding.core.model` does both in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 from streams_app.fold import Fold
 
 FEW_NAMES: Final = 1_000
+"""A bound on names below this may be reached within one fetch."""
 
 
 @dataclass(frozen=True, slots=True)

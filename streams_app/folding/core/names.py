@@ -1,7 +1,7 @@
-"""Sets of changed names, without values: there are few different ones, and thousands of groups in memory share them (pure).
+"""Sets of changed names without values: few of them differ, so thousands of groups in memory share them (pure).
 
-While events are folded a set is a *mask*, a number with one bit for each name: to join two of them is one instruction. The bits are
-those of the first names that this process has seen; a set with a later one is a mapping, which is slower and means the same.
+While events are folded a set is a *mask*, a number with one bit for each name, so that two sets are joined by one instruction. The
+first names that this process sees have a bit; a set with any later name is a mapping, which is slower and means the same.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgpack
 import orjson
 
 CACHED_NAMES: Final = 64
-"""Sets of at most so many names are remembered."""
+"""Number of names in a set, at most, for the set to be remembered."""
 
 CACHED_TOTAL: Final = 1_500_000
-"""Characters of all the sets remembered, and :data:`NAME_WEIGHT` for each name: some 8 MB for each way to ask."""
+"""Weight of all the sets that one cache remembers, at most: their characters, and :data:`NAME_WEIGHT` for each name; some 8 MB."""
 
 NAME_WEIGHT: Final = 20
 
 MASKED_NAMES: Final = 1_000
-"""Names that have a bit."""
+"""Number of names that have a bit."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value", bound=Collection[str] | int)
@@ -33,9 +33,9 @@ class NameSet(dict[str, bytes]):
     """Names, each with an empty value; shared, never to be changed.
 
     Attributes:
-        packed: msgpack map of the names, as it is in the outbox.
-        fields: Name, value, name … as they are in a sidecar.
-        listed: JSON array of the names in order.
+        packed: The names as a msgpack map, as the outbox holds them.
+        fields: Name, value, name … as a sidecar holds them.
+        listed: The names as a sorted JSON array.
     """
 
     __slots__ = ("fields", "listed", "packed")
@@ -52,12 +52,12 @@ class NameSet(dict[str, bytes]):
 
 
 class Cache(dict[_Key, _Value]):
-    """What was wanted before; emptied where it is too much."""
+    """Answers that were given before; the cache empties itself where it grows beyond :data:`CACHED_TOTAL`."""
 
     weight = 0
 
     def add(self, key: _Key, names: Collection[str], value: _Value) -> _Value:
-        """Remembers a value; not for very many names."""
+        """Remembers the value of a key, unless it has very many names; returns the value."""
         if len(names) <= CACHED_NAMES:
             weight = sum(map(len, names)) + NAME_WEIGHT * (len(names) + 1)
             self.weight += weight
@@ -76,14 +76,14 @@ _bits: dict[str, int] = {}
 
 
 def without_values(names: Collection[str]) -> NameSet:
-    """The one set of these names."""
+    """The shared set of these names."""
     key = frozenset(names)
     found = _of_text.get(key)
     return _of_text.add(key, key, NameSet(names)) if found is None else found
 
 
 def without_values_of_bytes(names: Collection[bytes]) -> NameSet:
-    """The one set of these names, which are UTF-8."""
+    """The shared set of these names, which are UTF-8."""
     key = frozenset(names)
     found = _of_bytes.get(key)
     if found is None:
@@ -93,7 +93,7 @@ def without_values_of_bytes(names: Collection[bytes]) -> NameSet:
 
 
 def of_mask(mask: int) -> NameSet:
-    """The one set of these names."""
+    """The shared set of the names whose bits a mask has."""
     found = _of_mask.get(mask)
     if found is None:
         names = without_values([name for name, bit in _bits.items() if mask & bit])

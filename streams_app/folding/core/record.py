@@ -50,18 +50,18 @@ class RecordShape:
 
     @classmethod
     def of(cls, fold: Fold) -> RecordShape:
-        """That of a declared fold. Two functions look the same: what they return is not known."""
+        """The shape of a declared fold. All functions have one shape, as nobody knows what they return."""
         group_from = RECORD_KEY if fold.group_key == RECORD_KEY else FUNCTION if callable(fold.group_key) else FIELDS
         changed_from = FUNCTION if callable(fold.changed) else FIELDS
         return cls(fold.name, fold.group_fields, fold.changed_field, fold.keep, group_from, changed_from)
 
     def to_text(self) -> str:
-        """Stored beside the state, so that a worker with another definition notices: another shape has another text."""
+        """The text stored beside the state, by which a worker with another definition notices: each shape has one of its own."""
         return orjson.dumps([self.fold, self.group_fields, self.changed, self.keep, self.group_from, self.changed_from]).decode()
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """The inverse of :meth:`to_text`. A text of four items did not say where things come from: it is no declared fold's."""
+        """The inverse of :meth:`to_text`. A text of four items does not say where things come from: it is that of no declared fold."""
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from)
@@ -71,14 +71,14 @@ class Sealed(NamedTuple):
     """A group that has left the open state.
 
     Attributes:
-        member: Its name in Redis.
+        member: Member of the group in Redis.
         first_offset: Offset of its first event.
         last_offset: Offset of its last event.
-        events: How many were folded.
-        first_event_ms: Lowest record timestamp.
-        last_event_ms: Highest record timestamp.
-        reason: Which bound closed it.
-        due_ms: When that bound was reached, in the partition clock.
+        events: Number of its events.
+        first_event_ms: Lowest record timestamp of its events.
+        last_event_ms: Highest record timestamp of its events.
+        reason: Bound that closed it, or ``flush``.
+        due_ms: When that bound was reached, by the partition clock.
         partitions: Partition count of the source when it was sealed.
         names: Changed name → last value as JSON bytes, or ``b""``.
     """
@@ -96,12 +96,12 @@ class Sealed(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> Sealed:
-        """From what the scripts put into the outbox."""
+        """An entry of the outbox as the scripts have packed it."""
         return cls._of(msgpack.unpackb(packed, raw=True, use_list=False))
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> list[Sealed]:
-        """Several, one behind the other."""
+        """Several packed entries, one behind the other."""
         unpacker = msgpack.Unpacker(raw=True, use_list=False, max_buffer_size=len(packed))
         unpacker.feed(packed)
         return [cls._of(fields) for fields in unpacker]
@@ -109,14 +109,14 @@ class Sealed(NamedTuple):
     @classmethod
     def _of(cls, fields: tuple[Any, ...]) -> Sealed:
         member, first, last, events, low, high, reason, due, partitions, held = fields
-        # A map, or name, value, name … as seal.lua finds them; of none Lua makes an array, too.
+        # Names are a map, or name, value, name … in a row as seal.lua reads them; an empty map of Lua is packed as an array, too.
         keys, values = (held[::2], held[1::2]) if isinstance(held, tuple) else (held, held.values())
         names: dict[str, bytes]
         if any(values):
             names = {name.decode(): value for name, value in zip(keys, values, strict=True)}
         else:
             names = without_values_of_bytes(keys)
-        # Lua packs whole numbers so up to 2^63, which a record timestamp may be beyond. The constructor of a named tuple is slow.
+        # Beyond 2^63, where a record timestamp may be, Lua packs numbers as doubles. The constructor of a named tuple is slow.
         return tuple.__new__(cls, (member, first, last, events, int(low), int(high), reason.decode(), int(due), partitions, names))
 
     @property
@@ -126,7 +126,7 @@ class Sealed(NamedTuple):
 
 
 class FoldedRecord(NamedTuple):
-    """For the output topic.
+    """One record for the output topic.
 
     Attributes:
         fold_id: Value of the header ``fold-id``.
@@ -140,18 +140,18 @@ class FoldedRecord(NamedTuple):
 
 
 def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int) -> str:
-    """Name of a folded record, derived from the source alone."""
+    """The id of a folded record, derived from the source alone: a record that is sent again has the same one."""
     return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}"
 
 
 class Renderer:
     """Renders the records of one shard: what they have in common is written once.
 
-    Most groups have one text field and keep names only, and there are few different sets of names. Everything else goes by way of
-    :func:`render`; the bytes are the same.
+    Most groups have one text field and keep names only, and few of their sets of names differ: their records are put together from
+    text that is ready. All others go by way of :func:`render`, which makes the same bytes.
 
     Attributes:
-        shape: The definition the groups were folded under.
+        shape: Definition under which the groups were folded.
     """
 
     def __init__(self, shape: RecordShape, topic: str, partition: int) -> None:
@@ -166,7 +166,7 @@ class Renderer:
         """The records of sealed groups; several of one group where one would be too large, see :func:`render`.
 
         Yields:
-            Position of the group, and the fields of :class:`FoldedRecord`.
+            The position of the group in ``entries``, and the fields of a :class:`FoldedRecord`.
         """
         id_begin, is_usual = self._id, self._is_usual
         before_group, before_names, before_span, before_reason = self._between
@@ -192,7 +192,7 @@ def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> li
 
     Args:
         sealed: The group.
-        shape: The definition it was folded under.
+        shape: Definition under which it was folded.
         topic: Source topic.
         partition: Source partition.
     """
@@ -214,7 +214,7 @@ def _json(value: Any) -> str:
 
 
 def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
-    """Neighbouring names together, so that each part stays below the limit."""
+    """The names in parts of neighbours, so that the record of each part stays below the limit."""
     room = MAX_RECORD_BYTES - 4_096
     parts: list[list[str]] = [[]]
     used = 0

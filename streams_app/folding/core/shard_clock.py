@@ -1,8 +1,9 @@
 """The time one shard lives by (pure): how its events get their scores, and what silence means.
 
-A consumer that lags by the quiet period sees every event already "quiet" when it is folded, if the wall clock is asked: folding
-then collapses exactly when it is needed. So a shard lives by the newest record time it has folded while it is behind the end of
-its partition, and by the wall clock of its last fetch once it has caught up. It never goes back, and the next owner takes it over.
+If the wall clock were asked, a consumer that lags by the quiet period would see every event already "quiet" when it is folded, and
+folding would collapse exactly when it is needed. So a shard lives by the newest record time it has folded while it is behind the
+end of its partition, and by the wall clock of its last fetch once it has caught up. Its clock never goes back, and the next owner
+takes it over.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from streams_app.delivery.partition_clock import SKEW_MS, ReaderView, advanced, 
 
 
 class RangeTime(NamedTuple):
-    """What the scores of a range are made with, beside the clocks that are stored.
+    """What the scores of a range are made with, beside the clocks of the shard.
 
     It is stored while the range is under way, so that every owner gives an event the same score.
 
     Attributes:
-        cap_ms: Wall clock when the range was begun: no score is beyond it.
-        arrived_ms: When the range was fetched, if the reader had been at the end of its partition just before; None: it had been
-            waiting, and lies in a backlog.
+        cap_ms: Wall clock when the range was begun: no record timestamp counts as later.
+        arrived_ms: When the range was fetched, if the reader had been at the end of its partition just before; None: the range had
+            been waiting in the log, as part of a backlog.
     """
 
     cap_ms: int
@@ -28,10 +29,10 @@ class RangeTime(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """What is stored with a shard.
+    """The clocks that are stored with a shard.
 
     Attributes:
-        clock_ms: Partition clock: what is due is judged by it.
+        clock_ms: Partition clock, by which it is judged what is due.
         record_clock_ms: Newest record timestamp so far, never beyond the wall clock of its time.
         late_ms: With ``sessions``: by how much record time was behind the wall clock when the last live event arrived.
     """
@@ -47,11 +48,12 @@ class ShardClock:
     Attributes:
         stored: The clocks as they are in Redis.
         caught_up_at_ms: When the reader last was at the end of the partition, by a fetch reply or by the log's end at the claim.
-        known_ms: Everything that had arrived by then is folded, as a fetch reply said; None before any has since the claim.
+        known_ms: Moment until which everything that had arrived is folded, as a fetch reply said; None where none has said so since
+            the claim.
     """
 
     def __init__(self, *, backlog: str, quiet_ms: int) -> None:
-        """Before the claim.
+        """Has no clocks before the claim.
 
         Args:
             backlog: ``merge`` or ``sessions``.
@@ -64,17 +66,17 @@ class ShardClock:
         self._quiet_ms = quiet_ms
 
     def take_over(self, stored: Clocks) -> None:
-        """The clocks of a shard that has just been claimed."""
+        """Takes the clocks of a shard that has just been claimed."""
         self.stored = stored
         self.caught_up_at_ms = self.known_ms = None
 
     # ---- folding
 
     def range_time(self, view: ReaderView, now_ms: int) -> RangeTime:
-        """For a range that is begun now.
+        """The time of a range that is begun now.
 
         Args:
-            view: What the fetch said that brought it.
+            view: What the fetch that brought the range said.
             now_ms: Wall clock, or the time of Redis where that is not trusted.
         """
         return RangeTime(now_ms, _arrival_ms(view, self.caught_up_at_ms, now_ms))
@@ -82,7 +84,7 @@ class ShardClock:
     def start_ms(self, time: RangeTime) -> int:
         """The score before the first event of a range: scores are its running maximum.
 
-        With ``sessions`` it is record time. Else events that come live are scored by their arrival.
+        With ``sessions`` that is record time. With ``merge`` events that come live are scored by their arrival.
         """
         return self.stored.record_clock_ms if self._sessions else max(self.stored.clock_ms, time.arrived_ms or 0)
 
@@ -95,8 +97,8 @@ class ShardClock:
 
         Args:
             time: Time of the range.
-            last_score_ms: Score of its last event, or what :meth:`start_ms` said.
-            has_events: Whether any event was folded.
+            last_score_ms: Score of its last event; without events what :meth:`start_ms` said.
+            has_events: Whether the range has any event of the fold.
         """
         clock_ms, record_clock_ms, late_ms = self.stored
         record_clock_ms = max(record_clock_ms, last_score_ms)
@@ -107,10 +109,10 @@ class ShardClock:
         return Clocks(max(clock_ms, last_score_ms), record_clock_ms, late_ms)
 
     def silent_from_ms(self, time: RangeTime, after: Clocks) -> int:
-        """Before when the silence after an event of a range is not counted; 0: it is counted from the score.
+        """The earliest moment from which silence after the events of a range is counted; 0: from the score of each.
 
-        Scores of sessions are record time. A producer whose clock is behind would see every group closed at once if silence were
-        counted from there: it is counted from the arrival of the event, as far as that is known.
+        The scores of sessions are record time: were silence counted from there, every group of a producer whose clock is behind
+        would be closed at once. So it is counted from the arrival of the event, as far as that is known.
         """
         if not self._sessions:
             return 0
@@ -127,14 +129,14 @@ class ShardClock:
         return True
 
     def forget_known(self) -> None:
-        """Nobody knows any more until when everything that had arrived is folded."""
+        """Forgets until when everything that had arrived is folded: the clock that said so is not trusted."""
         self.known_ms = None
 
     def due_ms(self, known_ms: int | None) -> int:
         """The partition clock as of now.
 
         Args:
-            known_ms: Everything that had arrived by then is folded; None: nobody knows until when.
+            known_ms: Moment until which everything that had arrived is folded; None: not known.
         """
         return advanced(self.stored.clock_ms, known_ms or 0, caught_up=known_ms is not None)
 
@@ -157,8 +159,8 @@ def _arrival_ms(view: ReaderView, caught_up_at_ms: int | None, now_ms: int) -> i
 def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
     """By how much record time is behind the time of arrival, once a range of sessions has been read.
 
-    What has been read has arrived: of a backlog it is at most by how much its record time is behind the wall clock. Else the
-    silence after its events would be counted by who reads them when, and two owners in turn would not agree.
+    What has been read has arrived: the lateness of a backlog is at most the distance of its record time to the wall clock.
+    Otherwise the silence after its events would depend on who reads them when, and two owners in turn would not agree.
     """
     if time.arrived_ms is None:
         return min(late_ms, max(0, time.cap_ms - record_clock_ms))
@@ -166,7 +168,7 @@ def _late_after(late_ms: int, time: RangeTime, record_clock_ms: int) -> int:
 
 
 def _waiting_since(time: RangeTime, record_clock_ms: int, late_ms: int) -> int:
-    """When the newest event of a backlog of sessions arrived, as far as is known from what came live; 0: when its record says.
+    """When the newest event of a backlog of sessions arrived, as far as live events have told; 0: at its record timestamp.
 
     Once the backlog is read, silence closes groups by the wall clock, and the backlog's own time is behind that by ``late_ms``. The
     result is never a time to come.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Moves due groups out of the open state into the outbox, each with its fold id and what it holds.
+-- Moves due groups out of the open state into the outbox, each with all that its record is made of.
 -- The scores in "due" are timers: a group that goes on leaves its timer alone, which is set anew here if it goes off too early.
 -- While a range is under way time stands still: its events get their scores by the clock that was stored when it began. A group that
 -- holds events above the fence stays, unless the range has passed it: what is left of the range will not touch it again.
