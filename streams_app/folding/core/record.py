@@ -61,7 +61,7 @@ class RecordShape:
 
     @classmethod
     def from_text(cls, text: str) -> RecordShape:
-        """The inverse of :meth:`to_text`. A text of four items does not say where things come from: it is that of no declared fold."""
+        """The inverse of :meth:`to_text`. A text of four items does not say where things come from: no declared fold has it."""
         fold, group_fields, changed, keep, *origins = orjson.loads(text)
         group_from, changed_from = origins or (UNKNOWN, UNKNOWN)
         return cls(fold, tuple(group_fields), changed, keep, group_from, changed_from)
