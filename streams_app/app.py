@@ -97,7 +97,7 @@ class FoldingApp(faust.App):
 
     async def on_stop(self) -> None:
         """Commits while the consumer still belongs to its group, then closes."""
-        self.services.stopping.set()  # the read store leaves its own group meanwhile
+        self.services.stopping.set()  # the read stores leave groups of their own meanwhile
         await self.ownership.stop()
         tell_of_refused(self.settings.folds, self.metrics)
         await super().on_stop()

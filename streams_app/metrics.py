@@ -114,6 +114,11 @@ METRICS: Final = (
         "Rising: the store or its source is down or slow; the log says which.",
     ),
     Description(
+        "streams_app_read_store_oldest_unsynced_seconds", "gauge", ("store",),
+        "Age of the oldest folded record not yet in the read store.",
+        "Above a few seconds: as for the lag; it rises also while nothing new is folded.",
+    ),
+    Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
         "Above 0.02 at the median: Redis is busy or far away.", WORK_BUCKETS,
     ),
@@ -122,7 +127,7 @@ METRICS: Final = (
         "Rising: the broker is slow.", WORK_BUCKETS,
     ),
     Description(
-        "streams_app_up", "gauge", ("component",), "1 while kafka, redis or read_store answers, 0 while it does not.",
+        "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, else 0.",
         "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
     ),
     Description(
@@ -153,6 +158,7 @@ class Metrics:
     known_loss_events: Counter
     read_store_writes: Counter
     read_store_lag_records: Gauge
+    read_store_oldest_unsynced_seconds: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
     up: Gauge

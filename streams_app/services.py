@@ -66,9 +66,9 @@ class Services:
         self.http.start()
         self.watchdog.start(ownership, self.held)
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
-        if self.settings.read_store is not None:
-            agent = ReadStoreAgent(self.settings, self.metrics, self.clock)
-            self.tasks.append(asyncio.create_task(agent.run(self.stopping), name="read-store"))
+        for store in self.settings.read_stores:
+            agent = ReadStoreAgent(self.settings, store, self.metrics, self.clock)
+            self.tasks.append(asyncio.create_task(agent.run(self.stopping), name=store.group))
 
     async def _warn_of_redis(self) -> None:
         """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""

@@ -1,40 +1,46 @@
-"""The read store and its source, as the agent that syncs them needs them."""
+"""The read stores and their sources, as the agents that sync them need them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.errors import StreamsAppError
 from streams_app.read_store.sources import open_source
 from streams_app.read_store.store import open_store
-from streams_app.settings import Settings
+from streams_app.settings import ReadStoreSettings, Settings
 
 
 async def read_store_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Looks for the tables, tries a transaction that is rolled back, and asks the source for nothing."""
-    section = settings.read_store
-    if section is None:
-        return
+    """Looks for the tables, tries a transaction that is rolled back, and asks the source for nothing; of each store."""
+    for declared in settings.read_stores:
+        async with aclosing(_findings(declared)) as found:
+            async for finding in found:
+                yield finding
+
+
+async def _findings(declared: ReadStoreSettings) -> AsyncGenerator[Finding, None]:
+    what, init = f"read store {declared.name}", f"streams-app read-store init --store {declared.name}"
     try:
-        store, source = open_store(section), open_source(section)
+        store, source = open_store(declared), open_source(declared)
     except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), "correct [read_store]")
+        yield Finding(Level.ERROR, str(error), f"correct [{declared.section}]")
         return
     try:
         missing = await store.missing()
         if missing:
-            yield Finding(Level.ERROR, f"read store: no {' and no '.join(missing)}", "streams-app read-store init")
+            yield Finding(Level.ERROR, f"{what}: no {' and no '.join(missing)}", init)
         else:
-            yield Finding(Level.OK, f"read store ({store.name}) has its tables")
+            yield Finding(Level.OK, f"{what} has its tables")
             await store.probe()
-            yield Finding(Level.OK, f"read store ({store.name}) can be written to")
+            yield Finding(Level.OK, f"{what} can be written to")
     except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), "streams-app read-store init, or correct read_store.url and the rights of the file")
+        yield Finding(Level.ERROR, str(error), f"{init}, or correct {declared.section}.url and the rights there")
     try:
         await source.check()
-        yield Finding(Level.OK, f"read store: the source ({section.source}) answers")
+        yield Finding(Level.OK, f"{what}: the source ({declared.source}) answers")
     except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), "correct read_store.source_url and read_store.sql")
+        yield Finding(Level.ERROR, str(error), f"correct {declared.section}.source_url and {declared.section}.sql")
     await source.close()
     await store.close()

@@ -20,7 +20,7 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
     """Remove a fold's state: after its source was deleted and made again, or to uninstall the fold.
 
     Without --yes it only says what would be removed. Groups that are still open would never be emitted: flush them first. The
-    workers of the application must be stopped. The fold then begins by its `start`, as a new one. What the read store holds of it
+    workers of the application must be stopped. The fold then begins by its `start`, as a new one. What read stores hold of it
     stays, and is replaced as groups are folded again.
     """
     from streams_app.operating.audit import audit
@@ -45,8 +45,9 @@ def command(settings: Settings, fold: str, yes: bool) -> None:
             f"  {counted(planned.open_groups, 'open group')} would never be emitted: "
             f"`streams-app groups flush --all --fold {fold}` emits them first"
         )
-    for line in planned.read_store.lines():
-        click.echo(f"  {line}")
+    for store in planned.read_stores:
+        for line in store.lines():
+            click.echo(f"  {line}")
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return

@@ -29,7 +29,7 @@ async def remove_all(settings: Settings) -> None:
     try:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in topics_of(settings)])
-            for group in (settings.app_id, f"{settings.app_id}.read-store"):
+            for group in (settings.app_id, *(f"{settings.app_id}.{store.group}" for store in settings.read_stores)):
                 await _remove_group(client, group)
     except (KafkaError, OSError, TimeoutError, TryAgainError, ConfigurationError) as error:
         logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)

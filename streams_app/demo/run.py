@@ -21,6 +21,7 @@ from streams_app.demo.replay import TIME_FIELDS, Replay
 from streams_app.demo.stage import (
     FOLD,
     PARTITIONS,
+    STORE,
     Servers,
     WorkerProcess,
     demo_fold,
@@ -243,8 +244,7 @@ class _Demo:
         return seen.events + seen.dead_letters >= self._sent and not self._differences()
 
     def _differences(self) -> list[str]:
-        assert self._settings.read_store is not None  # the template has one
-        return differences(self._folder / "read.db", self._settings.read_store.table, self._write_side.expected())
+        return differences(self._folder / "read.db", self._settings.read_store(STORE).table, self._write_side.expected())
 
     async def _look(self, worker: WorkerProcess, session: aiohttp.ClientSession, phase: str) -> None:
         worker.check()

@@ -29,6 +29,7 @@ from streams_app.read_store.store import open_store
 from streams_app.settings import Settings
 
 FOLD: Final = "account-metrics"
+STORE: Final = "dashboard"
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
 STOP_SECONDS: Final = 22.0
@@ -62,7 +63,7 @@ changed = {changed}
 quiet_period = "{quiet_period}"
 max_hold = "{max_hold}"
 
-[read_store]
+[read_stores.{store}]
 url = "sqlite:///{folder}/read.db"
 folds = ["{fold}"]
 source = "sql"
@@ -127,7 +128,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
     path = folder / "streams.toml"
     path.write_text(
         TEMPLATE.format(
-            app_id=app_id, bootstrap=on.bootstrap, redis=on.redis_url, partitions=PARTITIONS, fold=FOLD, source=source,
+            app_id=app_id, bootstrap=on.bootstrap, redis=on.redis_url, partitions=PARTITIONS, fold=FOLD, store=STORE, source=source,
             group_key=json.dumps(group_key), changed=json.dumps(changed), quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD,
             folder=folder, sql=SUM,
         ),
@@ -140,8 +141,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
     """Makes topics and the read store; removes what it made on servers that live on."""
     await create_topics(settings)
-    assert settings.read_store is not None  # the template has one
-    store = open_store(settings.read_store)
+    store = open_store(settings.read_store(STORE))
     await store.initialise()
     await store.close()
     try:

@@ -64,7 +64,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         self._consumer: AIOKafkaConsumer | None = None
         self._ownership: Ownership | None = None
         self._seek_numbers: dict[TP, int] = defaultdict(int)
-        self._patience = Patience(f"{group.replace('-', ' ')} consumer")
+        self._patience = Patience(f"consumer of group {settings.app_id}.{group}")
         self._failed: asyncio.Future[None] | None = None
 
     # ---- life
@@ -239,14 +239,17 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
         return view_of(self._consumer, tp)
 
-    async def left(self, positions: Mapping[TP, int]) -> int:
-        """Records on the broker beyond these positions, as ``read_committed`` sees them; below 0: beyond what is committed.
+    async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
+        """Partition → its position and the end of its log, as ``read_committed`` sees it.
+
+        Args:
+            positions: Below 0: what is committed, or the begin of the log where nothing is.
 
         Raises:
             NotOwnerError: This is no member now.
             KafkaError, TimeoutError: It could not be found out now.
         """
-        return await self._asked(lambda consumer: _left(consumer, positions))
+        return await self._asked(lambda consumer: _places(consumer, positions))
 
     def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:
@@ -259,17 +262,17 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             return await question(consumer)
 
 
-async def _left(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> int:
+async def _places(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
     tps = [TopicPartition(*tp) for tp in positions]
     unknown = [tp for tp, position in positions.items() if position < 0]
     if not tps:
-        return 0
+        return {}
     ends = await consumer.end_offsets(tps)
     committed = await committed_of(consumer, unknown) if unknown else {}
     never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
     known = {**positions, **{tp: held.offset for tp, held in committed.items()}}
     known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
-    return sum(max(0, end - known[TP(*tp)]) for tp, end in ends.items())
+    return {TP(*tp): (known[TP(*tp)], end) for tp, end in ends.items()}
 
 
 def _assigned(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> list[TopicPartition]:

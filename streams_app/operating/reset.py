@@ -1,7 +1,7 @@
 """Removes a fold's state: after its source was deleted and made again, or to uninstall it.
 
 A reset removes the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one,
-and its records have versions that may be lower than before: the read store lets them through, see
+and its records have versions that may be lower than before: a read store lets them through, see
 :mod:`streams_app.operating.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
 a group that has members.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
@@ -46,7 +47,7 @@ class Plan:
         outbox: Number of records that may not have been sent.
         offsets: Partition → the offset to be committed instead, with its metadata.
         missing: Sources that do not exist; their committed offsets are gone with them.
-        read_store: What is to be done in the read store.
+        read_stores: What is to be done in each read store.
     """
 
     keys: list[bytes] = field(default_factory=list)
@@ -54,12 +55,12 @@ class Plan:
     outbox: int = 0
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    read_store: Behind = field(default_factory=Behind)
+    read_stores: list[Behind] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing of this fold is left anywhere."""
-        return not (self.keys or self.offsets or self.read_store.values)
+        return not (self.keys or self.offsets or any(store.values for store in self.read_stores))
 
 
 async def plan(settings: Settings, fold: str) -> Plan:
@@ -71,7 +72,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
 
     Raises:
         ConfigurationError: No fold can have this name.
-        TryAgainError: Redis, Kafka or the read store does not answer.
+        TryAgainError: Redis, Kafka or a read store does not answer.
     """
     if not FOLD_NAME.fullmatch(fold):
         # The name becomes part of a pattern for Redis, in which "*" would be every fold there is.
@@ -94,7 +95,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
         found.missing = sorted(sources - there)
         for source in sorted(sources & there):
             await _plan_offsets(settings, consumer, fold, source, found)
-        found.read_store = await behind(settings, fold, consumer)
+        found.read_stores = [await behind(settings, declared, fold, consumer) for declared in settings.read_stores]
     return found
 
 
@@ -103,7 +104,7 @@ async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
 
     Raises:
         ConfigurationError: A worker of the application is running.
-        TryAgainError: Redis, Kafka or the read store does not answer; the removal may be repeated.
+        TryAgainError: Redis, Kafka or a read store does not answer; the removal may be repeated.
     """
     async with _consumer(settings) as consumer:
         if planned.offsets:
@@ -114,7 +115,8 @@ async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
                 raise ConfigurationError(
                     [f"Kafka refuses to move the offsets of group {settings.app_id!r}: stop its workers first ({error!r})"]
                 ) from error
-        await follow(settings, fold, consumer)
+        for declared in settings.read_stores:
+            await follow(settings, declared, fold, consumer)
     async with redis_of(settings) as redis:
         for begin in range(0, len(planned.keys), SCAN_COUNT):
             async with redis.pipeline(transaction=False) as pipe:
@@ -124,17 +126,22 @@ async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
 
 
 async def members(settings: Settings) -> int:
-    """How many workers the application's group has now; 0 where the broker does not tell.
+    """How many members the groups of the application have now, that of a store among them; 0 where the broker does not tell.
 
     Raises:
         TryAgainError: Kafka does not answer.
     """
+    groups = [settings.app_id, *(f"{settings.app_id}.{store.group}" for store in settings.read_stores)]
     async with admin_client(settings.kafka) as client:
-        try:
-            (reply,) = await client.describe_consumer_groups([settings.app_id])
-            return sum(len(group[5]) for group in reply.groups if group[0] == 0)
-        except (KafkaError, ValueError, IndexError, AttributeError):
-            return 0
+        return max([await _members(client, group) for group in groups])
+
+
+async def _members(client: AIOKafkaAdminClient, group: str) -> int:
+    try:
+        (reply,) = await client.describe_consumer_groups([group])
+        return sum(len(found[5]) for found in reply.groups if found[0] == 0)
+    except (KafkaError, ValueError, IndexError, AttributeError):
+        return 0
 
 
 async def _count(redis: Redis, key: bytes, found: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What a reset does to the read store: its values stay, and whatever is folded from then on is newer.
+"""What a reset does to a read store: its values stay, and whatever is folded from then on is newer.
 
 Versions are made of source offsets, and those begin low again in a topic that was made again: everything folded of it would be
 refused as stale, for ever. So the version guard of the fold's values is lowered, and nothing disappears from the read side. Before
@@ -19,7 +19,7 @@ from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
 from streams_app.read_store.store import ReadStore, open_store
 from streams_app.read_store.sync import Sync, steps
-from streams_app.settings import Settings
+from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
 POLL_MS: Final = 500
@@ -27,75 +27,75 @@ POLL_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What is to be done in the read store.
+    """What is to be done in a read store.
 
     Attributes:
+        store: Name of the store.
         values: Number of values of the fold, each guarded by a version.
         records: Number of records on its output topic that the store has not taken yet.
     """
 
+    store: str
     values: int = 0
     records: int = 0
 
     def lines(self) -> list[str]:
         """What the operator is told, one sentence each."""
-        found = []
+        found, store = [], f"read store {self.store}"
         if self.records:
-            found.append(f"{counted(self.records, 'record')} of its output topic would be brought to the read store first")
+            found.append(f"{counted(self.records, 'record')} of its output topic would be brought to {store} first")
         if self.values:
-            found.append(f"{counted(self.values, 'value')} in the read store would stay, and be replaced once folded again")
+            found.append(f"{counted(self.values, 'value')} in {store} would stay, and be replaced once folded again")
         return found
 
 
-async def behind(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
+async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> Behind:
     """Finds out what :func:`follow` would do; changes nothing.
 
     Args:
         settings: Settings of the application.
+        declared: The read store.
         fold: Name of the fold, declared or not.
         consumer: Consumer that has joined no group.
 
     Raises:
         TryAgainError: The read store is locked.
     """
-    if settings.read_store is None:
-        return Behind()
-    store = open_store(settings.read_store)
+    store = open_store(declared)
     try:
         values = await store.guarded(fold)
-        unread = {} if values is None else await _unread(settings, fold, consumer, store)
-        return Behind(values or 0, sum(end - begin for begin, end in unread.values()))
+        unread = {} if values is None else await _unread(settings, declared, fold, consumer, store)
+        return Behind(declared.name, values or 0, sum(end - begin for begin, end in unread.values()))
     finally:
         await store.close()
 
 
-async def follow(settings: Settings, fold: str, consumer: AIOKafkaConsumer) -> None:
+async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
     """Syncs what the store has not taken yet, then lowers the guard of the fold's values.
 
     Args:
         settings: Settings of the application.
+        declared: The read store.
         fold: Name of the fold, declared or not.
         consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
         TryAgainError: The store or its source is away; the call may be repeated.
     """
-    if settings.read_store is None:
-        return
-    store = open_store(settings.read_store)
+    store = open_store(declared)
     try:
         if await store.guarded(fold) is not None:
-            await _sync(settings, consumer, await _unread(settings, fold, consumer, store))
+            await _sync(settings, declared, consumer, await _unread(settings, declared, fold, consumer, store))
             await store.lower(fold)
     finally:
         await store.close()
 
 
 async def _unread(
-    settings: Settings, fold: str, consumer: AIOKafkaConsumer, store: ReadStore
+    settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer, store: ReadStore
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Partition of the fold's output topic → the first offset that the store has not taken, and the end of the log."""
-    if settings.read_store is None or fold not in settings.read_store.folds:
+    if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output
     if topic not in await consumer.topics():
@@ -107,10 +107,12 @@ async def _unread(
     return {tp: (begin, end) for tp, (begin, end) in places.items() if begin < end}
 
 
-async def _sync(settings: Settings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, tuple[int, int]]) -> None:
+async def _sync(
+    settings: Settings, declared: ReadStoreSettings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, tuple[int, int]]
+) -> None:
     if not unread:
         return
-    sync = Sync(settings, Metrics(settings), SystemClock())
+    sync = Sync(settings, declared, Metrics(settings), SystemClock())
     consumer.assign(list(unread))
     for tp, (begin, _) in unread.items():
         consumer.seek(tp, begin)

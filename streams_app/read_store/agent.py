@@ -1,16 +1,19 @@
-"""The agent that keeps the read store in sync: its member of a consumer group, and what is told of the store.
+"""The agent that keeps one read store in sync: its member of a consumer group, and what is told of the store.
 
-The group is ``<app_id>.read-store``. A store that is away, a rebalance of this group or a client that fails never delays folding,
-and ``streams_app_read_store_lag_records`` says how far behind the store is.
+The group is ``<app_id>.read-store.<name>``. A store that is away, a rebalance of this group or a client that fails delays neither
+folding nor another store, and ``streams_app_read_store_lag_records`` says how far behind the store is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
@@ -19,29 +22,39 @@ from streams_app.metrics import Metrics
 from streams_app.patience import Patience
 from streams_app.read_store.processor import StoreProcessors
 from streams_app.read_store.sync import Sync
-from streams_app.settings import Settings
+from streams_app.read_store.waiting import Ends, age_ms
+from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
-GROUP: Final = "read-store"
 REPORT_EVERY_SECONDS: Final = 2.0
 
 
 class ReadStoreAgent:
-    """Reads the output topics of ``read_store.folds`` and syncs the store; several workers share the partitions."""
+    """Reads the output topics of the folds of one store and syncs it; several workers share the partitions."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
         """Connects nothing yet.
 
+        Args:
+            settings: Of the application.
+            store: The store that is kept in sync.
+            metrics: Where lag, age and writes are told.
+            clock: What ages and the column ``updated_ms`` are taken from.
+
         Raises:
-            ConfigurationError: ``[read_store]`` is missing or cannot be used.
+            ConfigurationError: The store or its source cannot be used.
         """
-        self._metrics = metrics
-        self._sync = Sync(settings, metrics, clock)
-        patience = Patience("read store sync", metrics.up.labels(component="read_store").set)
-        processors = StoreProcessors(self._sync, patience)
-        self._member = GroupMember(settings, GROUP, processors.topics)
+        self._clock = clock
+        self._lag = metrics.read_store_lag_records.labels(store.name)
+        self._age = metrics.read_store_oldest_unsynced_seconds.labels(store.name)
+        self._ends: dict[TP, Ends] = defaultdict(Ends)
+        self._waiting: dict[TP, int | None] = {}
+        self._sync = Sync(settings, store, metrics, clock)
+        patience = Patience(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set)
+        self._processors = processors = StoreProcessors(self._sync, patience)
+        self._member = GroupMember(settings, store.group, processors.topics)
         self._ownership = Ownership(
             self._member,
             processors,
@@ -75,10 +88,24 @@ class ReadStoreAgent:
             await wait(stop, REPORT_EVERY_SECONDS)
 
     async def _report_once(self) -> None:
-        """Tells how many records the store has not taken, of all partitions of this member; else what is told stays."""
+        """Tells how many records the store has not taken, of all partitions of this member, and how old the oldest one is.
+
+        While the broker does not answer, the lag stays as it was told last, and the age rises.
+        """
         try:
-            lag = await self._member.left(self._ownership.positions())
+            places = await self._member.places(self._ownership.positions())
         except Exception as error:  # whatever it is: it is asked again
             logger.debug("lag of the read store is not known now", exc_info=error)
         else:
-            self._metrics.read_store_lag_records.labels(self._sync.store_name).set(lag)
+            self._look(places)
+        held = self._processors.oldest_ms()
+        since = [held.get(tp, waiting) for tp, waiting in self._waiting.items()]
+        self._age.set(age_ms(since, self._clock.now_ms()) / 1000)
+
+    def _look(self, places: Mapping[TP, tuple[int, int]]) -> None:
+        self._lag.set(sum(max(0, end - position) for position, end in places.values()))
+        for gone in self._ends.keys() - places.keys():
+            del self._ends[gone]
+        for tp, (_, end) in places.items():
+            self._ends[tp].saw(end, self._clock.now_ms())
+        self._waiting = {tp: self._ends[tp].since(position) for tp, (position, _) in places.items()}

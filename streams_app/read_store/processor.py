@@ -1,4 +1,4 @@
-"""The processors of the read store: each syncs one partition of an output topic, in order, a transaction a step.
+"""The processors of one read store: each syncs one partition of an output topic, in order, a transaction a step.
 
 The store's own progress, written in the transaction of the rows it stands for, says where a partition goes on. What is committed to
 Kafka is for those who look at the lag there. A store or source that is down, locked or misconfigured is waited for: nothing is
@@ -36,6 +36,7 @@ class StoreProcessors(Processors):
         self.sync = sync
         self._patience = patience
         self._turn = asyncio.Lock()
+        self._busy: dict[TP, int] = {}
         self._whose: StoreProcessor | None = None
 
     @property
@@ -68,6 +69,17 @@ class StoreProcessors(Processors):
                 self._patience.succeeded(whose)
                 return result
             await asyncio.sleep(wait_ms / 1000)
+
+    def oldest_ms(self) -> dict[TP, int]:
+        """Partition → timestamp of the oldest record that was delivered and is not in the store yet."""
+        return dict(self._busy)
+
+    def syncing(self, tp: TP, oldest: Record | None) -> None:
+        """Notes which record of a partition comes next; None: there is none."""
+        if oldest is None or oldest.timestamp is None or oldest.timestamp < 0:
+            self._busy.pop(tp, None)
+        else:
+            self._busy[tp] = oldest.timestamp
 
     def is_busy_with(self, processor: StoreProcessor) -> bool:
         """Whether the store is doing something for this one."""
@@ -142,18 +154,21 @@ class StoreProcessor(Processor):
                 await asyncio.wait({self._task}, timeout=seconds)
             self._task.cancel()
             await asyncio.wait({self._task})
+        self._processors.syncing(self._tp, None)
         self._processors.forget(self)
 
     async def _sync_forever(self, claim: Claim) -> None:
         while True:
             batch = await self._arrived.get()
             for records, next_offset in _steps(batch):
+                self._processors.syncing(self._tp, records[0])
                 await self._processors.done(self, partial(self._sync.sync_once, self._tp, records, next_offset))
                 self._next = next_offset
                 self.held -= len(records)
                 claim.applied()
                 if self._is_over:
                     return
+            self._processors.syncing(self._tp, None)
             # A range without records moves the mark, too; the store learns of it with the next record.
             self._next = batch.end
             claim.applied()

@@ -1,6 +1,6 @@
 """Where the current values come from: the record itself, or a query of the write database.
 
-The SQL of ``read_store.sql`` gets two parameters and returns three columns:
+The SQL of ``read_stores.NAME.sql`` gets two parameters and returns three columns:
 
 * ``:groups``: JSON array of group keys as text, for ``json_each(:groups)``; of a number the number, too;
 * ``:names``: JSON array of changed names, for ``json_each(:names)``;
@@ -69,14 +69,20 @@ class SqliteSource:
 
     carries_values = False
 
-    def __init__(self, url: str, sql: str) -> None:
+    def __init__(self, url: str, sql: str, section: str) -> None:
         """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE``.
+            sql: The query.
+            section: Of the settings, for messages.
 
         Raises:
             ConfigurationError: Not a URL of a SQLite file.
         """
         self._sql = sql
-        self._thread = SqliteThread(sqlite_path(url, "read_store.source_url"), "read store source", prepare=_prepare)
+        self._section = section
+        self._thread = SqliteThread(sqlite_path(url, f"{section}.source_url"), f"{section} source", prepare=_prepare)
 
     async def current(self, changes: Sequence[Change]) -> list[Change]:
         """Asks once for each fold among the changes; in the order of the changes.
@@ -119,25 +125,24 @@ class SqliteSource:
             cursor = connection.execute(self._sql, parameters)
             columns = len(cursor.description or ())
             if columns != COLUMNS:
-                raise TryAgainError(f"read_store.sql returns {columns} columns; expected group, name, value")
+                raise TryAgainError(f"{self._section}.sql returns {columns} columns; expected group, name, value")
             return cursor.fetchall()
 
         return await self._thread.call(run)
 
-    @staticmethod
-    def _pairs(rows: Sequence[tuple[Any, Any, Any]]) -> dict[tuple[str, str], Value]:
+    def _pairs(self, rows: Sequence[tuple[Any, Any, Any]]) -> dict[tuple[str, str], Value]:
         pairs: dict[tuple[str, str], Value] = {}
         for group, name, value in rows:
             pair = (_column(group), _text(name))
             if pair in pairs:
                 # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
-                raise TryAgainError("read_store.sql returns several rows for one group and name; aggregate them (GROUP BY)")
+                raise TryAgainError(f"{self._section}.sql returns several rows for one group and name; aggregate them (GROUP BY)")
             pairs[pair] = column_value(value)
         return pairs
 
 
 def open_source(settings: ReadStoreSettings) -> ValueSource:
-    """The source of ``read_store.source``; nothing is opened yet.
+    """The source of ``source``; nothing is opened yet.
 
     Raises:
         ConfigurationError: A source this version cannot use.
@@ -145,10 +150,10 @@ def open_source(settings: ReadStoreSettings) -> ValueSource:
     if settings.source == "carried":
         return CarriedSource()
     if settings.source == "sql" and settings.source_url and settings.sql:
-        return SqliteSource(settings.source_url, settings.sql)
+        return SqliteSource(settings.source_url, settings.sql, settings.section)
     if settings.source == "sql":
-        raise ConfigurationError(['read_store: source = "sql" needs source_url and sql'])
-    raise ConfigurationError([f'read_store.source: "{settings.source}" is unknown; use "sql" or "carried"'])
+        raise ConfigurationError([f'{settings.section}: source = "sql" needs source_url and sql'])
+    raise ConfigurationError([f'{settings.section}.source: "{settings.source}" is unknown; use "sql" or "carried"'])
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

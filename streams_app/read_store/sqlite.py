@@ -1,7 +1,7 @@
 """The read store in a SQLite file.
 
-Owns the table of ``read_store.table`` and a second one beside it, ``<table>_progress``. Both are written in one transaction, so
-a crash leaves either the changes with their progress or neither.
+Owns the table of ``read_stores.NAME.table`` and a second one beside it, ``<table>_progress``. Both are written in one transaction,
+so a crash leaves either the changes with their progress or neither.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset,
 class SqliteStore:
     """See :class:`streams_app.read_store.store.ReadStore`."""
 
-    name = "sqlite"
-
-    def __init__(self, url: str, table: str) -> None:
+    def __init__(self, url: str, table: str, name: str) -> None:
         """Opens nothing yet.
 
         Args:
             url: ``sqlite:///FILE``.
             table: Table name; part of SQL text, so only letters, digits and ``_``.
+            name: Name of the store, for messages.
 
         Raises:
             ConfigurationError: A URL or a table name that cannot be used.
         """
         if TABLE_NAME.fullmatch(table) is None:
             raise ConfigurationError(
-                [f"read_store.table: '{table}' is no table name (letters, digits and _; at most 49; not sqlite_...)"]
+                [f"read_stores.{name}.table: '{table}' is no table name (letters, digits and _; at most 49; not sqlite_...)"]
             )
+        self._name = name
         self._table = table
         self._progress_table = f"{table}_progress"
-        self._path = sqlite_path(url, "read_store.url")
-        self._thread = SqliteThread(self._path, "read store", prepare=_prepare)
+        self._path = sqlite_path(url, f"read_stores.{name}.url")
+        self._thread = SqliteThread(self._path, f"read store {name}", prepare=_prepare)
 
     async def initialise(self) -> list[str]:
         """Creates file and tables where they are missing.
@@ -84,7 +84,9 @@ class SqliteStore:
             TryAgainError: The file is locked or cannot be created.
         """
         if not self._path.parent.is_dir():
-            raise ConfigurationError([f"read_store.url: there is no folder {self._path.parent}; create it, or name another file"])
+            raise ConfigurationError(
+                [f"read_stores.{self._name}.url: there is no folder {self._path.parent}; create it, or name another file"]
+            )
         return await self._thread.call(self._initialise, mode="rwc")
 
     async def missing(self) -> list[str]:
@@ -130,7 +132,10 @@ class SqliteStore:
                 done.append(f"created table {table} in {self._path}")
             elif found != columns:
                 raise ConfigurationError(
-                    [f"read_store.table: {table} in {self._path} has the columns {', '.join(found)}; expected {', '.join(columns)}"]
+                    [
+                        f"read_stores.{self._name}.table: {table} in {self._path} has the columns {', '.join(found)}; "
+                        f"expected {', '.join(columns)}"
+                    ]
                 )
             else:
                 done.append(f"table {table} is there already in {self._path}")
@@ -186,7 +191,10 @@ class SqliteStore:
     def _require_tables(self, connection: sqlite3.Connection) -> None:
         missing = self._missing(connection)
         if missing:
-            raise TryAgainError(f"read store {self._path}: no {' and no '.join(missing)}; run `streams-app read-store init`")
+            raise TryAgainError(
+                f"read store {self._name} {self._path}: no {' and no '.join(missing)}; "
+                f"run `streams-app read-store init --store {self._name}`"
+            )
 
     def _sql(self, template: str, table: str) -> str:
         return template.format(table=_quoted(table))

@@ -28,9 +28,6 @@ class ReadStore(Protocol):
     was changed then, and the call can be repeated.
     """
 
-    name: str
-    """The metric label ``store``."""
-
     async def initialise(self) -> list[str]:
         """Creates what is missing; says what it did, a sentence each. Can be repeated."""
 
@@ -64,7 +61,7 @@ class ReadStore(Protocol):
 
 
 def open_store(settings: ReadStoreSettings) -> ReadStore:
-    """The store of ``read_store.url``; nothing is opened yet.
+    """The store of ``url``; nothing is opened yet.
 
     Raises:
         ConfigurationError: A URL or table name this version cannot use.
@@ -72,6 +69,6 @@ def open_store(settings: ReadStoreSettings) -> ReadStore:
     from streams_app.read_store.sqlite import SqliteStore  # a store imports this module for its protocol
 
     if settings.url.startswith("sqlite:"):
-        return SqliteStore(settings.url, settings.table)
+        return SqliteStore(settings.url, settings.table, settings.name)
     scheme = settings.url.partition(":")[0]
-    raise ConfigurationError([f"read_store.url: no store for '{scheme}:'; use sqlite:///FILE"])
+    raise ConfigurationError([f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE"])

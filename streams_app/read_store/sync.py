@@ -12,13 +12,12 @@ from typing import Final, Protocol
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.errors import ConfigurationError
 from streams_app.metrics import Metrics
 from streams_app.read_store.merge import Change, newest
 from streams_app.read_store.record import Expected, Rejected, parse
 from streams_app.read_store.sources import open_source
 from streams_app.read_store.store import open_store
-from streams_app.settings import Settings
+from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +27,10 @@ MAX_BYTES: Final = 1_000_000
 
 
 class Record(Protocol):
-    """What is used of a record of an output topic."""
+    """What is used of a record of an output topic; ``timestamp`` in milliseconds, below 0 or None where it has none."""
 
     offset: int
+    timestamp: int | None
     key: bytes | None
     value: bytes | None
 
@@ -59,34 +59,38 @@ class SyncResult:
 
 
 class Sync:
-    """Brings the store up to date with what records announce."""
+    """Brings one store up to date with what records announce.
 
-    def __init__(self, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+    Attributes:
+        store_name: The metric label ``store``.
+    """
+
+    def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
         """Opens nothing yet.
 
+        Args:
+            settings: Of the application.
+            store: The store that is kept in sync.
+            metrics: Where its writes are counted.
+            clock: For the column ``updated_ms``.
+
         Raises:
-            ConfigurationError: There is no ``[read_store]``, or it cannot be used.
+            ConfigurationError: The store or its source cannot be used.
         """
-        if settings.read_store is None:
-            raise ConfigurationError(["read_store: the section is missing"])
-        self._source = open_source(settings.read_store)
-        self._store = open_store(settings.read_store)
+        self.store_name = store.name
+        self._source = open_source(store)
+        self._store = open_store(store)
         self._metrics = metrics
         self._clock = clock
         self._expected = {
             fold.output: Expected(fold.name, fold.changed_field, fold.group_fields, self._source.carries_values)
-            for fold in (settings.fold(name) for name in settings.read_store.folds)
+            for fold in map(settings.fold, store.folds)
         }
 
     @property
     def topics(self) -> tuple[str, ...]:
         """Output topics to be read."""
         return tuple(self._expected)
-
-    @property
-    def store_name(self) -> str:
-        """The metric label ``store``."""
-        return self._store.name
 
     async def progress(self) -> dict[TP, int]:
         """Where to go on.
@@ -122,7 +126,7 @@ class Sync:
         counts = await self._store.apply(current, {tp: next_offset}, self._clock.now_ms())
         self._report(tp, rejected)
         for result in ("written", "stale", "unchanged"):
-            self._metrics.read_store_writes.labels(self._store.name, result).inc(getattr(counts, result))
+            self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
         return SyncResult(len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, next_offset)
 
     async def close(self) -> None:
@@ -130,13 +134,12 @@ class Sync:
         await self._source.close()
         await self._store.close()
 
-    @staticmethod
-    def _report(tp: TP, rejected: Sequence[tuple[Record, str]]) -> None:
+    def _report(self, tp: TP, rejected: Sequence[tuple[Record, str]]) -> None:
         if rejected:
             record, why = rejected[0]
             logger.warning(
-                "records skipped: not folded records count=%d source=%s first_offset=%d first_why=%s",
-                len(rejected), tp, record.offset, why,
+                "records skipped: not folded records store=%s count=%d source=%s first_offset=%d first_why=%s",
+                self.store_name, len(rejected), tp, record.offset, why,
             )  # fmt: skip
 
 

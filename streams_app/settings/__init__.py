@@ -1,14 +1,14 @@
 """Everything a worker needs to know: ``streams.toml`` and the environment as frozen models."""
 
+from streams_app.settings.base import redacted, secret
+from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
     Limits,
-    ReadStoreSettings,
     RedisSettings,
     Settings,
     WorkerSettings,
-    redacted,
 )
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "Settings",
     "WorkerSettings",
     "redacted",
+    "secret",
 ]

@@ -12,15 +12,15 @@ from pydantic import BaseModel, ValidationError
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
+from streams_app.settings.base import suggestion
+from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
     HttpSettings,
     KafkaSettings,
     Limits,
-    ReadStoreSettings,
     RedisSettings,
     Settings,
     WorkerSettings,
-    suggestion,
 )
 
 PREFIX: Final = "STREAMS_APP_"
@@ -41,12 +41,10 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """See :meth:`streams_app.settings.Settings.load`."""
     values = _read_file(path, environ)
     faults = _apply_environment(values, environ)
-    folds = values.get("folds", {})
-    if isinstance(folds, dict):
-        for name, table in folds.items():
-            if isinstance(table, dict) and table.pop("name", None) is not None:
-                faults.append(f"folds.{name}.name: unknown key, the name of a fold is that of its table")
-        values["folds"] = [{"name": name, **table} if isinstance(table, dict) else table for name, table in folds.items()]
+    for section, (_, what) in _NAMED.items():
+        faults += _listed(values, section, what)
+    if values.pop(FORMER, None) is not None:
+        faults.append(f"{FORMER}: every read store has a name: write [read_stores.NAME] instead of [{FORMER}]")
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
@@ -54,6 +52,18 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     if faults:
         raise ConfigurationError(faults)
     return settings
+
+
+def _listed(values: dict[str, Any], section: str, what: str) -> list[str]:
+    """Makes a list of what stands in tables ``[section.NAME]``, each with its name; returns the faults."""
+    faults = []
+    tables = values.get(section, {})
+    if isinstance(tables, dict):
+        for name, table in tables.items():
+            if isinstance(table, dict) and table.pop("name", None) is not None:
+                faults.append(f"{section}.{name}.name: unknown key, the name of a {what} is that of its table")
+        values[section] = [{"name": name, **table} if isinstance(table, dict) else table for name, table in tables.items()]
+    return faults
 
 
 def _read_file(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -81,8 +91,16 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "http": HttpSettings,
     "worker": WorkerSettings,
     "limits": Limits,
-    "read_store": ReadStoreSettings,
 }
+_NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
+    "folds": (Fold, "fold"),
+    "read_stores": (ReadStoreSettings, "read store"),
+}
+"""Sections with a table for each name: what the table is, and what it is called."""
+
+FORMER: Final = "read_store"
+"""A section of its own in earlier versions, when there was one store."""
+
 _OTHER_VARIABLES: Final = re.compile(r"^STREAMS_APP_(CONFIG|TEST_\w+)$")
 
 
@@ -93,21 +111,32 @@ def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> li
     for section, model in _SECTIONS.items():
         for key in model.model_fields:
             targets[f"{PREFIX}{section}_{key}".upper()] = (section, key)
-    folds = values.get("folds")
-    for fold in folds if isinstance(folds, dict) else ():
-        for key in Fold.model_fields:
-            if key != "name":
-                targets[f"{PREFIX}FOLDS_{fold}_{key}".upper().replace("-", "_")] = ("folds", fold, key)
+    for section, (model, _) in _NAMED.items():
+        tables = values.get(section)
+        for name in tables if isinstance(tables, dict) else ():
+            for key in _keys(model):
+                targets[f"{PREFIX}{section}_{name}_{key}".upper().replace("-", "_")] = (section, name, key)
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or _OTHER_VARIABLES.match(variable):
             continue
         target = targets.get(variable)
         if target is None:
-            faults.append(f"{variable}: no such setting{suggestion(variable, list(targets))}")
+            faults.append(_unknown(variable, list(targets)))
             continue
         if not _put(values, target, text):
             faults.append(f"{variable}: {'.'.join(target[:-1])} is not a table")
     return faults
+
+
+def _unknown(variable: str, known: list[str]) -> str:
+    if variable.startswith(f"{PREFIX}{FORMER}_".upper()):
+        return f"{variable}: every read store has a name: write {PREFIX}READ_STORES_NAME_..."
+    return f"{variable}: no such setting{suggestion(variable, known)}"
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    """What stands in a table that has its name as its head."""
+    return [key for key in model.model_fields if key != "name"]
 
 
 def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
@@ -150,9 +179,9 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
 def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:
     steps = []
     for position, step in enumerate(location):
-        if isinstance(step, int) and position == 1 and location[0] == "folds":
-            fold = values["folds"][step]
-            steps.append(str(fold.get("name", step)) if isinstance(fold, dict) else str(step))
+        if isinstance(step, int) and position == 1 and location[0] in _NAMED:
+            table = values[str(location[0])][step]
+            steps.append(str(table.get("name", step)) if isinstance(table, dict) else str(step))
         elif not (isinstance(step, str) and (step.startswith(("function-", "tuple[")) or step == "str")):
             steps.append(str(step))
     return ".".join(steps)
@@ -161,6 +190,6 @@ def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:
 def _known_keys(location: tuple[int | str, ...]) -> list[str]:
     if len(location) == 1:
         return list(Settings.model_fields)
-    if location[0] == "folds":
-        return [key for key in Fold.model_fields if key != "name"]
+    if location[0] in _NAMED:
+        return _keys(_NAMED[str(location[0])][0])
     return list(_SECTIONS[str(location[0])].model_fields)

@@ -5,31 +5,26 @@ Secrets are read from files when they are used, and no ``repr`` shows them.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
+from streams_app.settings.base import Section, redacted, secret, suggestion
+from streams_app.settings.read_stores import ReadStoreSettings, faults_of
 
 REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 LAST_PORT: Final = 65_535
 
 Positive = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """A frozen section; unknown keys are faults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class KafkaSettings(Section):
@@ -82,7 +77,7 @@ class KafkaSettings(Section):
     @property
     def sasl_password(self) -> str | None:
         """Read from ``sasl_password_file`` at each use."""
-        return _secret("kafka.sasl_password_file", self.sasl_password_file)
+        return secret("kafka.sasl_password_file", self.sasl_password_file)
 
 
 class RedisSettings(Section):
@@ -126,7 +121,7 @@ class RedisSettings(Section):
     @property
     def password(self) -> str | None:
         """Read from ``password_file`` at each use."""
-        return _secret("redis.password_file", self.password_file)
+        return secret("redis.password_file", self.password_file)
 
     @property
     def redacted_url(self) -> str:
@@ -147,7 +142,7 @@ class HttpSettings(Section):
     @property
     def token(self) -> str | None:
         """Bearer token, read from ``token_file`` at each use."""
-        return _secret("http.token_file", self.token_file)
+        return secret("http.token_file", self.token_file)
 
 
 class WorkerSettings(Section):
@@ -190,29 +185,6 @@ class Limits(Section):
     """Of a changed name."""
 
 
-class ReadStoreSettings(Section):
-    """``[read_store]``: the read side that is kept in sync."""
-
-    url: str = Field(repr=False)
-    """``sqlite:///FILE``."""
-    folds: tuple[str, ...]
-    """Folds whose changed names are synced."""
-    source: Literal["sql", "carried", "python"] = "sql"
-    """Where current values come from: ``sql``, or ``carried`` in the records (needs ``keep = "last"``)."""
-    source_url: str | None = Field(None, repr=False)
-    """``sqlite:///FILE`` of the write side, for ``sql``."""
-    sql: str | None = None
-    """The query for current values, see below."""
-    table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
-    """Columns fold, group_key, name, value, version, updated_ms."""
-
-    @model_validator(mode="after")
-    def _check(self) -> ReadStoreSettings:
-        if self.source == "sql" and not (self.source_url and self.sql):
-            raise ValueError('source = "sql" needs source_url and sql')
-        return self
-
-
 class Settings(Section):
     """Everything one worker needs to know."""
 
@@ -224,7 +196,7 @@ class Settings(Section):
     worker: WorkerSettings = WorkerSettings()
     limits: Limits = Limits()
     folds: Annotated[tuple[Fold, ...], Field(min_length=1)]
-    read_store: ReadStoreSettings | None = None
+    read_stores: tuple[ReadStoreSettings, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Settings:
@@ -240,21 +212,10 @@ class Settings(Section):
         letters = {fold.dead_letters for fold in self.folds}
         if clash := letters & (set(outputs) | set(self.sources)):
             faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
-        faults += self._read_store_faults(names)
+        faults += faults_of(self.read_stores, self.folds)
         if faults:
             raise ValueError("; ".join(faults))
         return self
-
-    def _read_store_faults(self, names: list[str]) -> list[str]:
-        if self.read_store is None:
-            return []
-        faults = []
-        for name in self.read_store.folds:
-            if name not in names:
-                faults.append(f"read_store.folds: there is no fold {name!r}{suggestion(name, names)}")
-            elif self.read_store.source == "carried" and self.fold(name).keep != "last":
-                faults.append(f'read_store.source = "carried" needs keep = "last" in fold {name!r}')
-        return faults
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -273,6 +234,23 @@ class Settings(Section):
         names = [fold.name for fold in self.folds]
         raise ConfigurationError([f"there is no fold {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
 
+    def read_store(self, name: str | None) -> ReadStoreSettings:
+        """The read store of that name; None: the only one there is.
+
+        Raises:
+            ConfigurationError: There is none, or there are several and no name was given.
+        """
+        names = [store.name for store in self.read_stores]
+        if not names:
+            raise ConfigurationError(["there is no read store in the settings; declare one as a table [read_stores.NAME]"])
+        if name is None and len(names) > 1:
+            raise ConfigurationError([f"there are several read stores: name one with --store: {', '.join(names)}"])
+        for store in self.read_stores:
+            if name in (None, store.name):
+                return store
+        assert name is not None  # or the only one would have been found
+        raise ConfigurationError([f"there is no read store {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
+
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:
         """Reads the file, then the environment over it.
@@ -287,29 +265,3 @@ class Settings(Section):
         from streams_app.settings.loading import load  # it builds this class
 
         return load(path, environ)
-
-
-def redacted(url: str) -> str:
-    """A URL without its credentials."""
-    parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
-
-
-def _secret(label: str, path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        secret = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"{label}: cannot read {path}: {error}"]) from error
-    if not secret:
-        raise ConfigurationError([f"{label}: {path} is empty"])
-    return secret
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """A near name to put behind a complaint, or nothing."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f", did you mean {near[0]!r}?" if near else ""

@@ -37,6 +37,7 @@ class Folded:
     """An event of the simulated log as a folded record: it changes a name of its own."""
 
     offset: int
+    timestamp: int | None
     key: bytes | None
     value: bytes | None
 
@@ -44,7 +45,7 @@ class Folded:
     def of(cls, offset: int) -> Folded:
         """Its value is its offset."""
         value = {"a": "g", "m": {f"n{offset}": offset}, "fold": {"name": "f", "version": offset}}
-        return cls(offset, b"g", json.dumps(value).encode())
+        return cls(offset, None, b"g", json.dumps(value).encode())
 
 
 class _FoldedSync(Sync):
@@ -122,9 +123,9 @@ class Reading:
             "app_id": world.app_id,
             "folds": [{"name": "f", "source": "events", "output": world.log.tp.topic, "group_key": "a", "changed": "m",
                        "keep": "last", "quiet_period": "1s"}],
-            "read_store": {"url": "sqlite:///elsewhere.db", "table": "cells", "folds": ["f"], "source": "carried"},
+            "read_stores": [{"name": NAME, "url": "sqlite:///elsewhere.db", "table": "cells", "folds": ["f"], "source": "carried"}],
         })  # fmt: skip
-        SqliteStore("sqlite:///elsewhere.db", "cells")._initialise(self._connection)
+        SqliteStore("sqlite:///elsewhere.db", "cells", NAME)._initialise(self._connection)
         self.ledger = StoreLedger(world, self._connection)
 
     @contextmanager
@@ -136,7 +137,7 @@ class Reading:
 
     def processors(self, worker: Worker) -> Processors:
         """As one process makes them, with its own wire to the store."""
-        sync = _FoldedSync(self._settings, Metrics(self._settings), worker.clock)
+        sync = _FoldedSync(self._settings, self._settings.read_store(NAME), Metrics(self._settings), worker.clock)
         sync._store._thread = _Wire(worker, self._connection, self.ledger)  # type: ignore[attr-defined]  # a store elsewhere
         return StoreProcessors(sync, Patience("read store sync"))
 

@@ -65,7 +65,7 @@ group_key = "account_id"
 changed = "metrics"
 quiet_period = "2s"
 max_hold = "5s"
-[read_store]
+[read_stores.dashboard]
 url = "sqlite:///{folder}/read.db"
 folds = ["{fold}"]
 source = "carried"

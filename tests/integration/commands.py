@@ -77,7 +77,7 @@ class Place:
     def read_store(self) -> str:
         sql = "SELECT account, metric, SUM(value) FROM metrics GROUP BY account, metric"
         return (
-            f'[read_store]\nurl = "sqlite:///{self.folder}/read.db"\nfolds = ["{FOLD}"]\n'
+            f'[read_stores.dashboard]\nurl = "sqlite:///{self.folder}/read.db"\nfolds = ["{FOLD}"]\n'
             f'source = "sql"\nsource_url = "sqlite:///{self.folder}/write.db"\nsql = "{sql}"\n'
         )
 

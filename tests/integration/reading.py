@@ -40,7 +40,7 @@ class Member:
         return self.metrics.registry.get_sample_value(f"streams_app_{name}", labels)
 
     def lag(self) -> float | None:
-        return self.value("read_store_lag_records", store="sqlite")
+        return self.value("read_store_lag_records", store="dashboard")
 
 
 @dataclass
@@ -63,14 +63,16 @@ class Reading:
             "worker": {"tick": "200ms", "commit_every": "200ms"},
             "folds": [{"name": "f", "source": f"{self.topic}.source", "output": self.topic, "group_key": "id", "changed": "m",
                        "keep": "last", "quiet_period": "1s"}],
-            "read_store": {"url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"},
+            "read_stores": [
+                {"name": "dashboard", "url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"}
+            ],
         }  # fmt: skip
 
     @asynccontextmanager
     async def member(self) -> AsyncIterator[Member]:
         settings = Settings.model_validate(self.config())
         metrics = Metrics(settings)
-        member = Member(ReadStoreAgent(settings, metrics, SystemClock()), metrics)
+        member = Member(ReadStoreAgent(settings, settings.read_store(None), metrics, SystemClock()), metrics)
         running = asyncio.create_task(member.agent.run(member.stop))
         try:
             yield member
@@ -116,5 +118,5 @@ class Reading:
 
     async def committed(self) -> dict[int, int]:
         async with self.admin() as admin:
-            found = await admin.list_consumer_group_offsets(f"{self.names.app_id}.read-store")
+            found = await admin.list_consumer_group_offsets(f"{self.names.app_id}.read-store.dashboard")
             return {tp.partition: held.offset for tp, held in found.items()}

@@ -173,7 +173,7 @@ async def test_check_finds_a_read_store_that_cannot_be_written_to(place: Place) 
 
     assert [1, 0] == [locked.code, free.code]
     assert re.search(r"^error +read store .*locked", locked.out, re.MULTILINE)
-    assert re.search(r"^ok +read store \(sqlite\) can be written to", free.out, re.MULTILINE)
+    assert re.search(r"^ok +read store dashboard can be written to", free.out, re.MULTILINE)
 
 
 async def test_a_worker_says_at_its_start_what_check_calls_an_error(place: Place, valkey: Valkey) -> None:
@@ -264,8 +264,8 @@ async def test_check_looks_at_the_read_store(place: Place) -> None:
 
     assert (before.code, after.code) == (1, 0), after.text
     assert "-> streams-app read-store init" in before.out
-    assert re.search(r"^ok +read store \(.*\) has its tables", after.out, re.MULTILINE)
-    assert re.search(r"^ok +read store: the source \(sql\) answers", after.out, re.MULTILINE)
+    assert re.search(r"^ok +read store dashboard has its tables", after.out, re.MULTILINE)
+    assert re.search(r"^ok +read store dashboard: the source \(sql\) answers", after.out, re.MULTILINE)
 
 
 async def test_check_finds_a_query_that_does_not_work(place: Place) -> None:

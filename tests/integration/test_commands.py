@@ -40,7 +40,7 @@ from tests.servers.cache import ROOT
         (["dead-letters", "replay"], "Put refused events back into the source"),
         (["reset"], "Remove a fold's state"),
         (["read-store"], "Prepare the read store"),
-        (["read-store", "init"], "Create the tables of the read store"),
+        (["read-store", "init"], "Create the tables of a read store"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -235,11 +235,14 @@ def test_a_read_store_in_a_folder_that_is_not_there_is_a_fault_of_the_settings(a
     config = away.config(extra=away.read_store.replace(f"{away.folder}/read.db", f"{folder}/read.db"))
     ran = run("read-store", "init", "--config", config)
 
-    assert (ran.code, ran.err) == (1, f"error: read_store.url: there is no folder {folder}; create it, or name another file\n")
+    assert (ran.code, ran.err) == (
+        1,
+        f"error: read_stores.dashboard.url: there is no folder {folder}; create it, or name another file\n",
+    )
 
 
 def test_without_a_read_store_there_is_nothing_to_prepare(away: Place) -> None:
     ran = run("read-store", "init", "--config", away.config())
 
     assert ran.code == 1
-    assert "[read_store]" in ran.err
+    assert "[read_stores.NAME]" in ran.err

@@ -37,7 +37,7 @@ def write_side(tmp_path: Path) -> Iterator[WriteSide]:
 async def read_db(tmp_path: Path) -> Path:
     """A read store that is right."""
     path = tmp_path / "read.db"
-    store = SqliteStore(f"sqlite:///{path}", "folded_values")
+    store = SqliteStore(f"sqlite:///{path}", "folded_values", "dashboard")
     await store.initialise()
     await store.close()
     change(path, "INSERT INTO folded_values VALUES ('f','a','likes',9,1,1), ('f','a','shares',1,1,1), ('f','b','likes',0.75,1,1)")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def read_store(site: Site) -> str:
-    return f'[read_store]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
+    return f'[read_stores.dashboard]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
 
 
 def values(site: Site) -> dict[tuple[str, str], int]:
@@ -55,6 +55,6 @@ async def test_a_topic_filled_beyond_the_old_fence_is_refused_and_after_a_reset_
 
     assert (1, 0, 0) == (refused, dry.code, done.code), said + dry.text + done.text
     assert "deleted and made again. Run `streams-app reset --fold folded`" in said
-    assert "of its output topic would be brought to the read store first" in dry.out
+    assert "of its output topic would be brought to read store dashboard first" in dry.out
     assert ({}, old, True) == (nothing, between, after)
     assert {name for _, name in new} == set(outcome.ids_of)

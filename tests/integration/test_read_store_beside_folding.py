@@ -14,6 +14,7 @@ from streams_app.clock import SystemClock
 from streams_app.metrics import Metrics
 from streams_app.read_store.agent import ReadStoreAgent
 from streams_app.read_store.sqlite import SqliteStore
+from streams_app.read_store.store import open_store
 from streams_app.settings.loading import load
 from tests.helpers import wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
@@ -22,7 +23,7 @@ from tests.workers import WorkerProcess
 pytestmark = pytest.mark.timeout(200)
 
 SECTION = """
-[read_store]
+[read_stores.dashboard]
 url = "sqlite:///{folder}/read.db"
 folds = ["account-metrics"]
 source_url = "sqlite:///{folder}/write.db"
@@ -38,7 +39,7 @@ async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
     """Of the read store's group alone."""
     settings = load(config, {})
     stop = asyncio.Event()
-    agent = ReadStoreAgent(settings, Metrics(settings), SystemClock())
+    agent = ReadStoreAgent(settings, settings.read_store(None), Metrics(settings), SystemClock())
     running = asyncio.create_task(agent.run(stop))
     try:
         yield agent
@@ -58,7 +59,7 @@ async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_
         source.execute("CREATE TABLE post_metrics (account_id TEXT, metric TEXT, value INTEGER)")
         source.executemany("INSERT INTO post_metrics VALUES (?, ?, ?)", [("account_0", f"n{i}", i) for i in numbers])
     config = stage.config(extra=SECTION.format(folder=stage.folder))
-    store = SqliteStore(f"sqlite:///{stage.folder}/read.db", "folded_values")
+    store = SqliteStore(f"sqlite:///{stage.folder}/read.db", "folded_values", "dashboard")
     await store.initialise()
     await store.close()
     with closing(sqlite3.connect(stage.folder / "read.db", isolation_level=None)) as lock:
@@ -86,3 +87,48 @@ async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_
         assert {f"n{i}": i for i in numbers} == values()
     assert (0, 200) == (code, ready)
     assert [] == outcome.faults(stage.sent)
+
+
+async def test_a_store_that_is_absent_does_not_delay_another_one(stage: Stage) -> None:
+    """Each has a member, a turn and a patience of its own; the absent one catches up once it is there."""
+    config = stage.config(
+        extra="".join(
+            f'[read_stores.{name}]\nurl = "sqlite:///{stage.folder}/{name}.db"\nfolds = ["account-metrics"]\n'
+            f'source_url = "sqlite:///{stage.folder}/write.db"\nsql = "SELECT account_id, metric, value FROM m"\n'
+            for name in ("there", "absent")
+        )
+    )
+    with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
+        source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
+    settings = load(config, {})
+    there, absent = (open_store(settings.read_store(name)) for name in ("there", "absent"))
+    await there.initialise()
+    with stage.worker(config) as worker:
+        await worker.wait_ready()
+        await stage.send(48)
+        await stage.outcome()
+
+        def is_one_there() -> bool:
+            lags = [metric(worker, f'streams_app_read_store_lag_records{{store="{name}"}}') for name in ("there", "absent")]
+            return lags[0] == 0 < lags[1]
+
+        await wait_until(is_one_there, LIMIT_SECONDS, "one has everything, the other nothing")
+        await wait_until(
+            lambda: metric(worker, 'streams_app_read_store_oldest_unsynced_seconds{store="absent"}') > 2, LIMIT_SECONDS, "it ages"
+        )
+        ups = [metric(worker, f'streams_app_up{{component="read_store.{name}"}}') for name in ("there", "absent")]
+        done = await there.progress()
+        await absent.initialise()
+
+        async def has_caught_up() -> bool:
+            return await absent.progress() == done
+
+        await wait_until(has_caught_up, LIMIT_SECONDS, "the other one has caught up")
+        await wait_until(
+            lambda: metric(worker, 'streams_app_read_store_oldest_unsynced_seconds{store="absent"}') == 0, LIMIT_SECONDS, "no age"
+        )
+        code = await worker.terminate()
+    await there.close()
+    await absent.close()
+
+    assert (0, [1, 0]) == (code, ups)

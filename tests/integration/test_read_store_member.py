@@ -31,7 +31,7 @@ from streams_app.read_store.agent import ReadStoreAgent
 from streams_app.settings import Settings
 
 settings = Settings.model_validate_json(sys.argv[1])
-asyncio.run(ReadStoreAgent(settings, Metrics(settings), SystemClock()).run(asyncio.Event()))
+asyncio.run(ReadStoreAgent(settings, settings.read_store(None), Metrics(settings), SystemClock()).run(asyncio.Event()))
 """
 
 
@@ -39,7 +39,7 @@ asyncio.run(ReadStoreAgent(settings, Metrics(settings), SystemClock()).run(async
 async def reading(kafka: KafkaServer, names: Names, tmp_path: Path) -> Reading:
     made = Reading(names, kafka.bootstrap_servers, tmp_path / "read.db")
     await create_topics(kafka.bootstrap_servers, [made.topic], PARTITIONS)
-    store = SqliteStore(f"sqlite:///{made.path}", "cells")
+    store = SqliteStore(f"sqlite:///{made.path}", "cells", "dashboard")
     await store.initialise()
     await store.close()
     return made
@@ -78,7 +78,7 @@ async def test_what_the_store_has_taken_is_what_the_next_member_goes_on_with(rea
     async with reading.member() as again:
         await have([again], {4})
         await wait_until(lambda: again.lag() == 0, LIMIT_SECONDS, "nothing is left")
-        results = {again.value("read_store_writes_total", store="sqlite", result=result) for result in ("written", "unchanged")}
+        results = {again.value("read_store_writes_total", store="dashboard", result=result) for result in ("written", "unchanged")}
 
     assert {None} == results
 
@@ -139,11 +139,11 @@ async def test_a_store_that_is_away_is_caught_up_with_and_the_membership_stays(r
             await reading.send(40)
             await reading.send(40)
             await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag rises")
-            away = member.value("up", component="read_store")
+            away = member.value("up", component="read_store.dashboard")
         assert await reading.is_synced()
         await wait_until(lambda: member.lag() == 0, LIMIT_SECONDS, "the lag falls")
 
-        assert (0, 1) == (away, member.value("up", component="read_store"))
+        assert (0, 1) == (away, member.value("up", component="read_store.dashboard"))
         assert generation == member.agent._member.generation
 
 
@@ -152,7 +152,7 @@ async def test_a_partition_is_claimed_once_a_store_that_was_away_is_back(reading
     await reading.send(40)
     async with reading.member() as member:
         hidden = reading.path.rename(reading.path.with_suffix(".hidden"))
-        await wait_until(lambda: member.value("up", component="read_store") == 0, LIMIT_SECONDS, "it is not there")
+        await wait_until(lambda: member.value("up", component="read_store.dashboard") == 0, LIMIT_SECONDS, "it is not there")
         await wait_until(lambda: (member.lag() or 0) >= 40, LIMIT_SECONDS, "the lag is told")
         hidden.rename(reading.path)
 
@@ -174,7 +174,7 @@ async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
             await wait_until(lambda: any(each.failures >= 2 for each in waiting.values()), LIMIT_SECONDS, "it failed twice")
 
         assert await reading.is_synced()
-    assert heard(caplog, "read store consumer does not work, waiting for it error=gone")
+    assert heard(caplog, "read-store.dashboard does not work, waiting for it error=gone")
 
 
 @pytest.mark.apache

@@ -34,6 +34,7 @@ class Record:
     offset: int
     key: bytes | None
     value: bytes | None
+    timestamp: int | None = None
 
 
 def folded(offset: int, names: Any, version: int | None = None, group: str = "a") -> Record:
@@ -48,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    opened = SqliteStore(f"sqlite:///{path}", "cells")
+    opened = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     await opened.initialise()
     yield opened
     await opened.close()
@@ -84,10 +85,12 @@ async def test_initialising_creates_only_the_table_that_is_missing(store: Sqlite
 
 async def test_table_with_other_columns_is_refused_and_left_as_it_is(path: Path) -> None:
     run(path, "CREATE TABLE cells (fold TEXT, likes INTEGER)")
-    store = SqliteStore(f"sqlite:///{path}", "cells")
+    store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     with pytest.raises(ConfigurationError, match="has the columns fold, likes; expected fold, group_key, name, value"):
         await store.initialise()
-    with pytest.raises(TryAgainError, match="no table cells and no table cells_progress; run `streams-app read-store init`"):
+    with pytest.raises(
+        TryAgainError, match="no table cells and no table cells_progress; run `streams-app read-store init --store dashboard`"
+    ):
         await store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
     await store.close()
 
@@ -95,7 +98,7 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(path: Path)
 
 
 async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Path) -> None:
-    store = SqliteStore(f"sqlite:///{path}", "cells")
+    store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     for call in (store.progress, store.missing):
         with pytest.raises(TryAgainError, match="there is no such file"):
             await call()
@@ -163,7 +166,7 @@ async def test_locked_file_is_tried_again_and_works_later(store: SqliteStore, pa
 
 async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path: Path) -> None:
     await asyncio.to_thread(path.write_bytes, b"this is no database, and it is longer than a header of one" * 10)
-    store = SqliteStore(f"sqlite:///{path}", "cells")
+    store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
     with pytest.raises(TryAgainError, match="not a database"):
         await store.progress()
     await asyncio.to_thread(path.unlink)
@@ -180,7 +183,7 @@ from streams_app.read_store.sqlite import SqliteStore
 from streams_app.delivery.batch import TP
 
 async def main():
-    store = SqliteStore("sqlite:///" + sys.argv[1], "cells")
+    store = SqliteStore("sqlite:///" + sys.argv[1], "cells", "dashboard")
     for offset in range(10**9):
         changes = [Change(Cell("f", "a", f"name-{n}"), offset, offset) for n in range(50)]
         await store.apply(changes, {TP("s.f", 0): offset + 1}, 0)
@@ -219,15 +222,15 @@ class Run:
         settings = Settings.model_validate({
             "app_id": "t",
             "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-            "read_store": {"url": f"sqlite:///{path}", "table": "cells", "folds": ["f"], "source": source,
-                           "source_url": f"sqlite:///{write_db}", "sql": SUM},
+            "read_stores": [{"name": "dashboard", "url": f"sqlite:///{path}", "table": "cells", "folds": ["f"], "source": source,
+                             "source_url": f"sqlite:///{write_db}", "sql": SUM}],
         })  # fmt: skip
         self.metrics = Metrics(settings)
-        self.sync = Sync(settings, self.metrics, ManualClock(50))
+        self.sync = Sync(settings, settings.read_store(None), self.metrics, ManualClock(50))
 
     def counted(self) -> list[float | None]:
         name, value_of = "streams_app_read_store_writes_total", self.metrics.registry.get_sample_value
-        return [value_of(name, {"store": "sqlite", "result": result}) for result in ("written", "stale", "unchanged")]
+        return [value_of(name, {"store": "dashboard", "result": result}) for result in ("written", "stale", "unchanged")]
 
 
 @pytest.fixture

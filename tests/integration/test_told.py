@@ -89,15 +89,18 @@ def test_no_secret_is_in_what_settings_print(tmp_path: Path) -> None:
             "kafka": {"sasl_username": "u", "sasl_password_file": secret(tmp_path, "kafka")},
             "redis": {"url": f"redis://u:{CANARIES['redis-url']}@localhost/0", "password_file": secret(tmp_path, "redis")},
             "http": {"token_file": secret(tmp_path, "http")},
-            "read_store": {
-                "url": f"postgresql://u:{CANARIES['read-url']}@localhost/r",
-                "folds": ["f"],
-                "source_url": f"postgresql://u:{CANARIES['source-url']}@localhost/w",
-                "sql": "SELECT 1",
-            },
+            "read_stores": [
+                {
+                    "name": "dashboard",
+                    "url": f"postgresql://u:{CANARIES['read-url']}@localhost/r",
+                    "folds": ["f"],
+                    "source_url": f"postgresql://u:{CANARIES['source-url']}@localhost/w",
+                    "sql": "SELECT 1",
+                }
+            ],
         }
     )
-    parts = [settings, settings.kafka, settings.redis, settings.http, settings.read_store]
+    parts = [settings, settings.kafka, settings.redis, settings.http, settings.read_stores[0]]
 
     assert [] == told(" ".join(f"{part!r} {part}" for part in parts))
     # The secrets are there all the same.

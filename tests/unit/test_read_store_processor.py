@@ -82,9 +82,11 @@ class Store:
         settings = Settings.model_validate({
             "app_id": "t",
             "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-            "read_store": {"url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"},
+            "read_stores": [
+                {"name": "dashboard", "url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"}
+            ],
         })  # fmt: skip
-        self.sync = Sync(settings, Metrics(settings), ManualClock(50))
+        self.sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
         self.processors = StoreProcessors(self.sync, Patience("read store sync", self.told.append))
         self.made: list[StoreProcessor] = []
 
@@ -232,7 +234,7 @@ async def test_a_store_that_is_away_is_waited_for_told_once_and_nothing_is_skipp
     lines = [record.getMessage() for record in caplog.records if "read store sync" in record.getMessage()]
 
     assert (3, 4) == held
-    assert [f"read store sync does not work, waiting for it error=read store {store.path}: database is locked",
+    assert [f"read store sync does not work, waiting for it error=read store dashboard {store.path}: database is locked",
             "read store sync works again"] == lines  # fmt: skip
     assert (False, True) == (store.told[2], store.told[-1])
     assert {"n0", "n1", "n2", "n5", "n6", "n7", "n8"} == store.names()

@@ -39,7 +39,7 @@ def write_db(tmp_path: Path) -> Path:
 
 
 async def current(file: Path, sql: str, *wanted: Cell) -> list[Any]:
-    source = SqliteSource(f"sqlite:///{file}", sql)
+    source = SqliteSource(f"sqlite:///{file}", sql, "read_stores.dashboard")
     try:
         return [change.value for change in await source.current([Change(cell, 1) for cell in wanted])]
     finally:
@@ -112,6 +112,7 @@ class Record:
     offset: int
     key: bytes | None
     value: bytes | None
+    timestamp: int | None = None
 
 
 @pytest.mark.parametrize(
@@ -129,4 +130,4 @@ def test_fetch_is_cut_into_batches_by_count_and_size(sizes: list[int], expected:
 @pytest.mark.parametrize("table", ["", "1a", "a b", 'a"b', "a;--", "sqlite_x", "a" * 50, "ä", "a\n"])
 def test_table_name_that_would_be_other_sql_is_refused(table: str) -> None:
     with pytest.raises(ConfigurationError, match="is no table name"):
-        SqliteStore("sqlite:///x.db", table)
+        SqliteStore("sqlite:///x.db", table, "dashboard")

@@ -22,7 +22,7 @@ changed = "metrics"
 quiet_period = "15m"
 """
 READ_STORE = """
-[read_store]
+[read_stores.dashboard]
 url = "sqlite:///read.db"
 folds = ["account-metrics"]
 source_url = "sqlite:///write.db"
@@ -63,7 +63,7 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
         "http": {"host": "127.0.0.1", "port": 8080, "token_file": None},
         "worker": {"tick": timedelta(seconds=1), "commit_every": timedelta(seconds=2)},
         "limits": {"value_bytes": 1_000_000, "key_bytes": 512, "names_per_event": 256, "name_bytes": 256},
-        "read_store": None,
+        "read_stores": (),
     } == loaded
     assert ("localhost:9092", "PLAINTEXT", timedelta(seconds=10), 4, 1) == tuple(
         kafka[key] for key in ("bootstrap_servers", "security_protocol", "session_timeout", "partitions", "replication_factor")
@@ -72,9 +72,8 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
 
 
 def test_default_table_and_source_of_the_read_store(file: Path) -> None:
-    read_store = load(file, MINIMAL + READ_STORE).read_store
+    read_store = load(file, MINIMAL + READ_STORE).read_store(None)
 
-    assert read_store is not None
     assert ("sql", "folded_values", ("account-metrics",)) == (read_store.source, read_store.table, read_store.folds)
 
 
@@ -90,14 +89,19 @@ def test_default_table_and_source_of_the_read_store(file: Path) -> None:
         ("STREAMS_APP_WORKER_TICK", "250ms", "worker.tick_ms", 250),
         ("STREAMS_APP_WORKER_COMMIT_EVERY", "5s", "worker.commit_every_ms", 5_000),
         ("STREAMS_APP_LIMITS_NAME_BYTES", "64", "limits.name_bytes", 64),
-        ("STREAMS_APP_READ_STORE_TABLE", "other", "read_store.table", "other"),
-        ("STREAMS_APP_READ_STORE_FOLDS", "account-metrics, second", "read_store.folds", ("account-metrics", "second")),
+        ("STREAMS_APP_READ_STORES_DASHBOARD_TABLE", "other", "read_stores.0.table", "other"),
+        (
+            "STREAMS_APP_READ_STORES_DASHBOARD_FOLDS",
+            "account-metrics, second",
+            "read_stores.0.folds",
+            ("account-metrics", "second"),
+        ),
     ],
 )
 def test_environment_overrides_the_file(file: Path, variable: str, text: str, path: str, expected: Any) -> None:
     found: Any = load(file, MINIMAL + SECOND + READ_STORE, {variable: text})
     for step in path.split("."):
-        found = getattr(found, step)
+        found = found[int(step)] if step.isdecimal() else getattr(found, step)
 
     assert expected == found
 
@@ -131,13 +135,34 @@ def test_environment_of_others_is_none_of_our_business(file: Path) -> None:
         ("STREAMS_APP_KAFKA_PARTITION", ", did you mean 'STREAMS_APP_KAFKA_PARTITIONS'?"),
         ("STREAMS_APP_FOLDS_ACCOUNT_METRIC_QUIET_PERIOD", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_QUIET_PERIOD'?"),
         ("STREAMS_APP_FOLDS_ACCOUNT_METRICS_NAME", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_"),
+        ("STREAMS_APP_READ_STORES_DASHBOARD_TABEL", ", did you mean 'STREAMS_APP_READ_STORES_DASHBOARD_TABLE'?"),
         ("STREAMS_APP_QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ", ""),
     ],
 )
 def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable: str, expected: str) -> None:
-    (fault,) = faults(file, environ={variable: "1"})
+    (fault,) = faults(file, MINIMAL + READ_STORE, environ={variable: "1"})
 
     assert fault.startswith(f"{variable}: no such setting{expected}")
+
+
+def test_variable_of_a_read_store_without_a_name_says_what_to_write_instead(file: Path) -> None:
+    assert ["STREAMS_APP_READ_STORE_TABLE: every read store has a name: write STREAMS_APP_READ_STORES_NAME_..."] == faults(
+        file, environ={"STREAMS_APP_READ_STORE_TABLE": "x"}
+    )
+
+
+def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
+    two = load(file, MINIMAL + READ_STORE + READ_STORE.replace("dashboard", "search").replace("read.db", "search.db"))
+
+    assert ["dashboard", "search"] == [store.name for store in two.read_stores]
+    assert "search" == two.read_store("search").name
+    assert "dashboard" == load(file, MINIMAL + READ_STORE).read_store(None).name
+    with pytest.raises(ConfigurationError, match="several read stores: name one with --store: dashboard, search"):
+        two.read_store(None)
+    with pytest.raises(ConfigurationError, match="no read store 'serch', did you mean 'search'\\?; there are: dashboard, search"):
+        two.read_store("serch")
+    with pytest.raises(ConfigurationError, match=r"\[read_stores\.NAME\]"):
+        load(file).read_store(None)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +172,7 @@ def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable:
         (MINIMAL + "[kafka]\npartitons = 1\n", "kafka.partitons: unknown key, did you mean 'partitions'?"),
         (MINIMAL + "quiet_perod = '1m'\n", "folds.account-metrics.quiet_perod: unknown key, did you mean 'quiet_period'?"),
         (MINIMAL + "qqq = 1\n", "folds.account-metrics.qqq: unknown key"),
-        (MINIMAL + READ_STORE + "tabel = 'x'\n", "read_store.tabel: unknown key, did you mean 'table'?"),
+        (MINIMAL + READ_STORE + "tabel = 'x'\n", "read_stores.dashboard.tabel: unknown key, did you mean 'table'?"),
         (MINIMAL.replace("app_id", "appid"), "appid: unknown key, did you mean 'app_id'?"),
         (MINIMAL.replace("app_id", "appid"), "app_id: is required"),
         (MINIMAL.replace("source", "#"), "folds.account-metrics.source: is required"),
@@ -161,10 +186,16 @@ def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable:
         (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with redis://"),
         (MINIMAL + "[redis]\nurl = 'redis://h/0?foo=bar'\n", "redis.url: takes no options behind the database"),
         (MINIMAL + "[redis]\nurl = 'redis://h/0'\nssl_cafile = 'ca.pem'\n", "redis: ssl_cafile needs a url that begins with rediss://"),
-        (MINIMAL + READ_STORE.replace("sql =", "# "), 'read_store: source = "sql" needs source_url and sql'),
+        (MINIMAL + READ_STORE.replace("sql =", "# "), 'read_stores.dashboard: source = "sql" needs source_url and sql'),
         (MINIMAL + READ_STORE.replace("account-m", "acount-m"), "no fold 'acount-metrics', did you mean 'account-metrics'?"),
+        (MINIMAL + READ_STORE.replace("s.dashboard]", "]"), "write [read_stores.NAME] instead of [read_store]"),
+        (MINIMAL + READ_STORE.replace("dashboard", "Dash"), "read_stores.Dash.name: the name of a read store has a-z"),
+        (MINIMAL + READ_STORE + "name = 'x'", "read_stores.dashboard.name: unknown key"),
+        (MINIMAL + READ_STORE.replace('["account-metrics"]', "[]"), "read_stores.dashboard.folds: "),
+        (MINIMAL + READ_STORE + READ_STORE.replace("dashboard", "other"),
+         "read_stores.other and read_stores.dashboard have the same url and table"),
         (MINIMAL + READ_STORE + "source = 'carried'", "needs keep = \"last\" in fold 'account-metrics'"),
-        (MINIMAL + READ_STORE + "table = 'a; b'", "read_store.table: "),
+        (MINIMAL + READ_STORE + "table = 'a; b'", "read_stores.dashboard.table: "),
         (MINIMAL.replace('"social"', '"a b"'), "app_id: "),
         ('app_id = "social"\n', "folds: declare at least one fold, as a table [folds.NAME]"),
         ('app_id = "social"\n[folds]\n', "folds: declare at least one fold, as a table [folds.NAME]"),

@@ -1,0 +1,78 @@
+"""``[read_stores.NAME]``: the read sides that are kept in sync, each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from streams_app.fold import FOLD_NAME, Fold
+from streams_app.settings.base import Section, suggestion
+
+
+class ReadStoreSettings(Section):
+    """``[read_stores.NAME]``: one read side that is kept in sync."""
+
+    name: str
+    """Label ``store`` of its metrics, and part of its consumer group ``<app_id>.read-store.<name>``."""
+    url: str = Field(repr=False)
+    """``sqlite:///FILE``."""
+    folds: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Folds whose changed names are synced."""
+    source: Literal["sql", "carried", "python"] = "sql"
+    """Where current values come from: ``sql``, or ``carried`` in the records (needs ``keep = "last"``)."""
+    source_url: str | None = Field(None, repr=False)
+    """``sqlite:///FILE`` of the write side, for ``sql``."""
+    sql: str | None = None
+    """The query for current values, see below."""
+    table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
+    """Columns fold, group_key, name, value, version, updated_ms."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not FOLD_NAME.fullmatch(name):
+            raise ValueError("the name of a read store has a-z, 0-9, _ and -, and begins with a letter or digit; at most 63")
+        return name
+
+    @model_validator(mode="after")
+    def _check(self) -> ReadStoreSettings:
+        if self.source == "sql" and not (self.source_url and self.sql):
+            raise ValueError('source = "sql" needs source_url and sql')
+        return self
+
+    @property
+    def group(self) -> str:
+        """Short name of its consumer group."""
+        return f"read-store.{self.name}"
+
+    @property
+    def section(self) -> str:
+        """Where it stands in the file, for messages."""
+        return f"read_stores.{self.name}"
+
+
+def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> list[str]:
+    """What is wrong with the read stores of an application, a sentence each."""
+    names = [store.name for store in stores]
+    faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
+    places: dict[tuple[str, str], str] = {}
+    for store in stores:
+        other = places.setdefault((store.url, store.table), store.section)
+        if other != store.section:
+            # They would take each other's progress for their own, and each would miss what the other has read.
+            faults.append(f"{store.section} and {other} have the same url and table")
+        faults += _fold_faults(store, folds)
+    return faults
+
+
+def _fold_faults(store: ReadStoreSettings, folds: Collection[Fold]) -> list[str]:
+    declared = {fold.name: fold for fold in folds}
+    faults = []
+    for name in store.folds:
+        if name not in declared:
+            faults.append(f"{store.section}.folds: there is no fold {name!r}{suggestion(name, list(declared))}")
+        elif store.source == "carried" and declared[name].keep != "last":
+            faults.append(f'{store.section}.source = "carried" needs keep = "last" in fold {name!r}')
+    return faults
