@@ -6,9 +6,10 @@ have drowned the database.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,10 +18,15 @@ from typing import Any, Final, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
+from streams_app.last_hour import LastHour
 from streams_app.reasons import Reason
 from streams_app.settings import Settings
 
 DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
+GAP_BUCKETS: Final = (
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
+)  # fmt: skip
+"""Windows that people set: at a bound the number of longer gaps is exact."""
 WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
@@ -35,6 +41,7 @@ class Description:
         help: What it counts.
         advice: What to do when it moves.
         buckets: Of a histogram, seconds.
+        initial: Value before anything is known.
     """
 
     name: str
@@ -43,6 +50,7 @@ class Description:
     help: str
     advice: str
     buckets: tuple[float, ...] = ()
+    initial: float = 0
 
     @property
     def attribute(self) -> str:
@@ -84,6 +92,43 @@ METRICS: Final = (
     Description(
         "streams_app_folding_ratio", "gauge", ("fold",), "1 - records / events folded into them, since this worker started.",
         "Near 0: the quiet period is shorter than the gaps between events of a group.",
+    ),
+    Description(
+        "streams_app_folding_ratio_last_hour", "gauge", ("fold",), "The same of the last hour; NaN where nothing was emitted.",
+        "Falls while the other stands: the load has changed; `streams-app tune` says what the window should be.", initial=math.nan,
+    ),
+    Description(
+        "streams_app_events_emitted_total", "counter", ("fold",), "Events that are in the records emitted.",
+        "1 - rate of records_emitted / rate of this is the ratio of any time, and of all workers together.",
+    ),
+    Description(
+        "streams_app_split_folds_total", "counter", ("fold",),
+        "Folds opened within the quiet period after the fold of their group before them was closed; from the sample.",
+        "Many beside records_emitted: twice the quiet period would fold them; `streams-app tune` shows the curve.",
+    ),
+    Description(
+        "streams_app_gap_seconds", "histogram", ("fold",),
+        "Time between neighbouring events of a group, also across its folds; from the sample.",
+        "What is above a window X, and groups_begun, is what X would emit: `streams-app tune --live` reckons so.", GAP_BUCKETS,
+    ),
+    Description(
+        "streams_app_groups_begun_total", "counter", ("fold",), "Groups seen for the first time by this worker; from the sample.",
+        "Nearly as many as events: there is nothing to fold by this key.",
+    ),
+    Description(
+        "streams_app_added_latency_seconds", "histogram", ("fold",),
+        "For each event the time until the record that carries it; from the sample, evenly spread between first and last event.",
+        "Too long: shorten the quiet period; `streams-app tune` says what it costs.", GAP_BUCKETS,
+    ),
+    Description(
+        "streams_app_sample_share", "gauge", ("fold",),
+        "The share of groups that gap, split_folds, groups_begun and added_latency are estimated from; 1: of all, and exact.",
+        "Halves when 1024 groups are watched, and rises again with the next start.", initial=1,
+    ),
+    Description(
+        "streams_app_sample_error_ratio", "gauge", ("fold",),
+        "Relative standard error of those estimates, reckoned from the sample; 0 where all groups are watched.",
+        "Above 0.1: few groups make most records; `streams-app tune` reads the topic and is exact.",
     ),
     Description(
         "streams_app_merging_backlog", "gauge", ("fold",), "1 while a backlog is merged and quiet groups stay open.",
@@ -151,6 +196,14 @@ class Metrics:
     oldest_overdue_seconds: Gauge
     emit_delay_seconds: Histogram
     folding_ratio: Gauge
+    folding_ratio_last_hour: Gauge
+    events_emitted: Counter
+    split_folds: Counter
+    gap_seconds: Histogram
+    groups_begun: Counter
+    added_latency_seconds: Histogram
+    sample_share: Gauge
+    sample_error_ratio: Gauge
     merging_backlog: Gauge
     dead_letters: Counter
     misrouted_events: Counter
@@ -176,20 +229,30 @@ class Metrics:
         for fold in settings.folds:
             for metric in METRICS:
                 if metric.labels == ("fold",):
-                    getattr(self, metric.attribute).labels(fold=fold.name)
+                    series = getattr(self, metric.attribute).labels(fold=fold.name)
+                    if metric.initial:
+                        series.set(metric.initial)
         self.build_info.labels(version=_version()).set(1)
         # Memory, processor time and open files of this process, by the names they have everywhere.
         ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}
+        self._hours = {fold.name: LastHour() for fold in settings.folds}
         self._misrouted: set[str] = set()
         self._refused: dict[str, Tally[Reason]] = {}
 
-    def emitted(self, fold: str, reason: str, records: int, events: int) -> None:
+    def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
         """Counts records the broker has acknowledged, and the events folded into them."""
         emitted, folded = self._emitted.get(fold, (0, 0))
         self._emitted[fold] = emitted, folded = emitted + records, folded + events
         self.records_emitted.labels(fold=fold, reason=reason).inc(records)
+        self.events_emitted.labels(fold=fold).inc(events)
         self.folding_ratio.labels(fold=fold).set(1 - emitted / folded)
+        self._hours.setdefault(fold, LastHour()).add(monotonic_ms, records, events)
+
+    def look(self, monotonic_ms: int) -> None:
+        """Sets what changes while nothing happens."""
+        for fold, hour in self._hours.items():
+            self.folding_ratio_last_hour.labels(fold=fold).set(hour.ratio(monotonic_ms))
 
     def refused(self, fold: str, reason: Reason) -> None:
         """Counts an event that is kept as a dead letter."""
@@ -224,3 +287,11 @@ def observe_all(histogram: Histogram, values: Collection[float]) -> None:
     for bucket, count in Tally(map(partial(bisect_left, histogram._upper_bounds), values)).items():
         histogram._buckets[bucket].inc(count)
     histogram._sum.inc(sum(values))
+
+
+def observe_counts(histogram: Histogram, counts: Sequence[int], total: float) -> None:
+    """Adds observations that are counted already: how many fall into each bucket, the one above the last bound included."""
+    for bucket, count in enumerate(counts):
+        if count:
+            histogram._buckets[bucket].inc(count)
+    histogram._sum.inc(total)

@@ -40,7 +40,7 @@ LIMITS: Final = (
         "a run ends at exactly X",
         "As between chunks.",
         HISTORY,
-        (Change("folding.core.chunks:Cutter.next", "clock - runs[-1].last_score > gap", "clock - runs[-1].last_score >= gap"),),
+        (Change("folding.core.chunks:Cutter.next", "since > gap", "since >= gap"),),
     ),
     Mutant(
         "a session goes on at exactly M",

@@ -53,7 +53,7 @@ def test_series_of_each_fold_are_there_before_anything_happens(metrics: Metrics)
         if metric.labels == ("fold",):
             name = f"{metric.name}_count" if metric.kind == "histogram" else metric.name
             for fold in ("one", "two"):
-                assert found[name, (("fold", fold),)] == 0
+                assert found[name, (("fold", fold),)] == pytest.approx(metric.initial, nan_ok=True)
 
 
 def test_the_page_tells_of_the_process_and_of_its_version(metrics: Metrics) -> None:
@@ -75,9 +75,9 @@ def test_two_applications_in_one_process_count_apart(metrics: Metrics) -> None:
 
 
 def test_the_folding_ratio_is_one_less_records_by_events(metrics: Metrics) -> None:
-    metrics.emitted("one", "quiet", 1, 15)
-    metrics.emitted("one", "max_hold", 1, 5)
-    metrics.emitted("two", "quiet", 1, 1)
+    metrics.emitted("one", "quiet", 1, 15, 0)
+    metrics.emitted("one", "max_hold", 1, 5, 0)
+    metrics.emitted("two", "quiet", 1, 1, 0)
     found = samples(metrics)
 
     assert found["streams_app_folding_ratio", (("fold", "one"),)] == pytest.approx(0.9)

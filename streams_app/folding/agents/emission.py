@@ -18,6 +18,7 @@ from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.refused import Refused
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.folding.agents.figures import Figures
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import RefusedError
@@ -74,6 +75,8 @@ class Emitter:
     """What the last fetch said; nothing before the claim."""
     ticked: asyncio.Event = field(default_factory=asyncio.Event)
     """Wakes the emission; see :meth:`turn`."""
+    figures: Figures | None = None
+    """Where the records of a declared fold are told."""
     is_starved: bool = False
     """Whether Redis is full: nothing can be folded until groups have left. They leave by the wall clock then, although events wait:
     by the partition clock none would ever be due."""
@@ -278,4 +281,6 @@ class Emitter:
         observe_all(metrics.emit_delay_seconds.labels(fold=name), delays)
         for reason in set(map(_REASON, entries)):
             events = [entry.events for entry in entries if entry.reason == reason]
-            metrics.emitted(name, reason, len(events), sum(events))
+            metrics.emitted(name, reason, len(events), sum(events), self.clock.monotonic_ms())
+        if self.figures is not None:
+            self.figures.emitted(self.shard.partition, entries, now_ms)

@@ -9,6 +9,7 @@ from streams_app.settings import Settings
 
 def observe(known: LastKnown, settings: Settings, metrics: Metrics, monotonic_ms: int) -> None:
     """Sets the gauges of every fold of this worker; none falls because Redis or Kafka is away."""
+    metrics.look(monotonic_ms)
     for fold in settings.folds:
         shards = list(known.of(fold.name))
         overdue_ms = max((shard.overdue_ms(monotonic_ms) for shard in shards), default=0)

@@ -8,6 +8,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
+from streams_app.folding.agents.figures import Figures
 from streams_app.folding.agents.held import Held
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.kafka.producer import AckedProducer
@@ -27,8 +28,15 @@ class Parts:
     metrics: Metrics
     status: Status
     held: Held = field(default_factory=Held)
+    figures: dict[str, Figures] = field(default_factory=dict)
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
         """Where a fold sends what it refuses of a partition."""
         refuser = Refuser("fold", fold.name, self.settings.app_id, fold.dead_letters)
         return DeadLetters(refuser, source, self.producer, self.clock, self.metrics.refused)
+
+    def figures_of(self, fold: Fold) -> Figures:
+        """What this worker says about the window of a fold; one for all partitions."""
+        if fold.name not in self.figures:
+            self.figures[fold.name] = Figures(fold, self.metrics)
+        return self.figures[fold.name]

@@ -49,8 +49,9 @@ class FoldProcessor:
     def __init__(self, shard: Shard, posts: Posts, parts: Parts) -> None:
         """Claims nothing yet; ``posts`` are shared by the folds of the partition."""
         self.shard = shard
+        self._figures = parts.figures_of(shard.fold)
         letters = parts.dead_letters_of(shard.fold, shard.tp)
-        self.emitter = Emitter(shard, parts.producer, letters, parts.clock, parts.metrics)
+        self.emitter = Emitter(shard, parts.producer, letters, parts.clock, parts.metrics, figures=self._figures)
         self._posts = posts
         self._parts = parts
         self._claim: Claim | None = None
@@ -189,6 +190,7 @@ class FoldProcessor:
                 self._tell_applied()
             await self._make_room(chunk, step)
         self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
+        self._figures.folded(self.shard.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
         """Wakes the emission for what a step has sealed; where the outbox is full, waits until something has left it."""

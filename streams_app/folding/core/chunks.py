@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +30,9 @@ MOST_RUNS: Final = 1_000
 
 MOST_NAMES: Final = 5_000
 """In one run before its last event, likewise; names that all have a bit are few and not counted."""
+
+PAUSE_MS: Final = 1_000
+"""A longer gap within a run is remembered, for the histogram of gaps; all shorter ones fall into its first bucket."""
 
 
 class Run(msgspec.Struct, gc=False):
@@ -62,6 +65,8 @@ class Chunk:
         clock_ms: Score of its last event.
         events: How many it was made of.
         groups: Member → its runs in offset order.
+        pauses: The gaps within runs that are longer than :data:`PAUSE_MS`.
+        paused: For each of them the member whose run it is.
     """
 
     above: int
@@ -71,6 +76,8 @@ class Chunk:
     clock_ms: int
     events: int
     groups: dict[bytes, list[Run]]
+    pauses: list[int] = field(default_factory=list)
+    paused: list[bytes] = field(default_factory=list)
 
 
 class Cutter:
@@ -106,28 +113,32 @@ class Cutter:
             is_whole: All that is left, however much it is: the range was begun by somebody else.
         """
         clock, now, gap = start_ms, time.cap_ms, math.inf if self._session_gap_ms is None else self._session_gap_ms
-        own = self._own
+        own, pause = self._own, min(PAUSE_MS, gap)
         usual = MOST_SINGLE_EVENTS if self._are_bounds_near else MOST_EVENTS
         most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (usual, MOST_RUNS, MOST_NAMES)
         groups: dict[bytes, list[Run]] = {}
+        pauses: list[int] = []
+        paused: list[bytes] = []
         count, to, is_wide = 0, self.end, False
         for offset, timestamp_ms, member, names in self._events:
             # In one loop and without max and min: calls for each event would be dear.
-            if clock < timestamp_ms:
-                clock = timestamp_ms if timestamp_ms < now else max(now, clock)
+            clock = clock if clock >= timestamp_ms else timestamp_ms if timestamp_ms < now else max(now, clock)
             stamp = timestamp_ms if timestamp_ms >= 0 else clock
             count += 1
             runs = groups.get(member)
-            if runs is None or clock - runs[-1].last_score > gap:
-                run = Run(offset, offset, 1, stamp, stamp, clock, clock, names if isinstance(names, int) else own(names))
-                if runs is None:
-                    groups[member] = [run]
-                    continue
-                runs.append(run)
-                if len(runs) < most_runs:
-                    continue
-                to = offset
-                break
+            if runs is None or (since := clock - runs[-1].last_score) > pause:
+                if runs is None or since > gap:
+                    run = Run(offset, offset, 1, stamp, stamp, clock, clock, names if isinstance(names, int) else own(names))
+                    if runs is None:
+                        groups[member] = [run]
+                        continue
+                    runs.append(run)
+                    if len(runs) < most_runs:
+                        continue
+                    to = offset
+                    break
+                pauses.append(since)
+                paused.append(member)
             run = runs[-1]
             run.last_offset, run.last_score = offset, clock
             run.events += 1
@@ -143,7 +154,7 @@ class Cutter:
             if is_wide or run.events >= most_events:
                 to = offset
                 break
-        chunk = Chunk(self.above, to, time, start_ms, clock, count, groups)
+        chunk = Chunk(self.above, to, time, start_ms, clock, count, groups, pauses, paused)
         self.above = to
         return chunk
 

@@ -1,0 +1,41 @@
+"""What a running worker says about the window of a fold: a sample of its groups, told to the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streams_app.fold import Fold
+from streams_app.folding.core.chunks import Chunk
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.sample import GroupSample, Seen
+from streams_app.metrics import GAP_BUCKETS, Metrics, observe_counts
+
+
+class Figures:
+    """The sample of one fold, shared by its partitions; nothing of it outlives the process, and nothing asks Redis."""
+
+    def __init__(self, fold: Fold, metrics: Metrics) -> None:
+        """Has seen nothing yet."""
+        self._sample = GroupSample(Bounds.of(fold), [seconds * 1_000 for seconds in GAP_BUCKETS])
+        name = fold.name
+        self._gaps, self._waits = metrics.gap_seconds.labels(fold=name), metrics.added_latency_seconds.labels(fold=name)
+        self._begun, self._split = metrics.groups_begun.labels(fold=name), metrics.split_folds.labels(fold=name)
+        self._share, self._error = metrics.sample_share.labels(fold=name), metrics.sample_error_ratio.labels(fold=name)
+
+    def folded(self, partition: int, chunk: Chunk) -> None:
+        """A chunk is folded, to its end."""
+        self._tell(self._sample.folded(partition, chunk))
+
+    def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
+        """The broker has acknowledged records, and they have left the outbox."""
+        self._tell(self._sample.emitted(partition, records, now_ms))
+
+    def _tell(self, seen: Seen) -> None:
+        observe_counts(self._gaps, seen.gaps.counts, seen.gaps.total_ms / 1_000)
+        observe_counts(self._waits, seen.waits.counts, seen.waits.total_ms / 1_000)
+        self._begun.inc(seen.begun)
+        self._split.inc(seen.split)
+        if self._sample.weight > 1:
+            self._share.set(self._sample.share)
+            self._error.set(self._sample.error)

@@ -1,0 +1,306 @@
+"""What a sample of groups says about the window (pure): gaps between events, split folds, how long events waited.
+
+To know the gap between two folds of a group, or that a group was opened again, one has to remember groups that are closed. There
+may be any number of those, so a fixed number is remembered: the groups whose hash is below a limit, the same in every worker. When
+they become too many the limit is halved, and from then on each that is left counts for twice as many: sums estimate those of all
+groups, and are exact as long as no group had to be left out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from streams_app.folding.core.chunks import PAUSE_MS, Chunk, Run
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.record import Sealed
+
+MOST_GROUPS: Final = 1_024
+"""Groups remembered for one fold, 0.7 MB with keys of 20 bytes and 1.2 MB with the longest. What a chunk costs is bounded by it."""
+
+LEFT_OF_FULL: Final = 0.75
+"""So much of a full sample is kept at most, so that room is seldom made."""
+
+ALL: Final = 2**32
+"""Above every hash."""
+
+NEVER: Final = -1
+"""Score and offset of a group of which only a record was seen."""
+
+
+class Known(msgspec.Struct, gc=False):
+    """A group of the sample.
+
+    Attributes:
+        last_offset: Offset of its last event that was counted.
+        last_score: Score of that event.
+        records: How many records it would have had if only silence closed groups.
+        closed_ms: When its last record was closed; None: it has none, or the fold after it is judged.
+        closed_offset: Last offset of that record.
+        is_open_again: Whether events behind that record were counted before the record was seen.
+    """
+
+    last_offset: int = NEVER
+    last_score: int = NEVER
+    records: int = 0
+    closed_ms: int | None = None
+    closed_offset: int = NEVER
+    is_open_again: bool = False
+
+
+@dataclass(slots=True)
+class Buckets:
+    """Observations as a histogram takes them.
+
+    Attributes:
+        counts: For each bucket, those that are above its predecessor's bound; one more for all that are above the last bound.
+        total_ms: Their sum.
+    """
+
+    counts: list[int]
+    total_ms: int = 0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is to be added to the figures; everything estimates what all groups would have said.
+
+    Attributes:
+        gaps: Gaps between the scores of neighbouring events of a group.
+        waits: For each event of a record, the time from the event to the record.
+        begun: Groups of which an event was seen for the first time.
+        split: Folds that were opened within the quiet period after the fold before them was closed.
+    """
+
+    gaps: Buckets
+    waits: Buckets
+    begun: int = 0
+    split: int = 0
+
+
+@dataclass(slots=True)
+class GroupSample:
+    """The groups of one fold that are watched, in all partitions of a worker.
+
+    Attributes:
+        bounds: Of the fold.
+        bounds_ms: Upper bounds of the buckets, inclusive; the first is :data:`.PAUSE_MS`, as shorter gaps are not told apart.
+        most_groups: Groups remembered at most.
+        weight: For how many groups each that is watched stands.
+    """
+
+    bounds: Bounds
+    bounds_ms: Sequence[int]
+    most_groups: int = MOST_GROUPS
+    weight: int = 1
+    _groups: dict[int, dict[bytes, Known]] = field(default_factory=dict)
+    _fences: dict[int, int] = field(default_factory=dict)
+    _clocks: dict[int, int] = field(default_factory=dict)
+    _records: float = 0.0
+    _squares: float = 0.0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    @property
+    def share(self) -> float:
+        """The share of all groups that is watched."""
+        return 1 / self.weight
+
+    @property
+    def error(self) -> float:
+        """Relative standard error of the number of records that silence alone would make; 0 while all groups are watched.
+
+        As of any sum over groups that are chosen with one probability (Horvitz and Thompson), by what the chosen ones had.
+        """
+        return math.sqrt(self._squares * (1 - self.share)) / self._records if self._records else 0.0
+
+    # ---- events
+
+    def folded(self, partition: int, chunk: Chunk) -> Seen:
+        """Takes note of a chunk that has been folded.
+
+        Where offsets were folded by somebody else since the last chunk, the groups of the partition are forgotten: the gaps that
+        lie across are unknown. What is folded again, as Redis has lost it, is not counted again; of a chunk that was counted in
+        part nothing is, and its partition begins anew behind it.
+        """
+        seen = self._nothing()
+        fence = self._fences.get(partition, chunk.above)
+        groups = self._groups.setdefault(partition, {})
+        if chunk.to <= fence:
+            return seen
+        self._fences[partition], self._clocks[partition] = chunk.to, chunk.clock_ms
+        if chunk.above != fence:
+            groups.clear()
+        if chunk.above < fence:
+            return seen
+        for member in self._watched(groups, chunk):
+            known = groups.get(member)
+            if known is None:  # forgotten to make room, as it had been silent for long
+                known = groups[member] = Known()
+            self._add(seen, known, chunk.groups[member])
+        self._add_pauses(seen, groups, chunk)
+        return seen
+
+    def _watched(self, groups: dict[bytes, Known], chunk: Chunk) -> Iterable[bytes]:
+        """The groups of a chunk that are in the sample; those that are new come in first, so that each counts for as many."""
+        weight = self.weight
+        watched = self._chosen(chunk.groups)
+        self._admit(groups, [member for member in watched if member not in groups])
+        return watched if self.weight == weight else self._chosen(watched)
+
+    def _chosen(self, members: Collection[bytes]) -> Collection[bytes]:
+        limit = ALL // self.weight
+        return members if limit == ALL else [member for member in members if crc32(member) < limit]
+
+    def _add(self, seen: Seen, known: Known, runs: Sequence[Run]) -> None:
+        counts, weight, bounds_ms, quiet_ms = seen.gaps.counts, self.weight, self.bounds_ms, self.bounds.quiet_ms
+        begin, events, records = known.last_score, 0, 0
+        if begin == NEVER:
+            seen.begun += weight
+            begin = runs[0].first_score
+            events, records = -1, 1  # there is no gap before its first event
+        if known.closed_ms is not None and not known.is_open_again:
+            self._opened(seen, known, runs)
+        last = begin
+        for run in runs:
+            events += run.events
+            gap = run.first_score - last
+            if gap > PAUSE_MS:
+                events -= 1
+                counts[bisect_left(bounds_ms, gap)] += weight
+                records += gap > quiet_ms
+            last = run.last_score
+        counts[0] += events * weight
+        if records:
+            self._count_records(known, records)
+        known.last_offset, known.last_score = runs[-1].last_offset, last
+        seen.gaps.total_ms += max(0, last - begin) * weight  # Redis may have gone back, and its clocks with it
+
+    def _add_pauses(self, seen: Seen, groups: dict[bytes, Known], chunk: Chunk) -> None:
+        """The gaps within runs were counted as short ones; those that are not go where they belong."""
+        pauses, paused = chunk.pauses, chunk.paused
+        if self.weight > 1:
+            both = [(pause, member) for pause, member in zip(pauses, paused, strict=True) if member in groups]
+            pauses, paused = [pause for pause, _ in both], [member for _, member in both]
+        # All at once: one by one that takes several times as long.
+        for bucket, count in Tally(map(partial(bisect_left, self.bounds_ms), pauses)).items():
+            seen.gaps.counts[bucket] += count * self.weight
+        seen.gaps.counts[0] -= len(pauses) * self.weight
+        if pauses and max(pauses) > self.bounds.quiet_ms:
+            quiet_ms = self.bounds.quiet_ms
+            longer = Tally(member for pause, member in zip(pauses, paused, strict=True) if pause > quiet_ms)
+            for member, count in longer.items():
+                self._count_records(groups[member], count)
+
+    def _count_records(self, known: Known, more: int) -> None:
+        self._squares += (2 * known.records + more) * more
+        self._records += more
+        known.records += more
+
+    # ---- records
+
+    def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> Seen:
+        """Takes note of records that the broker has acknowledged.
+
+        Of the events of a record the first and the last time are known; those between are taken to be evenly spread.
+        """
+        seen = self._nothing()
+        groups = self._groups.setdefault(partition, {})
+        if self.weight > 1:
+            limit = ALL // self.weight
+            records = [record for record in records if crc32(record.member) < limit]
+        self._admit(groups, [record.member for record in records if record.member not in groups])
+        for record in records:
+            known = groups.get(record.member)
+            if known is None:
+                continue  # it had to make room
+            self._wait(seen.waits, record, now_ms)
+            if known.closed_ms is not None:
+                self._judge(seen, known, record.first_event_ms)
+            known.closed_ms, known.closed_offset = _closed_ms(record, self.bounds), record.last_offset
+            known.is_open_again = known.last_offset > record.last_offset
+        return seen
+
+    def _wait(self, waits: Buckets, record: Sealed, now_ms: int) -> None:
+        bounds_ms, weight, events = self.bounds_ms, self.weight, record.events
+        last = max(0, now_ms - record.last_event_ms)
+        first = max(last, now_ms - record.first_event_ms)
+        told = 0
+        end = bisect_left(bounds_ms, first)
+        for bucket in range(bisect_left(bounds_ms, last), end):
+            upto = max(1, min(events - 1, round(events * (bounds_ms[bucket] - last) / (first - last))))
+            waits.counts[bucket] += (upto - told) * weight
+            told = upto
+        waits.counts[end] += (events - told) * weight
+        waits.total_ms += events * (first + last) // 2 * weight
+
+    def _opened(self, seen: Seen, known: Known, runs: Sequence[Run]) -> None:
+        """Judges a fold that follows the last record when its first event is seen, not only with its own record."""
+        for run in runs:
+            if run.first_offset > known.closed_offset:
+                self._judge(seen, known, run.low_ms)
+                return
+            if run.last_offset > known.closed_offset:
+                known.is_open_again = True  # a bound falls inside a run: the next record tells when its fold began
+                return
+
+    def _judge(self, seen: Seen, known: Known, opened_ms: int) -> None:
+        assert known.closed_ms is not None  # asked by the caller
+        if opened_ms - known.closed_ms <= self.bounds.quiet_ms:
+            seen.split += self.weight
+        known.closed_ms = None
+
+    # ---- size
+
+    def _nothing(self) -> Seen:
+        empty = [0] * (len(self.bounds_ms) + 1)
+        return Seen(Buckets(empty), Buckets(empty.copy()))
+
+    def _admit(self, groups: dict[bytes, Known], members: Collection[bytes]) -> None:
+        """Takes groups into the sample; where they are too many, only those that are below a lower limit."""
+        if not members or len(self) + len(members) <= self.most_groups:
+            groups.update((member, Known()) for member in members)
+            return
+        self._forget_silent()
+        # Room for more than these, so that it is seldom made.
+        most = LEFT_OF_FULL * self.most_groups
+        while len(self) + len(members) > most:
+            self.weight *= 2
+            self._records, self._squares = self._records / 2, self._squares / 2
+            members = self._chosen(members)
+            for held in self._groups.values():
+                _keep(held, self._chosen(held))
+        groups.update((member, Known()) for member in members)
+
+    def _forget_silent(self) -> None:
+        """Forgets groups that have been silent for longer than the last bucket says: should they come back they count as begun.
+
+        A longer window than that is not asked for, and for any shorter one a gap and a group that begins are both one more record.
+        """
+        for partition, held in self._groups.items():
+            oldest = self._clocks.get(partition, 0) - self.bounds_ms[-1]
+            _keep(held, [member for member, known in held.items() if known.last_score >= oldest])
+
+
+def _keep(groups: dict[bytes, Known], members: Iterable[bytes]) -> None:
+    kept = {member: groups[member] for member in members}
+    groups.clear()
+    groups |= kept
+
+
+def _closed_ms(record: Sealed, bounds: Bounds) -> int:
+    """When a record was closed, in the time of its events; where that was on request, in the time of its partition."""
+    if record.reason == "quiet":
+        return record.last_event_ms + bounds.quiet_ms
+    if record.reason == "max_hold":
+        return record.first_event_ms + bounds.hold_ms
+    return record.due_ms if record.reason == "flush" else record.last_event_ms
