@@ -95,7 +95,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_folding_ratio_last_hour", "gauge", ("fold",), "The same of the last hour; NaN where nothing was emitted.",
-        "Falls while the other stands: the load has changed; `streams-app tune` says what the window should be.", initial=math.nan,
+        "Falls while the other stands: the load has changed; another quiet period may fold better.", initial=math.nan,
     ),
     Description(
         "streams_app_events_emitted_total", "counter", ("fold",), "Events that are in the records emitted.",
@@ -104,12 +104,12 @@ METRICS: Final = (
     Description(
         "streams_app_split_folds_total", "counter", ("fold",),
         "Folds opened within the quiet period after the fold of their group before them was closed; from the sample.",
-        "Many beside records_emitted: twice the quiet period would fold them; `streams-app tune` shows the curve.",
+        "Many beside records_emitted: twice the quiet period would fold them.",
     ),
     Description(
         "streams_app_gap_seconds", "histogram", ("fold",),
         "Time between neighbouring events of a group, also across its folds; from the sample.",
-        "What is above a window X, and groups_begun, is what X would emit: `streams-app tune --live` reckons so.", GAP_BUCKETS,
+        "Those longer than X, and groups_begun, are the records that a quiet period of X would make.", GAP_BUCKETS,
     ),
     Description(
         "streams_app_groups_begun_total", "counter", ("fold",), "Groups seen for the first time by this worker; from the sample.",
@@ -118,7 +118,7 @@ METRICS: Final = (
     Description(
         "streams_app_added_latency_seconds", "histogram", ("fold",),
         "For each event the time until the record that carries it; from the sample, evenly spread between first and last event.",
-        "Too long: shorten the quiet period; `streams-app tune` says what it costs.", GAP_BUCKETS,
+        "Too long: shorten the quiet period, or max_hold.", GAP_BUCKETS,
     ),
     Description(
         "streams_app_sample_share", "gauge", ("fold",),
@@ -128,7 +128,7 @@ METRICS: Final = (
     Description(
         "streams_app_sample_error_ratio", "gauge", ("fold",),
         "Relative standard error of those estimates, reckoned from the sample; 0 where all groups are watched.",
-        "Above 0.1: few groups make most records; `streams-app tune` reads the topic and is exact.",
+        "Above 0.1: few groups make most of the records; wait longer before you rely on them.",
     ),
     Description(
         "streams_app_merging_backlog", "gauge", ("fold",), "1 while a backlog is merged and quiet groups stay open.",

@@ -283,4 +283,4 @@ class Emitter:
             events = [entry.events for entry in entries if entry.reason == reason]
             metrics.emitted(name, reason, len(events), sum(events), self.clock.monotonic_ms())
         if self.figures is not None:
-            self.figures.emitted(self.shard.partition, entries, now_ms)
+            self.figures.emitted(self.shard.tp.partition, entries, now_ms)

@@ -190,7 +190,7 @@ class FoldProcessor:
                 self._tell_applied()
             await self._make_room(chunk, step)
         self._parts.metrics.events_folded.labels(fold=self.shard.fold.name).inc(chunk.events)
-        self._figures.folded(self.shard.partition, chunk)
+        self._figures.folded(self.shard.tp.partition, chunk)
 
     async def _make_room(self, chunk: Chunk, step: FoldStep) -> None:
         """Wakes the emission for what a step has sealed; where the outbox is full, waits until something has left it."""

@@ -1,0 +1,119 @@
+"""What a worker says about the window of its folds is what its topics say."""
+
+from __future__ import annotations
+
+import random
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from aiokafka.structs import ConsumerRecord
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams_app.metrics import GAP_BUCKETS
+from tests.checker import Outcome
+from tests.helpers import read_topic, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
+from tests.workers import WorkerProcess
+
+EVENTS = 4_000
+QUIET_MS = 60_000
+HOUR_MS = 3_600_000
+
+
+def two_hours(begin_ms: int) -> Iterator[tuple[str, int, int]]:
+    """Groups with gaps from a second to an hour; times go back by up to three seconds."""
+    chosen = random.Random(3)
+    for number in range(EVENTS):
+        at_ms = begin_ms + number * 2 * HOUR_MS // EVENTS + chosen.randrange(-3_000, 3_000)
+        yield f"account_{int(150 * chosen.random() ** 3)}", at_ms, number
+
+
+def figures_of(worker: WorkerProcess) -> dict[tuple[str, str], Any]:
+    """(metric, fold) → its value; of a histogram the counts of its buckets, each with what is below it."""
+    found: dict[tuple[str, str], Any] = {}
+    for family in text_string_to_metric_families(metrics_of(worker)):
+        for sample in family.samples:
+            name, fold = sample.name.removeprefix("streams_app_"), sample.labels.get("fold", "")
+            if name.endswith("_bucket"):
+                found.setdefault((name, fold), []).append(sample.value)
+            elif "reason" not in sample.labels:
+                found[name, fold] = sample.value
+    return found
+
+
+def gaps_of(log: Iterable[ConsumerRecord]) -> tuple[list[float], int]:
+    """The gap histogram of a source, and its groups: time is the newest timestamp of the partition so far."""
+    clocks: dict[int, int] = defaultdict(int)
+    last: dict[tuple[int, bytes], int] = {}
+    gaps = []
+    for record in sorted(log, key=lambda one: (one.partition, one.offset)):
+        group = record.partition, record.key
+        clocks[record.partition] = now = max(clocks[record.partition], record.timestamp)
+        if group in last:
+            gaps.append(now - last[group])
+        last[group] = now
+    counts = Counter(bisect_left(GAP_BUCKETS, gap / 1_000) for gap in gaps)
+    return [float(sum(counts[below] for below in range(bucket + 1))) for bucket in range(len(GAP_BUCKETS) + 1)], len(last)
+
+
+def split_in(outcome: Outcome) -> int:
+    """Records that quiet closed, whose group had its next event within the quiet period after that."""
+    by_group: dict[bytes, list[dict[str, Any]]] = defaultdict(list)
+    for fold_id, value in outcome.values.items():
+        by_group[outcome.groups[fold_id]].append(value["fold"])
+    pairs = [pair for folds in by_group.values() for pair in pairwise(sorted(folds, key=lambda fold: int(fold["first_event_ms"])))]
+    return sum(after["first_event_ms"] - (before["last_event_ms"] + QUIET_MS) <= QUIET_MS for before, after in pairs)
+
+
+def is_told(found: dict[tuple[str, str], Any], folds: Iterable[str]) -> bool:
+    """Whether every event is in a record, and the next tick has come since."""
+    return all(
+        found["added_latency_seconds_count", fold] == EVENTS
+        and found["folding_ratio", fold] == found["folding_ratio_last_hour", fold]
+        for fold in folds
+    )
+
+
+async def test_what_a_worker_tells_of_a_backlog_is_what_its_topics_say(site: Site) -> None:
+    await site.topics("events", "sessions", "merged", "events.dead")
+    await send_at(site, "events", two_hours(int(time.time() * 1000) - 5 * HOUR_MS))
+    log = await read_topic(
+        site.bootstrap, site.names.topic("events"), until=lambda found: len(found) >= EVENTS, timeout_seconds=LIMIT_SECONDS
+    )
+    folds = site.fold("sessions", "events", quiet_period="1m", backlog="sessions") + site.fold(
+        "merged", "events", quiet_period="1m"
+    )
+    with site.worker(site.config(folds)) as worker:
+        outcomes = {fold: await site.outcome(fold, EVENTS) for fold in ("sessions", "merged")}
+        await wait_until(lambda: is_told(figures_of(worker), outcomes), LIMIT_SECONDS, "all events are counted, up to the gauges")
+        found = figures_of(worker)
+    gaps, groups = gaps_of(log)
+
+    for fold, outcome in outcomes.items():
+        assert gaps == found["gap_seconds_bucket", fold]
+        assert groups == found["groups_begun_total", fold]
+        assert round(1 - len(outcome.values) / EVENTS, 9) == round(found["folding_ratio", fold], 9)
+        assert round(1 - len(outcome.values) / EVENTS, 9) == round(found["folding_ratio_last_hour", fold], 9)
+        assert split_in(outcome) == found["split_folds_total", fold]
+        assert EVENTS == found["added_latency_seconds_count", fold]
+        assert (1, 0) == (found["sample_share", fold], found["sample_error_ratio", fold])
+    assert groups + gaps[-1] - gaps[GAP_BUCKETS.index(60)] == len(outcomes["sessions"].values) > 2 * groups
+    assert split_in(outcomes["sessions"]) > 100
+
+
+async def test_a_group_that_opens_again_soon_after_its_emission_is_a_split_fold(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead")
+    with site.worker(site.config(site.fold("folded", "events", quiet_period="2s"))) as worker:
+        await worker.wait_ready()
+        await send_at(site, "events", [("account_1", int(time.time() * 1000), 1)])
+        await site.outcome("folded", 1)
+        await send_at(site, "events", [("account_1", int(time.time() * 1000), 2)])
+
+        await wait_until(
+            lambda: figures_of(worker)["split_folds_total", "folded"] == 1, LIMIT_SECONDS, "it is told while it is open"
+        )
+        assert 1 == figures_of(worker)["events_emitted_total", "folded"]
