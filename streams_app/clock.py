@@ -26,24 +26,3 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Milliseconds of the monotonic clock."""
         return time.monotonic_ns() // 1_000_000
-
-
-class ManualClock:
-    """A clock that moves only when told to; for tests and the test kit."""
-
-    def __init__(self, start_ms: int = 0) -> None:
-        self._now_ms = start_ms
-        self._monotonic_ms = 0
-
-    def now_ms(self) -> int:
-        """The time it was set to."""
-        return self._now_ms
-
-    def monotonic_ms(self) -> int:
-        """How far it has been moved."""
-        return self._monotonic_ms
-
-    def advance_ms(self, step_ms: int) -> None:
-        """Moves both clocks."""
-        self._now_ms += step_ms
-        self._monotonic_ms += step_ms

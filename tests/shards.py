@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
@@ -29,6 +28,7 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Limits, Settings
 from streams_app.status import Status
 from tests.conftest import Names
+from tests.manual_clock import ManualClock
 
 LIMITS = Limits()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final
 
 from streams_app.reasons import Reason
 
@@ -12,35 +12,19 @@ NOT_KEPT: Final = {"value": "value-bytes-not-kept", "key": "key-bytes-not-kept"}
 be put back."""
 
 
-class ReceivedRecord(Protocol):
-    """The attributes of a consumer record that its dead letter is made of."""
-
-    @property
-    def offset(self) -> int:
-        """In its partition."""
-
-    @property
-    def key(self) -> bytes | None:
-        """As produced."""
-
-    @property
-    def value(self) -> bytes | None:
-        """As produced."""
-
-
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A record that goes to the dead-letter topic.
 
     Attributes:
-        record: The record as received.
+        record: The record as received: its offset, key and value are used.
         reason: Reason of its dead letter.
         detail: What was found, for people.
         addressee: For which processor it was put back, where that is not the one that refuses it.
         headers: What the dead letter says beyond what every one says.
     """
 
-    record: ReceivedRecord
+    record: Any
     reason: Reason
     detail: str
     addressee: str = ""

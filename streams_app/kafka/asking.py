@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member
-from streams_app.kafka.members import commit_as, committed_of, log_range_of, offset_at
+from streams_app.kafka.members import commit_as, committed_of
 from streams_app.kafka.topic_ids import topic_ids
 
 T = TypeVar("T")
@@ -54,8 +54,19 @@ class AskingHost(ABC):
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset of the log and its end, as ``read_committed`` sees it."""
-        return await self._asked(lambda consumer: log_range_of(consumer, tp))
+        key = TopicPartition(*tp)
+
+        async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
+            return (await consumer.beginning_offsets([key]))[key], (await consumer.end_offsets([key]))[key]
+
+        return await self._asked(ask)
 
     async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
         """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
-        return await self._asked(lambda consumer: offset_at(consumer, tp, timestamp_ms))
+        key = TopicPartition(*tp)
+
+        async def ask(consumer: AIOKafkaConsumer) -> int:
+            found = (await consumer.offsets_for_times({key: timestamp_ms}))[key]
+            return found.offset if found is not None else (await consumer.end_offsets([key]))[key]
+
+        return await self._asked(ask)

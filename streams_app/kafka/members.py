@@ -86,18 +86,3 @@ def _check(response: Any, coordinator: Any, member: Member) -> None:
     elif is_current and error in _NOT_OWNER:
         coordinator.reset_generation()
     raise error(coordinator.group_id)
-
-
-async def log_range_of(consumer: AIOKafkaConsumer, tp: TP) -> tuple[int, int]:
-    """First offset of a log and its end, as ``read_committed`` sees it."""
-    key = TopicPartition(*tp)
-    begin = await consumer.beginning_offsets([key])
-    end = await consumer.end_offsets([key])
-    return begin[key], end[key]
-
-
-async def offset_at(consumer: AIOKafkaConsumer, tp: TP, timestamp_ms: int) -> int:
-    """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
-    key = TopicPartition(*tp)
-    found = (await consumer.offsets_for_times({key: timestamp_ms}))[key]
-    return found.offset if found is not None else (await consumer.end_offsets([key]))[key]

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
@@ -18,6 +17,7 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import SealedGroups
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
+from tests.manual_clock import ManualClock
 
 FOLD = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(seconds=10), max_hold=timedelta(seconds=60))
 NOW_MS = 50_000

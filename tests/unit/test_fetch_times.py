@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiokafka.structs import TopicPartition
 
-from streams_app.clock import ManualClock
 from streams_app.kafka.patches import fetch_times
+from tests.manual_clock import ManualClock
 
 TP = TopicPartition("t", 0)
 

@@ -11,12 +11,12 @@ import pytest
 from aiokafka import TopicPartition
 
 from streams_app import Fold
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.refusals import tell_of_refused
 from streams_app.logs import EVERY_MS, HeldBack, JsonLines, OneLine, hold_back_libraries
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
+from tests.manual_clock import ManualClock
 
 
 def record(

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Edges, Mark
 from streams_app.metrics import Metrics
@@ -21,6 +20,7 @@ from streams_app.read_store.processor import StoreProcessor, StoreProcessors, be
 from streams_app.read_store.sync import MAX_RECORDS, Sync
 from streams_app.settings import Settings
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.records import Raw
 
 P0, P1 = TP("s.f", 0), TP("s.f", 1)

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from streams_app import Fold
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.partition_clock import ReaderView
@@ -22,6 +21,7 @@ from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
+from tests.manual_clock import ManualClock
 
 
 def moves(**which: tuple[int, int]) -> dict[Hashable, Moves]:

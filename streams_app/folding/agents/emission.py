@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from types import SimpleNamespace
 
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
@@ -52,14 +52,6 @@ class Emitted:
     sealed: int = 0
     more: bool = False
     failed: BaseException | None = None
-
-
-class NotTaken(NamedTuple):
-    """What is kept of a folded record that the broker will never take, as a record that is refused."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
 
 
 @dataclass(slots=True)
@@ -267,7 +259,7 @@ class Emitter:
         """
         fold_id = dict(record.headers)["fold-id"]
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
-        kept = NotTaken(first_offset, record.key, None)
+        kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)
         detail = f"{len(record.value or b'')} bytes"
         _, failed = await self.letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
         if failed is None:

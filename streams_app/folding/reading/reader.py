@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from streams_app.codec import TEXT_MARK, decode_object, member_of
-from streams_app.delivery.refused import ReceivedRecord, Refused
+from streams_app.delivery.refused import Refused
 from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
@@ -21,12 +21,24 @@ from streams_app.settings import Limits
 KNOWN_NAMES_MAX: Final = 50_000
 
 
-class RawRecord(ReceivedRecord, Protocol):
+class RawRecord(Protocol):
     """The attributes of a consumer record that are used."""
+
+    @property
+    def offset(self) -> int:
+        """In its partition."""
 
     @property
     def timestamp(self) -> int | None:
         """Timestamp of the record, ms."""
+
+    @property
+    def key(self) -> bytes | None:
+        """As produced."""
+
+    @property
+    def value(self) -> bytes | None:
+        """As produced."""
 
 
 @dataclass(slots=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from streams_app.clock import ManualClock
 from streams_app.http import HttpServer
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings, Settings
 from streams_app.status import Status
 from tests.integration.http.asking import FOLD, Start
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

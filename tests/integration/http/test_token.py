@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from streams_app.clock import ManualClock
 from streams_app.errors import ConfigurationError
 from streams_app.http import HttpServer
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings
 from streams_app.status import Status
 from tests.integration.http.asking import PAGES, Start, get
+from tests.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize(
