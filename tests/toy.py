@@ -12,8 +12,9 @@ from typing import Any
 
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.dead_letters import DeadLetters
-from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark, Processor
+from streams_app.delivery.processor import Claim, Mark, Processor
 from streams_app.delivery.refused import Refused
+from streams_app.delivery.scripts import RefusedError
 from streams_app.redis_client import REDIS_ERRORS
 
 CLAIM = """#!lua
@@ -56,9 +57,7 @@ class Toy(Processor):
         mark = claim.mark or Mark(claim.edges.begin)
         if claim.mark is None:
             await claim.commit_now(mark)
-        status, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
-        if status != b"ok":
-            raise ClaimRefusedError(status)
+        _, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
         self._fence = int(fence)
         self._task = asyncio.create_task(self._count_until_refused(claim))
         self._task.add_done_callback(lambda task: _tell(task, claim))
@@ -84,30 +83,29 @@ class Toy(Processor):
     async def _count_until_refused(self, claim: Claim) -> None:
         while True:
             batch = await self._ranges.get()
-            cause = await self._counted(batch, claim.token)
-            if cause:
-                claim.refused(cause, script="count")
+            try:
+                await self._count(batch, claim.token)
+            except RefusedError as refused:
+                claim.refused(refused.cause, script=refused.script)
                 return
             if batch:
                 self.held -= len(batch.records)
                 claim.applied()
 
-    async def _counted(self, batch: Batch | None, token: str) -> str:
-        """Why the range was refused; "" once it is counted, and a lost reply is no reason to count it twice."""
+    async def _count(self, batch: Batch | None, token: str) -> None:
+        """Counts a range once: a lost reply is no reason to count it twice."""
         records, to = (batch.records, batch.end - 1) if batch else ([], self._fence)
         await self._letters.send([Refused(record, "tombstone", "it is empty") for record in records if not record.value])
         counts = Counter(record.key or b"" for record in records if record.value)
         arguments = {"token": token, "fence": str(self._fence), "to": str(to), "counts": counts}
         while True:
             try:
-                status, why = await self._counting([self._meta, self._counts], arguments)
+                await self._counting([self._meta, self._counts], arguments)
             except REDIS_ERRORS:
                 await asyncio.sleep(0.1)
                 continue
-            if status == b"refused":
-                return str(why, "ascii")
             self._fence = to
-            return ""
+            return
 
 
 def _tell(task: asyncio.Task[None], claim: Claim) -> None:

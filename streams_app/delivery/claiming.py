@@ -45,7 +45,7 @@ class Claimer:
 
         Raises:
             NotOwnerError: Kafka refused, or a rebalance came between.
-            ClaimRefusedError: Another owner came between.
+            RefusedError: Another owner came between.
             OtherLogError: The topic was deleted and made again.
             ConfigurationError: The marks of its processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: The claim is to be tried again.

@@ -17,9 +17,10 @@ from streams_app.delivery.committing import Commits
 from streams_app.delivery.host import Host
 from streams_app.delivery.partition import Partition, Refusal
 from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
-from streams_app.delivery.processor import ClaimRefusedError, Mark, OtherLogError, Processors
+from streams_app.delivery.processor import Mark, OtherLogError, Processors
 from streams_app.delivery.progress import UNCLAIMED, Moves
 from streams_app.delivery.ranges import CAUSES, RESET
+from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.errors import ConfigurationError, text_of
 
@@ -131,7 +132,7 @@ class Ownership:
                 partition = await self._claimer.claim_once(tp, generation, self, was_reset=was_reset)
         except OtherLogError as error:
             raise ConfigurationError([f"{error}: {error.advice}"]) from error
-        except (NotOwnerError, ClaimRefusedError, *DEPENDENCY_ERRORS) as error:
+        except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as error:
             if isinstance(error, DEPENDENCY_ERRORS):
                 about = f"cannot claim {tp}: {text_of(error)}"
                 self._around.status.set_not_ready(self._around.about, about)

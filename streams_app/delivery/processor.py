@@ -191,7 +191,7 @@ class Processor(Protocol):
             The first offset the processor wants: fence + 1, also below or above what is committed; :data:`READS_NOTHING` for none.
 
         Raises:
-            ClaimRefusedError: Another owner came between; the claim is tried again.
+            RefusedError: Another owner came between; the claim is tried again.
             OtherLogError: The processor's state is of another log than the one that is there.
             KafkaError, RedisError, OSError, TimeoutError: The claim is tried again.
         """
@@ -249,10 +249,6 @@ class Processors(Protocol):
     def is_paused(self, topic: str) -> bool:
         """Whether a known pause explains that nothing of a topic is applied, claimed or not; called from any thread."""
         return False
-
-
-class ClaimRefusedError(Exception):
-    """A claim did not succeed for a reason that will pass: another owner came between."""
 
 
 class OtherLogError(Exception):

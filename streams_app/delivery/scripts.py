@@ -41,6 +41,20 @@ def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str
     return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
 
 
+class RefusedError(Exception):
+    """Whoever asked does not find his state as he left it; nothing was written.
+
+    Attributes:
+        script: Name of the script, or of the step.
+        cause: Why, in one word; those of ``fenced.lua`` are ``no-state``, ``token`` and ``fence``.
+    """
+
+    def __init__(self, script: str, cause: str) -> None:
+        super().__init__(f"{script} refused: {cause}")
+        self.script = script
+        self.cause = cause
+
+
 class Script:
     """A script of Redis with its arguments as one named map."""
 
@@ -65,8 +79,12 @@ class Script:
             arguments: By name; None is a missing one.
 
         Raises:
+            RefusedError: It has returned ``refused`` and a cause.
             redis.exceptions.RedisError: Its outcome is unknown unless the server says otherwise.
         """
         packed = self._pack(arguments)
         with self._timer(self._name):
-            return await self.script(keys=keys, args=[packed])
+            reply = await self.script(keys=keys, args=[packed])
+        if reply and reply[0] == b"refused":
+            raise RefusedError(self._name, reply[1].decode())
+        return reply

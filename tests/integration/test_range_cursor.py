@@ -8,10 +8,11 @@ import pytest
 from redis.asyncio import Redis
 
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard import shard as sharding
-from streams_app.folding.store.replies import Outcome, RefusedError, UnderWay
+from streams_app.folding.store.replies import Outcome, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names

@@ -11,11 +11,12 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.scripts import RefusedError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.replies import Outcome, RefusedError, UnderWay
+from streams_app.folding.store.replies import Outcome, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.store.replies import Outcome, RefusedError
+from streams_app.folding.store.replies import Outcome
 from tests.integration.shapes import bounds_of_a_fold
 from tests.scripts import BOUNDS, PARTITIONS, SESSIONS, chunk_of, chunks_of, fold, new_store, one, packed, seal, sealed_in, send
 

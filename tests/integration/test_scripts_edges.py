@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.shard import shard as sharding
 from streams_app.folding.store import shard_store as storing
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
-from streams_app.folding.store.replies import RefusedError
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
 from tests.conftest import Names

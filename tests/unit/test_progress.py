@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.shard.progress import Progress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import INFO_FIELD
-from streams_app.folding.store.replies import RefusedError
 from tests.scripts import BOUNDS, EPOCH, PARTITIONS, chunk_of
 
 PACKING = Packing(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)

@@ -15,14 +15,15 @@ import orjson
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import READS_NOTHING, Claim, ClaimRefusedError, Mark, Processor
+from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, Processor
+from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.core.record import RecordShape
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import CAUSES, RefusedError
+from streams_app.folding.store.replies import CAUSES
 from streams_app.folding.store.shard_store import ShardStore
 from streams_app.redis_client import REDIS_ERRORS
 
@@ -51,10 +52,7 @@ class DrainProcessor(Processor):
         definition, topics = left
         fold = _fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
         self._shard = shard = Shard(fold, claim.tp, self._store)
-        try:
-            await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
-        except RefusedError as refused:
-            raise ClaimRefusedError(str(refused)) from refused
+        await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
         parts = self._parts
         emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, claim.tp), parts.clock, parts.metrics)
 

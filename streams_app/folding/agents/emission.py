@@ -17,11 +17,11 @@ from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing, Producer
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.refused import Refused
+from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.folding.agents.figures import Figures
 from streams_app.folding.core.record import Renderer, Sealed
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import RefusedError
 from streams_app.metrics import Metrics, observe_all
 from streams_app.reasons import RECORD_TOO_LARGE
 from streams_app.redis_client import REDIS_ERRORS

@@ -15,8 +15,9 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import Batch
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim, ClaimRefusedError, Mark
+from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.progress import Moves
+from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
 from streams_app.folding.agents.claiming import beginning_of, check_log, go_on, tell_of_lost_state
 from streams_app.folding.agents.emission import Emitter
@@ -31,7 +32,7 @@ from streams_app.folding.core.event import Event
 from streams_app.folding.reading.reader import Reading
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
-from streams_app.folding.store.replies import CAUSES, Outcome, RefusedError
+from streams_app.folding.store.replies import CAUSES, Outcome
 from streams_app.redis_client import REDIS_ERRORS
 
 logger = logging.getLogger(__name__)
@@ -70,15 +71,12 @@ class FoldProcessor:
         """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
         self._claim, self.emitter.view = claim, claim.reader_view
         shard, status = self.shard, self._parts.status
-        try:
-            await check_log(shard, claim)
-            begin = claim.mark or await beginning_of(shard, claim)
-            self._note = begin.note
-            if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
-                tell_of_lost_state(shard, claim, had_state=self._parts.held.had(shard))
-            await go_on(shard, self.emitter, claim, begin, self._parts.metrics)
-        except RefusedError as refused:
-            raise ClaimRefusedError(str(refused)) from refused
+        await check_log(shard, claim)
+        begin = claim.mark or await beginning_of(shard, claim)
+        self._note = begin.note
+        if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
+            tell_of_lost_state(shard, claim, had_state=self._parts.held.had(shard))
+        await go_on(shard, self.emitter, claim, begin, self._parts.metrics)
         # Redis has just answered. A shard that still waits for it says so again with its next try.
         for about in ("redis", "redis-memory"):
             status.clear(about)

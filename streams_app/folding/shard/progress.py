@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.chunks import Chunk, Run, single_events
 from streams_app.folding.core.event import Event
 from streams_app.folding.store.arguments import Groups, Packing
-from streams_app.folding.store.replies import Outcome, RefusedError
+from streams_app.folding.store.replies import Outcome
 
 
 class FoldStep(NamedTuple):

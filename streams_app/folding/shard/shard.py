@@ -17,6 +17,7 @@ import orjson
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.scripts import RefusedError
 from streams_app.fold import Fold
 from streams_app.folding.core import pace
 from streams_app.folding.core.chunks import Chunk, digest_of
@@ -30,7 +31,7 @@ from streams_app.folding.shard.outbox import Outbox
 from streams_app.folding.shard.progress import FoldStep, Progress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.keys import owner_text
-from streams_app.folding.store.replies import Outcome, RefusedError, SealedGroups, UnderWay
+from streams_app.folding.store.replies import Outcome, SealedGroups, UnderWay
 from streams_app.folding.store.shard_store import ShardStore
 
 logger = logging.getLogger(__name__)

@@ -10,21 +10,6 @@ from streams_app.delivery import ranges
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 
-
-class RefusedError(Exception):
-    """A script did not find the marks it was called with; nothing was written.
-
-    Attributes:
-        script: Name of the script.
-        cause: One of :data:`CAUSES`.
-    """
-
-    def __init__(self, script: str, cause: str) -> None:
-        super().__init__(f"{script} refused: {cause}")
-        self.script = script
-        self.cause = cause
-
-
 CAUSES: Final = {
     "no-state": "Redis has lost its state",
     "token": "another worker has claimed it",

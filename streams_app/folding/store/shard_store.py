@@ -18,7 +18,7 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.arguments import Groups
 from streams_app.folding.store.keys import ShardKeys
-from streams_app.folding.store.replies import Claimed, Folded, Outcome, RefusedError, SealedGroups, UnderWay
+from streams_app.folding.store.replies import Claimed, Folded, Outcome, SealedGroups, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
 
 FINISHED_RANGES: Final = 500
@@ -37,15 +37,7 @@ class ShardStore:
         self._names = list(astuple(keys))
 
     async def _call(self, script: str, **arguments: Any) -> Any:
-        """Calls a script.
-
-        Raises:
-            RefusedError: The script refused.
-        """
-        reply = await self._scripts[script](self._names, arguments)
-        if reply and reply[0] == b"refused":
-            raise RefusedError(script, reply[1].decode())
-        return reply
+        return await self._scripts[script](self._names, arguments)
 
     async def claim(
         self, token: str, begin: int | None, epoch: bytes, definition: str, owner: str = "", topics: str = "", topic_id: str = ""
