@@ -14,7 +14,7 @@ from streams_app.delivery.batch import Batch
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.processor import Claim, Mark, Processor
 from streams_app.delivery.refused import Refused
-from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.tasks import run
 from streams_app.redis_client import REDIS_ERRORS
 
 CLAIM = """#!lua
@@ -59,8 +59,7 @@ class Toy(Processor):
             await claim.commit_now(mark)
         _, fence = await self._claiming([self._meta, self._counts], {"token": claim.token, "fence": str(mark.offset - 1)})
         self._fence = int(fence)
-        self._task = asyncio.create_task(self._count_until_refused(claim))
-        self._task.add_done_callback(lambda task: _tell(task, claim))
+        self._task = run(claim, self._count_forever(claim), "count")
         return self._fence + 1
 
     def deliver(self, batch: Batch) -> None:
@@ -80,14 +79,10 @@ class Toy(Processor):
         if self._task:
             self._task.cancel()
 
-    async def _count_until_refused(self, claim: Claim) -> None:
+    async def _count_forever(self, claim: Claim) -> None:
         while True:
             batch = await self._ranges.get()
-            try:
-                await self._count(batch, claim.token)
-            except RefusedError as refused:
-                claim.refused(refused.cause, script=refused.script)
-                return
+            await self._count(batch, claim.token)
             if batch:
                 self.held -= len(batch.records)
                 claim.applied()
@@ -106,8 +101,3 @@ class Toy(Processor):
                 continue
             self._fence = to
             return
-
-
-def _tell(task: asyncio.Task[None], claim: Claim) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        claim.fatal(error)

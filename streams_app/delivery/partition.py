@@ -13,7 +13,7 @@ from streams_app.delivery.host import Host
 from streams_app.delivery.low_marks import LowMarks
 from streams_app.delivery.marks import noted_in
 from streams_app.delivery.partition_clock import ReaderView
-from streams_app.delivery.processor import Claim, Edges, Mark
+from streams_app.delivery.processor import Edges, Mark
 from streams_app.delivery.ranges import Ranges
 
 
@@ -95,38 +95,38 @@ class Partition:
 
     # ---- what its processors say, by way of their claims
 
-    def refused(self, claim: Claim, cause: str, why: str, script: str) -> None:
-        """See :meth:`Claim.refused`."""
+    def refused(self, cause: str, why: str, script: str) -> None:
+        """See :meth:`.Claim.refused`."""
         if not self.is_over:
             self._owner.refused(self, Refusal(cause, why or cause, script))
 
     def fatal(self, error: BaseException) -> None:
-        """See :meth:`Claim.fatal`."""
+        """See :meth:`.Claim.fatal`."""
         self._owner.fatal(error)
 
-    def applied_by(self, claim: Claim) -> None:
-        """See :meth:`Claim.applied`."""
+    def applied(self) -> None:
+        """See :meth:`.Claim.applied`."""
         if not self.is_over:
             self._owner.applied(self)
 
-    async def commit_now(self, claim: Claim, mark: Mark) -> None:
-        """See :meth:`Claim.commit_now`."""
-        await self._owner.commit_now(self, claim.name, mark)
+    async def commit_now(self, name: str, mark: Mark) -> None:
+        """See :meth:`.Claim.commit_now`."""
+        await self._owner.commit_now(self, name, mark)
 
-    async def elsewhere(self, claim: Claim) -> Mapping[int, Mark | None]:
-        """See :meth:`Claim.elsewhere`."""
+    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
+        """See :meth:`.Claim.elsewhere`."""
         found: dict[int, Mark | None] = {}
         for number, committed in (await self._host.commits(self.tp.topic)).items():
             noted = noted_in(committed)
-            if number != self.tp.partition and (noted is None or claim.name in noted):
-                found[number] = None if noted is None else noted[claim.name]
+            if number != self.tp.partition and (noted is None or name in noted):
+                found[number] = None if noted is None else noted[name]
         return found
 
     async def edges_now(self) -> Edges:
-        """See :meth:`Claim.edges_now`."""
+        """See :meth:`.Claim.edges_now`."""
         asked_ms = self._owner.now_ms()
         return Edges(*await self._host.log_range(self.tp), asked_ms)
 
     def reader_view(self) -> ReaderView:
-        """See :meth:`Claim.reader_view`."""
+        """See :meth:`.Claim.reader_view`."""
         return self._host.reader_view(self.tp)[0]

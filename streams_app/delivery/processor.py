@@ -50,19 +50,19 @@ class Edges(NamedTuple):
 class ClaimedPartition(Protocol):
     """The partition behind a claim, as the layer keeps it."""
 
-    def refused(self, claim: Claim, cause: str, why: str, script: str) -> None:
+    def refused(self, cause: str, why: str, script: str) -> None:
         """See :meth:`Claim.refused`."""
 
     def fatal(self, error: BaseException) -> None:
         """See :meth:`Claim.fatal`."""
 
-    def applied_by(self, claim: Claim) -> None:
+    def applied(self) -> None:
         """See :meth:`Claim.applied`."""
 
-    async def commit_now(self, claim: Claim, mark: Mark) -> None:
+    async def commit_now(self, name: str, mark: Mark) -> None:
         """See :meth:`Claim.commit_now`."""
 
-    async def elsewhere(self, claim: Claim) -> Mapping[int, Mark | None]:
+    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
         """See :meth:`Claim.elsewhere`."""
 
     async def edges_now(self) -> Edges:
@@ -115,7 +115,7 @@ class Claim:
             why: The cause in words, for people.
             script: Name of the script, or of the step, that was refused.
         """
-        self._partition.refused(self, cause, why, script)
+        self._partition.refused(cause, why, script)
 
     def fatal(self, error: BaseException) -> None:
         """Ends the process: an error nobody knows, or one that only an operator can mend."""
@@ -123,7 +123,7 @@ class Claim:
 
     def applied(self) -> None:
         """Says that ``held`` has fallen, so that the reader of this partition may go on: once a script, never once a record."""
-        self._partition.applied_by(self)
+        self._partition.applied()
 
     async def commit_now(self, mark: Mark) -> None:
         """Returns when Kafka has accepted this mark, with those of the other processors.
@@ -135,7 +135,7 @@ class Claim:
             NotOwnerError: Kafka refused it, or the claim is over.
             KafkaError, TimeoutError: The outcome is unknown; a mark may be committed again at any time.
         """
-        await self._partition.commit_now(self, mark)
+        await self._partition.commit_now(self.name, mark)
 
     async def elsewhere(self) -> Mapping[int, Mark | None]:
         """What is committed under this name for the other partitions of the topic, by their numbers.
@@ -147,7 +147,7 @@ class Claim:
         Raises:
             KafkaError, TimeoutError: To be tried again.
         """
-        return await self._partition.elsewhere(self)
+        return await self._partition.elsewhere(self.name)
 
     async def edges_now(self) -> Edges:
         """The edges of the log as they are now.
@@ -170,8 +170,8 @@ class Processor(Protocol):
 
     What has a body here is inherited by a processor that says so.
 
-    All methods run on the event loop of the worker. A processor has tasks of its own: it never waits in :meth:`deliver` and
-    :meth:`tick`. Exceptions of its tasks that it does not handle go to :meth:`Claim.fatal`.
+    All methods run on the event loop of the worker. A processor has tasks of its own, see
+    :func:`streams_app.delivery.tasks.run`: it never waits in :meth:`deliver` and :meth:`tick`.
     """
 
     @property

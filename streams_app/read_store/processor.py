@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
+from streams_app.delivery.tasks import run
 from streams_app.patience import Patience
 from streams_app.read_store.sync import Record, Sync, steps
 
@@ -133,8 +134,7 @@ class StoreProcessor(Processor):
                 self._tp, stored, start - 1,
             )  # fmt: skip
         self._next = start
-        self._task = asyncio.create_task(self._sync_forever(claim), name=f"sync {self._tp}")
-        self._task.add_done_callback(partial(_ended, claim))
+        self._task = run(claim, self._sync_forever(claim), f"sync {self._tp}")
         return start
 
     def deliver(self, batch: Batch) -> None:
@@ -202,8 +202,3 @@ def _steps(batch: Batch) -> Iterator[tuple[list[Record], int]]:
     taken = list(steps(batch.records))
     for at, records in enumerate(taken):
         yield records, taken[at + 1][0].offset if at + 1 < len(taken) else batch.end
-
-
-def _ended(claim: Claim, task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        claim.fatal(error)

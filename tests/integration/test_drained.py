@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import Mark
+from streams_app.delivery.processor import Claim, Edges, Mark
 from streams_app.folding.agents.drained import DrainProcessor
 from streams_app.folding.core.event import FoldEvent
 from tests.conftest import Names
@@ -22,14 +22,13 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
     shard = await claimed_shard(redis_client, names, "merge")
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1})])
     refused: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
-    claim = SimpleNamespace(
-        tp=TP("t", 0), mark=Mark(0), partitions=1, topic_id="", token="next", refused=lambda *said: refused.put_nowait(said)
-    )
+    partition: Any = SimpleNamespace(refused=lambda *said: refused.put_nowait(said))
+    claim = Claim(TP("t", 0), "f", 1, "m", Mark(0), Edges(0, 1, 0), 1, "", was_reset=False, _partition=partition)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     parts = SimpleNamespace(producer=None, clock=clock, metrics=None, dead_letters_of=lambda *_: None)
     processor = DrainProcessor(shard.store, cast("Any", parts))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):
-        await processor.claim(cast("Any", claim))
+        await processor.claim(claim)
         cause, _, script = await asyncio.wait_for(refused.get(), 5)
 
     assert ("lost-reply", "seal") == (cause, script)

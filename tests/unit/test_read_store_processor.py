@@ -33,21 +33,21 @@ class Partition:
     def __init__(self) -> None:
         self.committed: list[Mark] = []
         self.errors: list[BaseException] = []
-        self.applied = 0
+        self.steps = 0
 
-    def refused(self, claim: Claim, cause: str, why: str, script: str) -> None:
+    def refused(self, cause: str, why: str, script: str) -> None:
         raise AssertionError(cause)
 
     def fatal(self, error: BaseException) -> None:
         self.errors.append(error)
 
-    def applied_by(self, claim: Claim) -> None:
-        self.applied += 1
+    def applied(self) -> None:
+        self.steps += 1
 
-    async def commit_now(self, claim: Claim, mark: Mark) -> None:
+    async def commit_now(self, name: str, mark: Mark) -> None:
         self.committed.append(mark)
 
-    async def elsewhere(self, claim: Claim) -> Mapping[int, Mark | None]:
+    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
         return {}
 
     def reader_view(self) -> object:

@@ -17,6 +17,7 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, Processor
 from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.folding.agents.emission import Emitter
@@ -55,16 +56,7 @@ class DrainProcessor(Processor):
         await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
         parts = self._parts
         emitter = Emitter(shard, parts.producer, parts.dead_letters_of(fold, claim.tp), parts.clock, parts.metrics)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, RefusedError):
-                claim.refused(error.cause, CAUSES.get(error.cause, error.cause), error.script)
-            elif error is not None:
-                claim.fatal(error)
-
-        self._task = asyncio.create_task(drain(emitter), name=f"drain {fold.name} {claim.tp}")
-        self._task.add_done_callback(ended)
+        self._task = run(claim, drain(emitter), f"drain {fold.name} {claim.tp}", CAUSES)
         return READS_NOTHING
 
     def deliver(self, batch: Batch) -> None:

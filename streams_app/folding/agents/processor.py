@@ -18,6 +18,7 @@ from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.progress import Moves
 from streams_app.delivery.scripts import RefusedError
+from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.folding.agents.claiming import beginning_of, check_log, go_on, tell_of_lost_state
 from streams_app.folding.agents.emission import Emitter
@@ -55,7 +56,7 @@ class FoldProcessor:
         self.emitter = Emitter(shard, parts.producer, letters, parts.clock, parts.metrics, figures=self._figures)
         self._posts = posts
         self._parts = parts
-        self._claim: Claim | None = None
+        self._tell_applied: Callable[[], None] = lambda: None
         self._note = ""
         self._waiting = Waiting()
         self._tasks: list[asyncio.Task[None]] = []
@@ -69,7 +70,7 @@ class FoldProcessor:
 
     async def claim(self, claim: Claim) -> int:
         """Takes the shard over and begins to fold and to emit; see :meth:`streams_app.delivery.processor.Processor.claim`."""
-        self._claim, self.emitter.view = claim, claim.reader_view
+        self._tell_applied, self.emitter.view = claim.applied, claim.reader_view
         shard, status = self.shard, self._parts.status
         await check_log(shard, claim)
         begin = claim.mark or await beginning_of(shard, claim)
@@ -82,11 +83,9 @@ class FoldProcessor:
             status.clear(about)
         self._parts.held.add(self.emitter)
         self._tasks = [
-            asyncio.create_task(self._fold_forever(), name=f"fold {shard.fold.name} {self.shard.tp}"),
-            asyncio.create_task(self._emit_forever(), name=f"emit {shard.fold.name} {self.shard.tp}"),
+            run(claim, self._fold_forever(), f"fold {shard.fold.name} {shard.tp}", CAUSES),
+            run(claim, self._emit_forever(), f"emit {shard.fold.name} {shard.tp}", CAUSES),
         ]
-        for task in self._tasks:
-            task.add_done_callback(self._ended)
         return shard.fence + 1
 
     def deliver(self, batch: Batch) -> None:
@@ -116,31 +115,16 @@ class FoldProcessor:
         for task in self._tasks:
             task.cancel()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._claim and not task.cancelled() and (error := task.exception()) is not None:
-            self._claim.fatal(error)
-
-    def _tell_applied(self) -> None:
-        if self._claim:
-            self._claim.applied()
-
-    def _refuse(self, script: str, cause: str) -> None:
-        if self._claim:
-            self._claim.refused(cause, CAUSES.get(cause, cause), script)
-
     # ---- folding
 
     async def _fold_forever(self) -> None:
-        try:
-            while True:
-                whole = await self._waiting.first(self.shard.waits_for)
-                if whole is not None:
-                    await self.fold_once(whole)
-                self._waiting.done()
-                self._tell_applied()
-                await asyncio.sleep(0)
-        except RefusedError as refused:
-            self._refuse(refused.script, refused.cause)
+        while True:
+            whole = await self._waiting.first(self.shard.waits_for)
+            if whole is not None:
+                await self.fold_once(whole)
+            self._waiting.done()
+            self._tell_applied()
+            await asyncio.sleep(0)
 
     async def fold_once(self, batch: Batch) -> None:
         """Folds one range, which begins where the one before it ended.
@@ -234,15 +218,11 @@ class FoldProcessor:
         while True:
             try:
                 emitted = await self.emitter.emit_due_once()
-            except RefusedError as refused:
-                self._refuse(refused.script, refused.cause)
-                return
             except REDIS_ERRORS as error:
                 if not backoff.failures:
                     logger.warning("emission paused fold=%s source=%s error=%s", shard.fold.name, shard.tp, text_of(error))
                 if not shard.is_claimed:
-                    self._refuse("seal", "lost-reply")
-                    return
+                    raise RefusedError("seal", "lost-reply") from error
                 await asyncio.sleep(backoff.failed())
                 continue
             if emitted.failed is not None:
