@@ -1,4 +1,4 @@
-"""What every host asks the broker, whoever runs its consumer."""
+"""What every host knows of its consumer and asks the broker, whoever runs that consumer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.kafka.fetching import view_of
 from streams_app.kafka.members import commit_as, committed_of
 from streams_app.kafka.topic_ids import topic_ids
 
@@ -19,6 +21,11 @@ T = TypeVar("T")
 class AskingHost(ABC):
     """The part of :class:`streams_app.delivery.host.Host` that asks the broker; a host adds where its consumer lives."""
 
+    @property
+    @abstractmethod
+    def client(self) -> AIOKafkaConsumer | None:
+        """The consumer, where there is one; what it knows may be looked at from any thread."""
+
     @abstractmethod
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine on the loop of the consumer, and waits for it.
@@ -26,6 +33,20 @@ class AskingHost(ABC):
         Raises:
             TimeoutError: It took too long; its outcome is unknown.
         """
+
+    @property
+    def member_id(self) -> str:
+        """Id of this member, as aiokafka knows it; "" while there is no client."""
+        return str(self.client._coordinator.member_id) if self.client is not None else ""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
+        partitions = self.client.partitions_for_topic(topic) if self.client is not None else None
+        return len(partitions) if partitions else 1
+
+    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
+        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
+        return view_of(self.client, tp)
 
     async def topic_id(self, topic: str) -> str:
         """The id the broker gave the topic when it was made; "" where it gives none."""

@@ -13,10 +13,9 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.batches import is_behind
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import drained, notify_waiters, view_of
+from streams_app.kafka.fetching import drained, notify_waiters
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
 
@@ -123,19 +122,10 @@ class FoldingThread(AIOKafkaConsumerThread):
                 waiter.result()
                 remaining -= loop.time() - started
 
-    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
-        return view_of(self._consumer, tp)
-
     @property
-    def member_id(self) -> str:
-        """Id of this member in its group; "" before it has joined. Safe to call from any thread."""
-        return str(self._consumer._coordinator.member_id) if self._consumer is not None else ""
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
-        partitions = self._consumer.partitions_for_topic(topic) if self._consumer is not None else None
-        return len(partitions) if partitions else 1
+    def client(self) -> aiokafka.AIOKafkaConsumer | None:
+        """The consumer, once there is one; others only look at what it knows."""
+        return self._consumer
 
     def wake(self) -> None:
         """Hands out at once what was fetched of a partition that was resumed; safe to call from any thread."""

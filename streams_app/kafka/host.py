@@ -9,7 +9,6 @@ import aiokafka
 from faust.types import TP as FaustTP
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.asking import AskingHost
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.fetching import moved
@@ -31,17 +30,13 @@ class FaustHost(AskingHost):
         return self._generation()
 
     @property
-    def member_id(self) -> str:
-        """Id of this member, as aiokafka knows it."""
-        return self._consumer().thread.member_id
+    def client(self) -> aiokafka.AIOKafkaConsumer | None:
+        """The consumer within Faust's."""
+        return self._consumer().thread.client
 
     def assignment(self) -> set[TP]:
         """Partitions that are assigned to this member, as Faust knows them."""
         return {TP(*tp) for tp in self._consumer().assignment()}
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
-        return self._consumer().thread.partition_count(topic)
 
     async def _asked(self, question: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         return await self._consumer().thread.run(question)
@@ -66,10 +61,6 @@ class FaustHost(AskingHost):
     def resume(self, tps: Collection[TP]) -> None:
         """Reads these partitions again, at once."""
         self._consumer().resume_partitions(_for_faust(tps))
-
-    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
-        return self._consumer().thread.reader_view(tp)
 
 
 def _for_faust(tps: Collection[TP]) -> set[FaustTP]:

@@ -19,10 +19,9 @@ from aiokafka.abc import ConsumerRebalanceListener
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.asking import AskingHost
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import drained, moved, notify_waiters, view_of
+from streams_app.kafka.fetching import drained, moved, notify_waiters
 from streams_app.kafka.members import committed_of
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.patience import Patience
@@ -193,26 +192,17 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
     @property
     def generation(self) -> int:
         """Generation of the group, as aiokafka knows it; -1 while there is no client."""
-        return int(self._coordinator.generation) if self._coordinator is not None else NO_GENERATION
+        return int(self._consumer._coordinator.generation) if self._consumer is not None else NO_GENERATION
 
     @property
-    def member_id(self) -> str:
-        """Id of this member, as aiokafka knows it; "" while there is no client."""
-        return str(self._coordinator.member_id) if self._coordinator is not None else ""
-
-    @property
-    def _coordinator(self) -> Any:
-        return self._consumer._coordinator if self._consumer is not None else None
+    def client(self) -> AIOKafkaConsumer | None:
+        """The consumer, until it is made anew."""
+        return self._consumer
 
     def assignment(self) -> set[TP]:
         """Partitions that the group has assigned to this member; safe to call from any thread."""
         consumer = self._consumer
         return {TP(*tp) for tp in consumer.assignment()} if consumer is not None else set()
-
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""
-        partitions = self._consumer.partitions_for_topic(topic) if self._consumer is not None else None
-        return len(partitions) if partitions else 1
 
     async def seek(self, tp: TP, offset: int) -> int:
         """Moves the reader of a partition; batches fetched before the seek carry another number than the one returned.
@@ -234,10 +224,6 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         if consumer is not None:
             consumer.resume(*_assigned(consumer, tps))
             notify_waiters(consumer)
-
-    def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        """What the last fetch of a partition said, and the reader's position; safe to call from any thread."""
-        return view_of(self._consumer, tp)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
         """Partition → its position and the end of its log, as ``read_committed`` sees it.
