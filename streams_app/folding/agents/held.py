@@ -11,11 +11,6 @@ from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.shard.shard import Shard
 
 
-def key_of(shard: Shard) -> ShardKey:
-    """The key under which a shard is known."""
-    return shard.fold.name, shard.tp
-
-
 class Held:
     """The shards of this worker; written by the main loop, and read from any thread.
 
@@ -31,18 +26,18 @@ class Held:
 
     def add(self, emitter: Emitter) -> None:
         """Adds a shard that has been claimed."""
-        self._emitters[key_of(emitter.shard)] = emitter
-        self._ever.add(key_of(emitter.shard))
+        self._emitters[emitter.shard.key] = emitter
+        self._ever.add(emitter.shard.key)
 
     def remove(self, emitter: Emitter) -> None:
         """Takes out a shard that is let go, unless it was claimed anew meanwhile."""
-        key = key_of(emitter.shard)
+        key = emitter.shard.key
         if self._emitters.get(key) is emitter:
             del self._emitters[key]
 
     def had(self, shard: Shard) -> bool:
         """Whether this process has ever had the shard."""
-        return key_of(shard) in self._ever
+        return shard.key in self._ever
 
     def shards(self) -> list[Shard]:
         """Shards the worker has now."""
@@ -50,7 +45,7 @@ class Held:
 
     def fences(self) -> dict[ShardKey, int]:
         """Highest offset folded, for each shard the worker has now."""
-        return {key_of(shard): shard.fence for shard in self.shards()}
+        return {shard.key: shard.fence for shard in self.shards()}
 
     def look_once(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
         """Notes what is known of every shard, for the gauges and for the watchdog."""

@@ -123,9 +123,8 @@ class LastKnown:
         """
         keys = set()
         for shard, acknowledged in held:
-            key = shard.fold.name, shard.tp
-            keys.add(key)
-            self._known[key] = look_at(shard, self._known.get(key), acknowledged, now_ms, monotonic_ms)
+            keys.add(shard.key)
+            self._known[shard.key] = look_at(shard, self._known.get(shard.key), acknowledged, now_ms, monotonic_ms)
         for key in self._known.keys() - keys:
             if key[1] in assigned:
                 self._known[key] = replace(self._known[key], is_held=False)

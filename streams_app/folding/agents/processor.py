@@ -22,7 +22,6 @@ from streams_app.delivery.tasks import run
 from streams_app.errors import text_of
 from streams_app.folding.agents.claiming import beginning_of, check_log, go_on, tell_of_lost_state
 from streams_app.folding.agents.emission import Emitter
-from streams_app.folding.agents.held import key_of
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.pauses import explains_emission
 from streams_app.folding.agents.posts import Posts
@@ -105,7 +104,7 @@ class FoldProcessor:
         """How far the emission is, unless a known pause explains that it stands still."""
         if explains_emission(self.shard.fold, self._parts.status):
             return None
-        return self._parts.held.known.moves(key_of(self.shard), monotonic_ms)
+        return self._parts.held.known.moves(self.shard.key, monotonic_ms)
 
     async def revoke(self, seconds: float) -> None:
         """Stops at once; the state in Redis stays for the next owner."""

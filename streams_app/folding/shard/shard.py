@@ -76,6 +76,11 @@ class Shard:
     def __repr__(self) -> str:
         return f"<Shard fold={self.fold.name} source={self.tp} fence={self.fence}>"
 
+    @property
+    def key(self) -> tuple[str, TP]:
+        """What tells it from all other shards of the application."""
+        return self.fold.name, self.tp
+
     # ---- ownership
 
     async def claim(self, mark: int, partitions: int, topic_id: str = "", token: str = "") -> bool:
