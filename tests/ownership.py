@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.commits import Committed, Membership
+from streams_app.delivery.commits import Committed, Member
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.partition import Partition
 from streams_app.delivery.partition_clock import ReaderView
@@ -20,7 +20,7 @@ from streams_app.status import Status
 
 TP0 = TP("t", 0)
 TICK_SECONDS = 0.5
-HERE = Membership(1, "m")
+HERE = Member(1, "m")
 
 
 class Taker(Processor):
@@ -72,7 +72,7 @@ class Host:
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
         return ReaderView(None, None), self.position
 
-    async def commit(self, marks: dict[TP, Committed], claim: Membership) -> None:
+    async def commit(self, marks: dict[TP, Committed], claim: Member) -> None:
         self.committed |= marks
         self.members.append(claim)
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Membership, NotOwnerError
+from streams_app.delivery.commits import Member, NotOwnerError
 from streams_app.delivery.committing import Commits
 from streams_app.delivery.host import Host
 from streams_app.delivery.marks import marks_of, noted_in
@@ -50,7 +50,7 @@ class Claimer:
             ConfigurationError: The marks of its processors do not fit into a commit.
             KafkaError, RedisError, OSError, TimeoutError: The claim is to be tried again.
         """
-        partition = Partition(tp, Membership(generation, self._host.member_id), self._host, owner)
+        partition = Partition(tp, Member(generation, self._host.member_id), self._host, owner)
         try:
             # Before any state is touched: whoever does not own the partition must not take the state from its owner.
             await self._ask_kafka(partition)

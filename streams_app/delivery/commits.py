@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class NotOwnerError(Exception):
@@ -18,20 +18,13 @@ class Committed:
     metadata: str
 
 
-class Member(Protocol):
-    """The member of a consumer group in whose name something is committed; a claim is one."""
+class Member(NamedTuple):
+    """The member of a consumer group in whose name something is committed.
 
-    @property
-    def generation(self) -> int:
-        """Generation of the consumer group in which the member owns its partitions."""
-
-    @property
-    def member_id(self) -> str:
-        """Id that the group's coordinator gave the member in that generation."""
-
-
-class Membership(NamedTuple):
-    """A member of a consumer group, before it has claimed anything."""
+    Attributes:
+        generation: Generation of the consumer group in which it owns its partitions.
+        member_id: Id that the group's coordinator gave it in that generation.
+    """
 
     generation: int
     member_id: str

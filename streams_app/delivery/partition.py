@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Membership
+from streams_app.delivery.commits import Member
 from streams_app.delivery.host import Host
 from streams_app.delivery.low_marks import LowMarks
 from streams_app.delivery.marks import noted_in
@@ -64,7 +64,7 @@ class Partition:
         is_over: Whether it was let go; what its processors say after that is ignored.
     """
 
-    def __init__(self, tp: TP, member: Membership, host: Host, owner: Owner) -> None:
+    def __init__(self, tp: TP, member: Member, host: Host, owner: Owner) -> None:
         """Nothing is claimed yet."""
         self.tp = tp
         self.member = member

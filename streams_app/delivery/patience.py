@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Final
 
 from aiokafka.errors import KafkaError
 
 from streams_app.backoff import Backoff
+from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.errors import TryAgainError, text_of
@@ -16,13 +17,6 @@ from streams_app.redis_client import REDIS_ERRORS
 logger = logging.getLogger(__name__)
 
 DEPENDENCY_ERRORS: Final = (KafkaError, *REDIS_ERRORS, TimeoutError)
-
-
-class MonotonicClock(Protocol):
-    """The part of a clock that is used here."""
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds of the monotonic clock."""
 
 
 MANY: Final = 5
@@ -35,7 +29,7 @@ LONG_AGO_MS: Final = 60_000
 class Stumbling:
     """Counts how often in a row each partition is claimed again without having got any further."""
 
-    def __init__(self, clock: MonotonicClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         """No partition was claimed again yet."""
         self._clock = clock
         self._last: dict[TP, tuple[int, int, Backoff]] = {}
@@ -62,7 +56,7 @@ class Stumbling:
 class Tries:
     """The tries of one claim: when the next one follows, what is said meanwhile, and when there is none any more."""
 
-    def __init__(self, clock: MonotonicClock, session_ms: int) -> None:
+    def __init__(self, clock: Clock, session_ms: int) -> None:
         self._clock = clock
         self._give_up_ms = 3 * session_ms + 10_000
         self._backoff = _backoff()

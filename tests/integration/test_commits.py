@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Membership, NotOwnerError
+from streams_app.delivery.commits import Committed, Member, NotOwnerError
 from streams_app.kafka.members import commit_as, committed_of
 from tests.checker import event
 from tests.helpers import wait_until
@@ -72,14 +72,14 @@ async def test_a_commit_of_a_claim_from_before_a_rejoin_is_refused(site: Site) -
     }  # fmt: skip
     async with AIOKafkaConsumer(tp.topic, **options) as first:
         coordinator = first._coordinator
-        claimed = Membership(coordinator.generation, coordinator.member_id)
+        claimed = Member(coordinator.generation, coordinator.member_id)
         await commit_as(first, {tp: Committed(3, "")}, claimed)
         async with AIOKafkaConsumer(tp.topic, **options):
-            joined = Membership(coordinator.generation, coordinator.member_id)
+            joined = Member(coordinator.generation, coordinator.member_id)
             assert claimed.generation < joined.generation
         with pytest.raises(NotOwnerError):
             await commit_as(first, {tp: Committed(5, "")}, claimed)
         held = await committed_of(first, [tp])
-        await commit_as(first, {tp: Committed(4, "")}, Membership(coordinator.generation, coordinator.member_id))
+        await commit_as(first, {tp: Committed(4, "")}, Member(coordinator.generation, coordinator.member_id))
 
     assert {tp: Committed(3, "")} == held

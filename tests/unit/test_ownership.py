@@ -173,7 +173,7 @@ async def test_what_a_processor_says_after_its_partition_was_let_go_is_ignored()
 
 
 def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals() -> None:
-    clock = SimpleNamespace(monotonic_ms=lambda: 5_000)
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: 5_000)
     stumbling = Stumbling(clock)
     stuck = [stumbling.again(TP0, 9) for _ in range(6)]
     moved = [stumbling.again(TP0, at)[0] for at in (10, 11, 11)]
