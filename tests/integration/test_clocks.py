@@ -69,7 +69,7 @@ async def test_a_clock_that_jumps_ahead_closes_no_group(site: Site) -> None:
             while said not in worker.log():
                 await site.send("events", [event("a", f"n{sent}")])
                 sent += 1
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)  # far less than the quiet period: the group is never silent
         (record,) = await site.records("folded", sent)
 
     assert sent == json.loads(record.value)["fold"]["events"]
@@ -86,7 +86,7 @@ async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site)
         await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(worker), LIMIT_SECONDS, "it is folded")
         worker.stop_signal()
         for number in range(1, 14):
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.4)  # together longer than the quiet period, and never silent for so long
             await site.send("events", [event("a", f"n{number}")])
         worker.continue_signal()
         (record,) = await site.records("folded", 14)
@@ -103,7 +103,7 @@ async def test_producers_with_wrong_clocks_get_whole_groups_in_time(site: Site) 
         for _ in range(4):
             for group, off_ms in offsets_ms.items():
                 await site.send("events", [event(group, "n")], timestamp_ms=int(time.time() * 1000) + off_ms)
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.4)  # the groups take events for longer than a tick
         ended_ms = time.time() * 1000
         found = {name: await site.records(name, 12) for name in ("merge", "sessions")}
 
@@ -124,7 +124,7 @@ async def test_no_record_is_early_and_the_hold_is_exact(site: Site) -> None:
         while time.monotonic() < began + 5:
             await site.send("events", [event("busy", f"n{sent}")])
             sent += 1
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # less than the quiet period, so that the hold ends the group
         records = await site.records("folded", sent + 1)
 
     assert {"max_hold", "quiet"} == {json.loads(record.value)["fold"]["reason"] for record in records if record.key == b"busy"}

@@ -262,7 +262,7 @@ async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
         await apart.send(100)
         await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         with frozen(valkey.pid if which == "redis" else broker.pid):
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # by now the worker waits for an answer
             code = await worker.terminate(20)
         with apart.worker() as another:
             await apart.send(100)

@@ -96,7 +96,7 @@ async def test_a_node_killed_in_the_middle_of_the_load_costs_no_event_and_repeat
                 if number == EVENTS // 3:
                     cluster.kill_node(node)
                 if number % 20 == 0:
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.02)  # the node dies in the middle of the load
             await asyncio.gather(*acks)
         finally:
             await producer.stop()

@@ -205,7 +205,7 @@ async def test_a_group_that_is_never_quiet_is_emitted_at_its_max_hold(stage: Sta
                 await producer.send_and_wait(stage.source, value, key)
                 stage.sent[f"n{number}"] = key
                 number += 1
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # less than the quiet period
 
         busy = asyncio.create_task(never_quiet())
         try:

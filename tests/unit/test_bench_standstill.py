@@ -38,7 +38,7 @@ def test_a_core_that_stands_still_is_noted_with_its_time() -> None:
         begin = time.time()
         stopped = _children(standstills)[0]
         os.kill(stopped, signal.SIGSTOP)
-        time.sleep(0.1)
+        time.sleep(0.1)  # the standstill that is to be noted
         os.kill(stopped, signal.SIGCONT)
         # A shorter one of the machine itself may be noted before.
         wait_until_sync(lambda: (standstills.longest_ms(begin, time.time()) or 0) >= 90, 10, "it is noted")

@@ -45,7 +45,7 @@ async def _outcomes_of_sending_over_a_reset() -> list[BaseException]:
             waiting.append(asyncio.ensure_future(connection.send(ApiVersionRequest())))
         except Exception as error:  # whatever a task of aiokafka would get
             found.append(error)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # one turn of the loop: the reset comes between any two of them
     found += [outcome for outcome in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(outcome, BaseException)]
     connection.close()
     server.close()

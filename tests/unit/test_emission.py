@@ -37,7 +37,7 @@ async def waits_for_the_tick(emitter: Emitter, last: Emitted) -> bool:
     """Whether the turn comes with the tick only; there is one sooner or later."""
     turn = asyncio.create_task(emitter.turn(last))
     for _ in range(5):
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a turn of the loop, in which one that need not wait ends
     is_waiting = not turn.done()
     emitter.ticked.set()
     await turn

@@ -102,7 +102,7 @@ async def test_a_reader_that_is_not_where_it_should_be_is_noticed_in_silence(
     worker = Worker(Host(position), idle_ms)
     worker.hold(Taker(held=held), Taker())
     worker.ownership.tick_once()
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # what the tick has begun takes a turn
 
     assert ([cause, cause] if cause else []) == worker.causes
     assert ({TP0} if cause else set()) == worker.host.paused
@@ -118,7 +118,7 @@ def test_partitions_have_their_timers_one_after_the_other_within_a_tick_and_new_
         for count in (2, 4, 4):
             worker.ownership.partitions = dict(islice(held.items(), count))
             worker.ownership.tick_once()
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(TICK_SECONDS)  # of a virtual clock
         await worker.end()
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -38,7 +38,7 @@ async def test_processors_that_are_new_together_are_committed_together() -> None
     partition = worker.hold(Taker(), Taker())
     partition.marks.beginning.expect({"a", "b"})
     first = asyncio.create_task(worker.ownership.commit_now(partition, "a", Mark(100)))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # one that does not wait for the other commits in this turn
     alone = dict(worker.host.committed)
     await worker.ownership.commit_now(partition, "b", Mark(5))
     await first
@@ -53,7 +53,7 @@ async def test_a_group_whose_broker_does_not_answer_holds_up_no_other() -> None:
     for worker in (silent, other):
         worker.hold(Taker(Mark(12)))
     waiting = asyncio.create_task(silent.ownership.commit_once())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # its commit begins
     await other.ownership.commit_once()
 
     assert not waiting.done()

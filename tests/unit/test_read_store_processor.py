@@ -299,7 +299,7 @@ async def test_letting_go_of_one_does_not_interrupt_what_the_store_does_for_anot
         other = store.processor(P1)
         await other.claim(claim_of(P1, mark=Mark(0)))
         other.deliver(batch_of(range(3), tp=P1))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # its task begins
         await other.revoke(0)
     await store.reaches(busy, MAX_RECORDS * 40)
 

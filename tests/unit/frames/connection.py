@@ -11,9 +11,11 @@ from typing import Any
 
 from aiokafka.conn import AIOKafkaProtocol
 
-from streams_app.kafka.patches.frames import ReceivingLoop
+from streams_app.kafka.patches.frames import Frames, ReceivingLoop
+from tests.helpers import wait_until
 
 MEGABYTE = 1024 * 1024
+LIMIT_SECONDS = 10
 
 
 def framed(*replies: bytes) -> bytes:
@@ -47,10 +49,19 @@ class Connection:
     def buffer(self) -> bytearray | None:
         return self.transport.get_protocol()._buffer  # type: ignore[attr-defined]
 
+    async def waits_with(self, received: int) -> None:
+        """Returns once somebody waits for a reply of which so many bytes have come."""
+        frames: Frames = self.transport.get_protocol()  # type: ignore[assignment]  # that of a ReceivingLoop
+
+        def waits() -> bool:
+            return frames._waiter is not None and not frames._waiter.done() and frames._filled == received
+
+        await wait_until(waits, LIMIT_SECONDS, f"a reply is waited for, {received} bytes of it have come")
+
     async def send(self, data: bytes, most: int = 10**9) -> None:
         for begin in range(0, len(data), most):
             await asyncio.get_running_loop().sock_sendall(self.peer, data[begin : begin + most])
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # this side reads each piece by itself
 
     async def reply(self) -> bytes:
         """As aiokafka reads it."""

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from streams_app.kafka.patches.frames import ReceivingLoop
-from tests.unit.frames.connection import MEGABYTE, Connection, framed, run, works_with_large_replies
+from tests.helpers import wait_until
+from tests.unit.frames.connection import LIMIT_SECONDS, MEGABYTE, Connection, framed, run, works_with_large_replies
 
 
 def test_a_negative_length_ends_the_connection(loop: ReceivingLoop) -> None:
@@ -51,7 +52,7 @@ def test_what_came_before_the_end_is_still_read(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         await connection.send(framed(b"last"))
         connection.peer.close()
-        await asyncio.sleep(0.05)
+        await wait_until(connection.reader.at_eof, LIMIT_SECONDS, "the end has come")
         assert b"last" == await connection.reply()
 
     run(loop, work)
@@ -64,7 +65,7 @@ def test_a_reset_connection_is_an_error_and_harms_no_other(loop: ReceivingLoop, 
         await connection.send(framed(b"whole") + left)
         assert b"whole" == await waiting
         waiting = asyncio.create_task(connection.reply())
-        await asyncio.sleep(0.05)
+        await connection.waits_with(len(left))
         connection.reset()
         with pytest.raises(ConnectionResetError):
             await waiting
@@ -94,7 +95,7 @@ def test_no_memory_is_left_of_connections_that_were_reset(loop: ReceivingLoop) -
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
         await connection.send(framed(bytes(4 * MEGABYTE))[:-1])
-        await asyncio.sleep(0.02)
+        await connection.waits_with(4 * MEGABYTE + 3)
         connection.reset()
         with pytest.raises(ConnectionResetError):
             await waiting
@@ -114,7 +115,7 @@ def test_no_memory_is_left_of_connections_that_were_reset(loop: ReceivingLoop) -
 def test_a_wait_that_is_cancelled_takes_nothing(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reader.readexactly(4))
-        await asyncio.sleep(0.01)
+        await connection.waits_with(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -122,7 +123,7 @@ def test_a_wait_that_is_cancelled_takes_nothing(loop: ReceivingLoop) -> None:
         assert b"abc" == await connection.reply()
         # As aiokafka closes: the transport first, then the task that reads.
         waiting = asyncio.create_task(connection.reader.readexactly(4))
-        await asyncio.sleep(0.01)
+        await connection.waits_with(0)
         connection.transport.close()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -51,9 +51,10 @@ def test_a_reply_larger_than_any_buffer_that_is_kept(loop: ReceivingLoop) -> Non
 def test_memory_is_not_taken_for_what_a_reply_claims_to_be(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         waiting = asyncio.create_task(connection.reply())
-        for _ in range(3):
-            await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")  # a gigabyte, as a length
-            await asyncio.sleep(0.02)
+        other = b"HTTP/1.1 400 Bad Request\r\n\r\n"  # a gigabyte, as a length
+        for count in range(1, 4):
+            await connection.send(other)
+            await connection.waits_with(count * len(other))
         assert connection.buffer is not None
         assert len(connection.buffer) <= KEPT_BUFFER_BYTES
         connection.peer.close()
@@ -69,7 +70,7 @@ def test_whoever_writes_too_much_waits(loop: ReceivingLoop) -> None:
     async def work(connection: Connection) -> None:
         connection.writer.write(bytes(8 * MEGABYTE))
         draining = asyncio.create_task(connection.writer.drain())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # a drain that does not wait is over by then
         assert not draining.done()
         while not draining.done():
             await asyncio.get_running_loop().sock_recv(connection.peer, MEGABYTE)
@@ -97,8 +98,6 @@ def test_room_is_made_for_the_whole_reply_at_once(loop: ReceivingLoop) -> None:
 
     async def work(connection: Connection) -> None:
         sending = asyncio.create_task(connection.send(framed(bytes(4 * MEGABYTE))))
-        while connection.buffer is None:
-            await asyncio.sleep(0)
         await connection.reply()
         await sending
 
