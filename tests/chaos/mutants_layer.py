@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
-from tests.chaos.mutants_protocol import CHAIN_RULE, DELIVER, DROPS, WIPE, ZOMBIE
+from tests.chaos.mutants_protocol import (
+    CHAIN_RULE,
+    COMMITS_THE_HIGHEST,
+    DELIVER,
+    DROPS,
+    NEVER_LOOKS_AT_AN_IDLE_READER,
+    TAKES_ONE_TOO_MANY,
+    TAKES_WHAT_WAS_FETCHED_BEFORE,
+    WIPE,
+    ZOMBIE,
+)
 
-IDLE = "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:"
 COMMIT = "delivery.committing:Commits._commit"
 
 LAYER: Final = (
@@ -21,25 +30,19 @@ LAYER: Final = (
         "toy: batches fetched before a seek are delivered",
         "They look as if the client had been thrown back.",
         ("lossy rebalance:6",),
-        (Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:"),),
+        (TAKES_WHAT_WAS_FETCHED_BEFORE,),
     ),
     Mutant(
         "toy: no look at an idle reader",
         "The last range before a silence was dropped: nothing ever refuses.",
         ("drops:3", "lossy drops:3"),
-        (
-            Change(
-                "delivery.ranges:Ranges.look",
-                "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:",
-                "if False:",
-            ),
-        ),
+        (NEVER_LOOKS_AT_AN_IDLE_READER,),
     ),
     Mutant(
         "toy: what a processor has already is delivered once more",
         "The event below its range is counted twice where one reader serves several.",
         WIPE,
-        (Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)"),),
+        (TAKES_ONE_TOO_MANY,),
     ),
     Mutant(
         "toy: what was delivered is committed",
@@ -63,7 +66,7 @@ LAYER: Final = (
         "toy: the mark of one processor is committed for all",
         "The others may be behind it.",
         WIPE,
-        (Change("delivery.marks:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"),),
+        (COMMITS_THE_HIGHEST,),
     ),
     Mutant(
         "toy: a commit is not bound to its claim",

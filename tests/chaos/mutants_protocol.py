@@ -15,6 +15,13 @@ DELIVER = "delivery.ranges:Ranges.deliver"
 CHAIN_RULE = "if any(batch.begin > served.next for served in self.served.values()):"
 RAISED = "delivery.marks:raised"
 
+TAKES_WHAT_WAS_FETCHED_BEFORE = Change(DELIVER, "if batch.seek_number != self.seek_number:", "if False:")
+NEVER_LOOKS_AT_AN_IDLE_READER = Change(
+    "delivery.ranges:Ranges.look", "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:", "if False:"
+)
+TAKES_ONE_TOO_MANY = Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)")
+COMMITS_THE_HIGHEST = Change("delivery.marks:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())")
+
 ROLLBACK = ("rollback:3", "lossy rollback:2")
 DROPS = ("lossy drops:3 rebalance:2",)
 LOSSY = ("lossy:2 crash:2", "lossy:2 crash zombie rebalance")
@@ -92,31 +99,19 @@ MARKS: Final = (
         "batches fetched before a seek are taken",
         "They look as if the client had been thrown back.",
         ("lossy rebalance:6", "history lossy rebalance:6"),
-        (
-            Change(
-                DELIVER,
-                "if batch.seek_number != self.seek_number:",
-                "if False:",
-            ),
-        ),
+        (TAKES_WHAT_WAS_FETCHED_BEFORE,),
     ),
     Mutant(
         "no look at an idle reader",
         "The last range before a silence was dropped: nothing ever refuses.",
         ("drops:3", "lossy drops:3"),
-        (
-            Change(
-                "delivery.ranges:Ranges.look",
-                "if is_ahead and not self.held and monotonic_ms - self.progress_ms > IDLE_MS:",
-                "if False:",
-            ),
-        ),
+        (NEVER_LOOKS_AT_AN_IDLE_READER,),
     ),
     Mutant(
         "an overlapping range is folded from its fence on",
         "The event at the fence is folded twice where one reader serves several folds.",
         ("lossy crash:2 rebalance:2 foldset", "lossy:2 rebalance:3"),
-        (Change("delivery.batch:Batch.since", "record.offset >= offset)", "record.offset >= offset - 1)"),),
+        (TAKES_ONE_TOO_MANY,),
     ),
 )
 
@@ -187,7 +182,7 @@ COMMITS: Final = (
         "the commit is the highest mark",
         "Without metadata, or for a fold without state, the others' events are passed over.",
         ("lossy",),
-        (Change("delivery.marks:commit_of", "Committed(min(offsets.values())", "Committed(max(offsets.values())"),),
+        (COMMITS_THE_HIGHEST,),
     ),
     Mutant(
         "every fold resumes at the highest mark",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
 import pytest
@@ -23,19 +23,12 @@ from tests.chaos.mutants_read_store import READ_STORE
 from tests.chaos.simulation import Outcome, run_schedule
 from tests.chaos.simulation_counting import Counting
 from tests.chaos.simulation_folding import Folding
-from tests.conftest import RedisServer
 from tests.toy import COUNT
 
 SCHEDULES = 80
 """Tried for each mix of a mutant before it counts as a survivor."""
 
 PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS)
-
-
-@pytest.fixture(scope="module")
-def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_server.url) as made:
-        yield made
 
 
 def first_catch(client: redis.Redis, mutant: Mutant, subject: type[Folding | Counting] = Folding) -> Outcome | None:

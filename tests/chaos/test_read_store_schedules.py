@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import redis
@@ -12,7 +11,6 @@ from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_read_store import SYNCING
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_reading import Reading
-from tests.conftest import RedisServer
 
 SCHEDULES = 5
 MIXES = [
@@ -25,12 +23,6 @@ MIXES = [
     "fragile:store crash",
     "fragile:store freeze zombie rebalance:2",
 ]
-
-
-@pytest.fixture(scope="module")
-def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_server.url) as made:
-        yield made
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -22,7 +21,7 @@ from streams_app.folding.store.shard_store import ShardStore
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_counting import Counting
 from tests.chaos.simulation_faults import FAULTS
-from tests.conftest import Names, RedisServer
+from tests.conftest import Names
 
 SCHEDULES = 10
 
@@ -66,12 +65,6 @@ DYING = frozenset({"twice", "reason"})
 """A script that dies half-way costs an event's second delivery, under another id or for another reason, no more: what it had
 sealed is in the outbox and may be folded once more. No server does that to a script that has begun to write; its loss must not
 be worse."""
-
-
-@pytest.fixture(scope="module")
-def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_server.url) as made:
-        yield made
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")

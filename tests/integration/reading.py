@@ -10,15 +10,13 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiokafka.admin import AIOKafkaAdminClient
-
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
 from streams_app.read_store.agent import ReadStoreAgent
 from streams_app.settings import Settings
 from tests.conftest import Names
-from tests.helpers import produce, wait_until
+from tests.helpers import admin_of, produce, wait_until
 
 LIMIT_SECONDS = 20
 PARTITIONS = 4
@@ -107,16 +105,7 @@ class Reading:
             writer.execute("BEGIN IMMEDIATE")
             yield
 
-    @asynccontextmanager
-    async def admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
-        client = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
-        await client.start()
-        try:
-            yield client
-        finally:
-            await client.close()
-
     async def committed(self) -> dict[int, int]:
-        async with self.admin() as admin:
+        async with admin_of(self.bootstrap) as admin:
             found = await admin.list_consumer_group_offsets(f"{self.names.app_id}.read-store.dashboard")
             return {tp.partition: held.offset for tp, held in found.items()}

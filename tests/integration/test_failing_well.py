@@ -13,6 +13,7 @@ import redis
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
 from tests.helpers import create_topics, wait_until
+from tests.integration.commands import run
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
@@ -243,10 +244,8 @@ async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, 
 
 async def flush_all(config: Path) -> None:
     """``streams-app groups flush --all``."""
-    command = [sys.executable, "-m", "streams_app", "groups", "flush", "--all", "--config", str(config)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-    _, told = await process.communicate()
-    assert process.returncode == 0, told.decode()
+    ran = await asyncio.to_thread(run, "groups", "flush", "--all", "--config", str(config))
+    assert ran.code == 0, ran.text
 
 
 # The end

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +13,31 @@ from aiokafka.structs import ConsumerRecord
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, delete_topic, produce, read_topic, wait_until
-from tests.integration.site import metric, write_config
-from tests.workers import WorkerProcess
+from tests.integration.commands import run
+from tests.integration.site import Stage, metric
 
 LIMIT_SECONDS = 120
 OPEN = "streams_app_open_groups"
 
 
-@dataclass
-class Site:
-    """An application with two folds of one source; the second one wants another changed field."""
-
-    names: Names
-    bootstrap: str
-    config: Path
-    folder: Path
-
-    @property
-    def source(self) -> str:
-        return self.names.topic("events")
-
-    @property
-    def output(self) -> str:
-        return self.names.topic("folded")
+class TwoFolds(Stage):
+    """A second fold of the same source wants another changed field."""
 
     @property
     def other_output(self) -> str:
         return self.names.topic("other")
 
     @property
-    def dead(self) -> str:
-        return self.names.topic("dead")
-
-    def worker(self) -> WorkerProcess:
-        return WorkerProcess(self.config, self.folder)
+    def path(self) -> Path:
+        return self.folder / "streams.toml"
 
     async def run(self, *words: str) -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)]
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(LIMIT_SECONDS):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+        ran = await asyncio.to_thread(run, *words, "--config", str(self.path))
+        return ran.code, ran.out, ran.err
 
-    async def outcome(self, topic: str, events: int) -> Outcome:
+    async def folded(self, topic: str, events: int) -> Outcome:
+        """A topic, once that many events are in its records."""
+
         def enough(records: list[ConsumerRecord]) -> bool:
             return outcome_of(records).events >= events
 
@@ -67,8 +45,8 @@ class Site:
 
 
 @pytest.fixture
-async def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> AsyncIterator[Site]:
-    made = Site(names, kafka.bootstrap_servers, tmp_path / "streams.toml", tmp_path)
+async def stage(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> TwoFolds:
+    made = TwoFolds(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
     await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.other_output, made.dead])
     other = f"""
 [folds.other]
@@ -79,11 +57,8 @@ group_key = "account_id"
 changed = "tags"
 quiet_period = "1h"
 """
-    write_config(
-        made.config, app_id=names.app_id, bootstrap=kafka.bootstrap_servers, redis_url=redis_server.url, source=made.source,
-        output=made.output, dead=made.dead, quiet_period="1h", extra=other,
-    )  # fmt: skip
-    yield made
+    made.config(quiet_period="1h", extra=other)
+    return made
 
 
 def both(account: str, *names: str) -> tuple[bytes, bytes]:
@@ -91,22 +66,22 @@ def both(account: str, *names: str) -> tuple[bytes, bytes]:
     return event(account, *names, tags=list(names))
 
 
-async def open_groups(site: Site) -> list[dict[str, Any]]:
-    code, out, err = await site.run("groups", "list", "--json")
+async def open_groups(stage: TwoFolds) -> list[dict[str, Any]]:
+    code, out, err = await stage.run("groups", "list", "--json")
     assert 0 == code, err
     return [json.loads(line) for line in out.splitlines()]
 
 
-async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
-    with site.worker() as worker:
+async def test_explain_and_flush_one_group_and_then_all(stage: TwoFolds) -> None:
+    with stage.worker() as worker:
         await worker.wait_ready()
         await produce(
-            site.bootstrap,
-            site.source,
+            stage.bootstrap,
+            stage.source,
             [both("a", "x"), both("a", "y"), both("b", "x"), (b"1", b'{"account_id": 1, "metrics": ["z"], "tags": ["z"]}')],
         )
         await wait_until(lambda: metric(worker, OPEN) == 6, LIMIT_SECONDS, "three groups are open in both folds")
-        code, text, err = await site.run("groups", "explain", "a", "--fold", "account-metrics")
+        code, text, err = await stage.run("groups", "explain", "a", "--fold", "account-metrics")
         assert 0 == code, err
         for words in (
             "a of fold account-metrics is open in",
@@ -116,20 +91,20 @@ async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
             f"pid {worker.pid}",
         ):
             assert words in text
-        code, text, _ = await site.run("groups", "explain", "nobody", "--fold", "account-metrics")
+        code, text, _ = await stage.run("groups", "explain", "nobody", "--fold", "account-metrics")
         assert (0, True) == (code, "is not open in any" in text)
-        code, text, _ = await site.run("groups", "explain", "1", "--fold", "account-metrics")
+        code, text, _ = await stage.run("groups", "explain", "1", "--fold", "account-metrics")
         assert (0, True) == (code, "1 of fold account-metrics is open" in text)
 
-        code, out, err = await site.run("groups", "flush", "a", "--fold", "account-metrics")
+        code, out, err = await stage.run("groups", "flush", "a", "--fold", "account-metrics")
         assert (0, "flushed 1 group in 1 partition\n") == (code, out)
         assert "audit flush fold=account-metrics group='a' groups=1 by=" in err
-        one = await site.outcome(site.output, 2)
-        code, _, err = await site.run("groups", "flush", "a", "--fold", "account-metrics")
+        one = await stage.folded(stage.output, 2)
+        code, _, err = await stage.run("groups", "flush", "a", "--fold", "account-metrics")
         assert (1, True) == (code, "a is not open" in err)
-        code, out, _ = await site.run("groups", "flush", "--all", "--fold", "account-metrics")
-        rest = await site.outcome(site.output, 4)
-        left = await open_groups(site)
+        code, out, _ = await stage.run("groups", "flush", "--all", "--fold", "account-metrics")
+        rest = await stage.folded(stage.output, 4)
+        left = await open_groups(stage)
         log = worker.log()
 
     assert [("flush", 2)] == [(value["fold"]["reason"], value["fold"]["events"]) for value in one.values.values()]
@@ -140,15 +115,15 @@ async def test_explain_and_flush_one_group_and_then_all(site: Site) -> None:
 
 
 @pytest.mark.long
-async def test_a_flush_without_a_worker_stays_requested(site: Site) -> None:
-    with site.worker() as worker:
+async def test_a_flush_without_a_worker_stays_requested(stage: TwoFolds) -> None:
+    with stage.worker() as worker:
         await worker.wait_ready()
-        await produce(site.bootstrap, site.source, [both("a", "x")])
+        await produce(stage.bootstrap, stage.source, [both("a", "x")])
         await wait_until(lambda: metric(worker, OPEN) == 2, LIMIT_SECONDS, "the group is open in both folds")
         await worker.terminate()
-    code, _, err = await site.run("groups", "flush", "a", "--fold", "account-metrics", "--timeout", "0.5")
-    with site.worker():
-        outcome = await site.outcome(site.output, 1)
+    code, _, err = await stage.run("groups", "flush", "a", "--fold", "account-metrics", "--timeout", "0.5")
+    with stage.worker():
+        outcome = await stage.folded(stage.output, 1)
 
     assert 75 == code
     assert "no worker did it within 0.7 s: the next one that holds the partition" in err
@@ -164,34 +139,34 @@ async def test_a_flush_without_a_worker_stays_requested(site: Site) -> None:
         ("groups", "explain", "a", "--fold", "acount-metrics"),
     ],
 )
-async def test_what_was_meant_must_be_said(site: Site, words: tuple[str, ...]) -> None:
-    code, _, err = await site.run(*words)
+async def test_what_was_meant_must_be_said(stage: TwoFolds, words: tuple[str, ...]) -> None:
+    code, _, err = await stage.run(*words)
 
     assert 1 == code
     assert "name a GROUP" in err or "account-metrics" in err
 
 
 @pytest.mark.long
-async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(site: Site) -> None:
-    with site.worker() as worker:
+async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(stage: TwoFolds) -> None:
+    with stage.worker() as worker:
         await worker.wait_ready()
         # The other fold finds no tags in these; one event neither of them takes.
-        await produce(site.bootstrap, site.source, [event("a", "m1"), event("a", "m2"), (b"a", b"no json")])
-        await read_topic(site.bootstrap, site.dead, until=lambda letters: len(letters) >= 4, timeout_seconds=LIMIT_SECONDS)
-        code, listed, err = await site.run("dead-letters", "list", "--fold", "other", "--json")
+        await produce(stage.bootstrap, stage.source, [event("a", "m1"), event("a", "m2"), (b"a", b"no json")])
+        await read_topic(stage.bootstrap, stage.dead, until=lambda letters: len(letters) >= 4, timeout_seconds=LIMIT_SECONDS)
+        code, listed, err = await stage.run("dead-letters", "list", "--fold", "other", "--json")
         assert 0 == code, err
         rows = [json.loads(line) for line in listed.splitlines()]
         await worker.terminate()
     # The fix: the other fold folds metrics, too.
-    site.config.write_text(site.config.read_text().replace('changed = "tags"', 'changed = "metrics"'))
-    dry = await site.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed", "--dry-run")
-    first = await site.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed")
-    second = await site.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed")
-    with site.worker() as worker:
+    stage.path.write_text(stage.path.read_text().replace('changed = "tags"', 'changed = "metrics"'))
+    dry = await stage.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed", "--dry-run")
+    first = await stage.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed")
+    second = await stage.run("dead-letters", "replay", "--fold", "other", "--reason", "no-changed")
+    with stage.worker() as worker:
         await worker.wait_ready()
-        await produce(site.bootstrap, site.source, [both("b", "m3")])
+        await produce(stage.bootstrap, stage.source, [both("b", "m3")])
         await wait_until(lambda: metric(worker, OPEN) == 4, LIMIT_SECONDS, "both groups are open in both folds")
-        events = {(row["fold"], row["group"]): row["events"] for row in await open_groups(site)}
+        events = {(row["fold"], row["group"]): row["events"] for row in await open_groups(stage)}
 
     assert {("no-changed", 2), ("not-json", 1)} == {
         (reason, sum(row["reason"] == reason for row in rows)) for reason in ("no-changed", "not-json")
@@ -203,54 +178,54 @@ async def test_dead_letters_go_back_once_and_only_to_the_fold_that_refused_them(
 
 
 @pytest.mark.apache
-async def test_a_name_with_wildcards_resets_nothing_and_one_fold_leaves_the_other(site: Site) -> None:
-    with site.worker() as worker:
+async def test_a_name_with_wildcards_resets_nothing_and_one_fold_leaves_the_other(stage: TwoFolds) -> None:
+    with stage.worker() as worker:
         await worker.wait_ready()
-        await produce(site.bootstrap, site.source, [both("a", "m")])
+        await produce(stage.bootstrap, stage.source, [both("a", "m")])
         await wait_until(lambda: metric(worker, OPEN) == 2, LIMIT_SECONDS, "the group is open in both folds")
         await worker.terminate()
-    refused = [await site.run("reset", "--fold", name, "--yes") for name in ("*", "[ao]*")]
-    unknown = await site.run("reset", "--fold", "other-one", "--yes")
-    before = len(await open_groups(site))
-    done = await site.run("reset", "--fold", "other", "--yes")
+    refused = [await stage.run("reset", "--fold", name, "--yes") for name in ("*", "[ao]*")]
+    unknown = await stage.run("reset", "--fold", "other-one", "--yes")
+    before = len(await open_groups(stage))
+    done = await stage.run("reset", "--fold", "other", "--yes")
 
     assert [1, 1] == [code for code, _, _ in refused]
     assert [] == [err for _, _, err in refused if "is not the name of a fold" not in err or "account-metrics, other" not in err]
     assert (1, True) == (unknown[0], "there is nothing of a fold 'other-one'" in unknown[2])
     assert (2, 0) == (before, done[0]), done[2]
-    assert ["account-metrics"] == [row["fold"] for row in await open_groups(site)]
+    assert ["account-metrics"] == [row["fold"] for row in await open_groups(stage)]
 
 
 @pytest.mark.apache
-async def test_after_a_topic_was_made_again_a_reset_begins_anew(site: Site) -> None:
-    with site.worker() as worker:
+async def test_after_a_topic_was_made_again_a_reset_begins_anew(stage: TwoFolds) -> None:
+    with stage.worker() as worker:
         await worker.wait_ready()
-        await produce(site.bootstrap, site.source, [both("a", f"n{i}") for i in range(50)])
+        await produce(stage.bootstrap, stage.source, [both("a", f"n{i}") for i in range(50)])
 
         async def all_folded() -> bool:
-            return sum(row["events"] for row in await open_groups(site)) == 100
+            return sum(row["events"] for row in await open_groups(stage)) == 100
 
         await wait_until(all_folded, LIMIT_SECONDS, "everything is folded by both")
-        code, text, err = await site.run("reset", "--fold", "account-metrics", "--yes")
+        code, text, err = await stage.run("reset", "--fold", "account-metrics", "--yes")
         assert (1, True) == (code, "stop them first" in err), text
         await worker.terminate()
-    await delete_topic(site.bootstrap, site.source)
-    await create_topics(site.bootstrap, [site.source])
-    await produce(site.bootstrap, site.source, [both("a", "again")])
-    with site.worker() as worker:
+    await delete_topic(stage.bootstrap, stage.source)
+    await create_topics(stage.bootstrap, [stage.source])
+    await produce(stage.bootstrap, stage.source, [both("a", "again")])
+    with stage.worker() as worker:
         code = await worker.wait_exit(LIMIT_SECONDS)
         log = worker.log()
     assert 1 == code, log
     assert "streams-app reset --fold" in log
 
     for fold in ("account-metrics", "other"):
-        code, text, err = await site.run("reset", "--fold", fold)
+        code, text, err = await stage.run("reset", "--fold", fold)
         assert (0, True) == (code, "nothing was changed" in text), err
-        assert (0, True) == ((await site.run("reset", "--fold", fold, "--yes"))[0], True)
-    with site.worker() as worker:
+        assert (0, True) == ((await stage.run("reset", "--fold", fold, "--yes"))[0], True)
+    with stage.worker() as worker:
         await worker.wait_ready()
 
         async def is_open() -> bool:
-            return [row["events"] for row in await open_groups(site)] == [1, 1]
+            return [row["events"] for row in await open_groups(stage)] == [1, 1]
 
         await wait_until(is_open, LIMIT_SECONDS, "the event of the new topic is folded by both")

@@ -18,7 +18,7 @@ from streams_app.kafka.member import POLL_SECONDS
 from streams_app.read_store.processor import StoreProcessors
 from streams_app.read_store.sqlite import SqliteStore
 from tests.conftest import KafkaServer, Names
-from tests.helpers import create_topics, wait_until
+from tests.helpers import admin_of, create_topics, delete_topic, wait_until
 from tests.integration.reading import LIMIT_SECONDS, PARTITIONS, Member, Reading
 
 pytestmark = pytest.mark.timeout(200)
@@ -182,13 +182,7 @@ async def test_a_topic_that_is_made_again_is_read_from_its_start(reading: Readin
     async with reading.member():
         await reading.send(100, partition=0)
         assert await reading.is_synced()
-        async with reading.admin() as admin:
-            await admin.delete_topics([reading.topic])
-
-            async def is_gone() -> bool:
-                return reading.topic not in await admin.list_topics()
-
-            await wait_until(is_gone, LIMIT_SECONDS, "the topic is gone")
+        await delete_topic(reading.bootstrap, reading.topic)
         await create_topics(reading.bootstrap, [reading.topic], PARTITIONS)
         await reading.send(10, partition=0)
 
@@ -205,7 +199,7 @@ async def test_what_retention_removed_before_it_was_read_is_told_and_passed_over
         assert await reading.is_synced()
     known = dict(reading.sent)
     await reading.send(10, partition=0)
-    async with reading.admin() as admin:
+    async with admin_of(reading.bootstrap) as admin:
         await admin.delete_records({TopicPartition(reading.topic, 0): RecordsToDelete(before_offset=15)})
     async with reading.member():
         await wait_until(lambda: "n19" in reading.stored(), LIMIT_SECONDS, "what is left is read")
