@@ -60,7 +60,8 @@ class Columns:
         self._numbers = np.empty(capacity, np.uint32)
         self._clocks: dict[int, int] = {}
         self._groups_seen = self._bytes_seen = 0
-        self._is_sorted = True
+        self._firsts = np.empty(0, bool)
+        self._is_sorted = False
 
     def add(self, partition: int, events: Iterable[Event]) -> None:
         """Adds events of a partition.
@@ -72,6 +73,8 @@ class Columns:
             partition: Of the source.
             events: In the order of their offsets, after those that were added before.
         """
+        if self._is_sorted:
+            raise RuntimeError("the columns are sorted: no more events can be added")
         rest = iter(events)
         shift = np.uint64(partition * _SPREAD % 2**_BITS)
         while batch := list(islice(rest, _BATCH)):
@@ -106,7 +109,7 @@ class Columns:
         self._hashes[self._used : end] = hashes
         self._scores[self._used : end] = scores
         self._numbers[self._used : end] = numbers
-        self._used, self._is_sorted = end, False
+        self._used = end
         if self.sets.is_full and self.sets.may_be_counted:
             sizes = self.sets.sizes()
             for begin in range(0, end, _BLOCK):
@@ -154,18 +157,19 @@ class Columns:
         return self._bytes_seen / max(1, self._groups_seen)
 
     def sort(self) -> None:
-        """Brings the events of a group together, in the order in which they were added. Events may be added afterwards, too."""
+        """Brings the events of a group together, in the order in which they were added. No more can be added then."""
         if self._is_sorted:
             return
-        order = self._order()
-        for name in ("_hashes", "_scores", "_numbers"):
+        self._is_sorted = True
+        order, self._firsts = self._order()
+        self._hashes = np.empty(0, np.uint64)
+        for name in ("_scores", "_numbers"):
             column = getattr(self, name)
-            ordered = np.empty_like(column)
+            ordered = np.empty_like(order, column.dtype)
             for begin in range(0, self._used, _BLOCK):
                 block = slice(begin, min(self._used, begin + _BLOCK))
                 ordered[block] = column[order[block]]
             setattr(self, name, ordered)
-        self._is_sorted = True
 
     def gaps(self) -> tuple[int, int] | None:
         """Of the times between neighbouring events of a group the median and the longest, ms; None: no group has two events."""
@@ -174,34 +178,41 @@ class Columns:
         stride = self._used // _BLOCK + 1
         for begin in range(1, self._used, _BLOCK):
             end = min(begin + _BLOCK, self._used)
-            gaps = np.diff(self._scores[begin - 1 : end])[self._hashes[begin:end] == self._hashes[begin - 1 : end - 1]]
+            gaps = np.diff(self._scores[begin - 1 : end])[~self._firsts[begin:end]]
             longest_ms = max(longest_ms, int(gaps.max(initial=-1)))
             some.append(gaps[::stride])
         return (int(np.median(np.concatenate(some))), longest_ms) if longest_ms >= 0 else None
 
-    def _order(self) -> NDArray[np.uint32]:
-        """Where each event of the sorted columns stands now; found for some of the groups at a time, to save memory."""
-        order = np.empty(self._used, np.uint32)
-        first_bits = (self._hashes[: self._used] >> np.uint64(_BITS - self.halvings - _BUCKET_BITS)).astype(np.uint8)
+    def _order(self) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+        """Where each event of the sorted columns stands now, and whether a group begins with it.
+
+        Found for some of the groups at a time, to save memory.
+        """
+        order, firsts = np.empty(self._used, np.uint32), np.ones(self._used, bool)
+        buckets = (self._hashes[: self._used] >> np.uint64(_BITS - self.halvings - _BUCKET_BITS)).astype(np.uint8)
         begin = 0
         for bucket in range(1 << _BUCKET_BITS):
-            at = np.flatnonzero(first_bits == bucket)
+            at = np.flatnonzero(buckets == bucket)
+            hashes = self._hashes[at]
+            sorting = np.argsort(hashes, kind="stable")
+            hashes = hashes[sorting]
             end = begin + len(at)
-            order[begin:end] = at[np.argsort(self._hashes[at], kind="stable")]
+            order[begin:end] = at[sorting]
+            firsts[begin + 1 : end] = hashes[1:] != hashes[:-1]
             begin = end
-        return order
+        return order, firsts
 
     @property
-    def hashes(self) -> NDArray[np.uint64]:
-        """The group of each event that is kept."""
-        return self._hashes[: self._used]
+    def firsts(self) -> NDArray[np.bool_]:
+        """Sorted: whether a group begins with this event."""
+        return self._firsts
 
     @property
     def scores(self) -> NDArray[np.int64]:
-        """The score of each event that is kept, ms."""
-        return self._scores[: self._used]
+        """Sorted: the score of each event that is kept, ms."""
+        return self._scores
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """Which of the :attr:`sets` each event that is kept has."""
-        return self._numbers[: self._used]
+        """Sorted: which of the :attr:`sets` each event that is kept has."""
+        return self._numbers

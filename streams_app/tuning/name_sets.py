@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +37,7 @@ class NameSets:
         self._hashes = array("q")
         self._lengths = array("H")
         self._different: set[int] = set()
+        self._unlike = 0
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
         """The number of the set of each event; masks and mappings are two ways to say one."""
@@ -83,8 +84,15 @@ class NameSets:
         """How many names each set has, by its number."""
         return np.diff(np.frombuffer(self._ends, np.uint32), prepend=0).astype(np.int64)
 
-    def hashes_of(self, number: int) -> array[int]:
-        """The names of a set."""
+    def counts(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """How many names each of these sets has."""
+        return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
+
+    def names_of(self, number: int) -> Sequence[int]:
+        """The names of a set; where they did not fit as many that no other set has."""
+        if self.are_counted:
+            self._unlike += number
+            return range(self._unlike - number, self._unlike)
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
     def bytes_of(self, number: int) -> int:

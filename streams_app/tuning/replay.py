@@ -14,13 +14,18 @@ from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.peak import Times, most_open
 from streams_app.tuning.points import Curve, Point, Sample
 from streams_app.tuning.splitting import Positions, chained, next_starts
 
 PREFIX_BYTES: Final = 60
 """Of ``{social/account-metrics/post-metric-updated/3}:v2:group:`` and the like."""
 
+FOR_EVER_MS: Final = 1 << 60
+"""A longer duration is the same."""
+
 _BLOCK: Final = 1 << 19
+_MOST_SHORT: Final = 2**32 - 1
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -64,82 +69,140 @@ def curve_of(
 
 
 class _Replay:
-    """The columns of one range, and what does not depend on the candidate."""
+    """The columns of one range, and the sessions of the candidate that was replayed last. Candidates come in rising order.
+
+    Large arrays are filled block by block: with ten million events each of eight bytes that nobody needs is 80 MB.
+    """
 
     def __init__(self, columns: Columns, bounds: Bounds) -> None:
         self.columns = columns
         self.bounds = bounds
         self.ratio_error = 0.0
-        self._hashes, self._scores = columns.hashes, columns.scores
-        self._following = next_starts(columns, bounds) if len(self._scores) else np.empty(0, np.int32)
-        self.groups = len(self._starts(1 << 62))
+        self._firsts, self._scores = columns.firsts, columns.scores
+        self._hold_ms = min(bounds.hold_ms, FOR_EVER_MS)
+        self._following = next_starts(columns, bounds)
+        self._sessions = _first_sessions(self._firsts, self._scores)
+        self.groups = int(np.count_nonzero(self._firsts))
 
     def point(self, quiet_ms: int) -> Point:
         """Replays one candidate."""
         columns = self.columns
         if not len(self._scores):
             return Point(quiet_ms, 0, 0.0, None, None, None, 0, 0)
-        starts = self._records(quiet_ms)
+        quiet_ms = min(quiet_ms, FOR_EVER_MS)
+        self._sessions = self._longer(quiet_ms)
+        starts = self._records()
         closes = self._closes(starts, quiet_ms)
         records = round(len(starts) / columns.share)
         latencies = self._latencies(starts, closes)
-        peak = round(self._peak(starts, closes) / columns.share)
+        peak = round(self._peak(starts, closes)[0] / columns.share)
         return Point(quiet_ms, records, 1 - records / columns.events, *latencies, peak, 0)
 
-    def _starts(self, quiet_ms: int) -> Positions:
-        """Where the sessions begin: with each group, and after each gap that is longer than the quiet period."""
-        found = [np.zeros(min(1, len(self._scores)), np.int64)]
-        for begin in range(1, len(self._scores), _BLOCK):
-            end = min(begin + _BLOCK, len(self._scores))
-            is_new = np.diff(self._scores[begin - 1 : end]) > quiet_ms
-            is_new |= self._hashes[begin:end] != self._hashes[begin - 1 : end - 1]
-            found.append(np.flatnonzero(is_new) + begin)
-        return np.concatenate(found).astype(np.int32)
+    def _longer(self, quiet_ms: int) -> Positions:
+        """Those of the sessions so far that begin with a group, or after a gap that is longer than the quiet period."""
+        found, kept = self._sessions, 0
+        for begin in range(0, len(found), _BLOCK):
+            at = found[begin : begin + _BLOCK]
+            is_session = self._firsts[at] | (self._scores[at] - self._scores[at - 1] > quiet_ms)
+            end = kept + int(np.count_nonzero(is_session))
+            found[kept:end] = at[is_session]
+            kept = end
+        return found[:kept]
 
     def _ends(self, starts: Positions) -> Positions:
         return np.append(starts[1:], np.int32(len(self._scores)))
 
-    def _records(self, quiet_ms: int) -> Positions:
+    def _records(self) -> Positions:
         """Where the records begin."""
-        starts = self._starts(quiet_ms)
+        starts, following = self._sessions, self._following
+        if following is None:
+            return starts
         ends = self._ends(starts)
-        is_parted = self._following[starts] < ends
+        is_parted = following[starts] < ends
         if not is_parted.any():
             return starts
-        found = np.concatenate([starts, chained(starts[is_parted], ends[is_parted], self._following)])
+        found = np.concatenate([starts, chained(starts[is_parted], ends[is_parted], following)])
         found.sort()
         return found
 
-    def _closes(self, starts: Positions, quiet_ms: int) -> NDArray[np.int64]:
-        """When each record closes, ms."""
-        scores, ends = self._scores, self._ends(starts)
+    def _closes(self, starts: Positions, quiet_ms: int) -> Times:
+        """When each record closes, in ms after the first score."""
+        zero_ms = self.columns.from_ms
+        found = _room(len(starts), self.columns.to_ms - zero_ms + min(quiet_ms, self._hold_ms))
+        for begin in range(0, len(starts), _BLOCK):
+            block = starts[begin : begin + _BLOCK]
+            after = starts[begin + _BLOCK] if begin + _BLOCK < len(starts) else np.int32(len(self._scores))
+            found[begin : begin + _BLOCK] = self._closes_of(block, np.append(block[1:], after), quiet_ms) - zero_ms
+        return found
+
+    def _closes_of(self, starts: Positions, ends: Positions, quiet_ms: int) -> NDArray[np.int64]:
+        scores, hold_ms = self._scores, self._hold_ms
         opened, last = scores[starts], scores[ends - 1]
-        closes = np.minimum(last + quiet_ms, opened + self.bounds.hold_ms)
-        after = np.minimum(ends, len(scores) - 1)
+        closes = np.minimum(last + quiet_ms, opened + hold_ms)
         if self.columns.sets.may_close:
             # Neither silence nor hold ended the record before the next event of its group: its names did, at the score of that one.
+            after = np.minimum(ends, len(scores) - 1)
             following = scores[after]
-            by_names = (ends < len(scores)) & (self._hashes[after] == self._hashes[starts])
-            by_names &= (following <= last + quiet_ms) & (following < opened + self.bounds.hold_ms)
+            by_names = ~self._firsts[after] & (ends < len(scores))
+            by_names &= (following <= last + quiet_ms) & (following < opened + hold_ms)
             closes = np.where(by_names, following, closes)
         if self.bounds.max_events:
             closes = np.where(ends - starts == self.bounds.max_events, last, closes)
         return closes
 
-    def _latencies(self, starts: Positions, closes: NDArray[np.int64]) -> tuple[int, int, int]:
+    def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int]:
         """The percentiles of the time from an event to its record, by nearest rank."""
         events = len(self._scores)
-        waits = np.repeat(closes, np.diff(starts, append=events)) - self._scores
+        zero_ms = self.columns.from_ms
+        waits = _room(events, self._hold_ms)
+        for begin in range(0, events, _BLOCK):
+            end = min(begin + _BLOCK, events)
+            first, last = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
+            counts = np.diff(starts[first + 1 : last], prepend=begin, append=end)
+            waits[begin:end] = np.repeat(closes[first:last], counts) - (self._scores[begin:end] - zero_ms)
         ranks = [-(-events * percent // 100) - 1 for percent in (50, 95, 99)]
         waits.partition(ranks)
         return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]])
 
-    def _peak(self, starts: Positions, closes: NDArray[np.int64]) -> int:
-        """Most groups open in the same instant; a group is open from its first event to the moment it closes, both included."""
-        opened = self._scores[starts]
-        # A group that opens again in the instant in which it closed was open all the time.
-        is_again = (self._hashes[starts[1:]] == self._hashes[starts[:-1]]) & (opened[1:] <= closes[:-1])
-        again = np.flatnonzero(is_again)
-        opens = np.sort(np.delete(opened, again + 1))
-        gone = np.searchsorted(np.sort(np.delete(closes, again)), opens, "left")
-        return int((np.arange(1, len(opens) + 1) - gone).max())
+    def _peak(self, starts: Positions, closes: Times) -> tuple[int, int]:
+        """Most groups open in the same instant, and that instant after the first score.
+
+        A group is open from its first event to the moment it closes, both included. ``closes`` is used up.
+        """
+        opens = np.empty_like(closes)
+        used = shut = 0
+        is_first_again = False
+        for begin in range(0, len(starts), _BLOCK):
+            end = min(begin + _BLOCK, len(starts))
+            opened = self._scores[starts[begin : end + 1]] - self.columns.from_ms
+            # A group that opens again in the instant in which it closed was open all the time.
+            is_again = np.zeros(end - begin + 1, bool)
+            is_again[0] = is_first_again
+            if self._following is not None:
+                is_again[1 : len(opened)] = ~self._firsts[starts[begin + 1 : end + 1]] & (
+                    opened[1:] <= closes[begin:end][: len(opened) - 1]
+                )
+            is_first_again = bool(is_again[-1])
+            opened, closed = opened[: end - begin][~is_again[:-1]], closes[begin:end][~is_again[1:]]
+            opens[used : used + len(opened)], closes[shut : shut + len(closed)] = opened, closed
+            used, shut = used + len(opened), shut + len(closed)
+        return most_open(opens[:used], closes[:shut])
+
+
+def _first_sessions(firsts: NDArray[np.bool_], scores: NDArray[np.int64]) -> Positions:
+    """Where a group or, after any gap, a session begins."""
+    found = np.empty(len(scores), np.int32)
+    used = min(1, len(scores))
+    found[:used] = 0
+    for begin in range(1, len(scores), _BLOCK):
+        end = min(begin + _BLOCK, len(scores))
+        is_new = firsts[begin:end] | (scores[begin:end] != scores[begin - 1 : end - 1])
+        at = np.flatnonzero(is_new) + begin
+        found[used : used + len(at)] = at
+        used += len(at)
+    return found[:used]
+
+
+def _room(length: int, most_ms: int) -> Times:
+    """An array for times up to so many milliseconds."""
+    return np.empty(length, np.uint32) if most_ms <= _MOST_SHORT else np.empty(length, np.int64)

@@ -7,6 +7,7 @@ period, so it is worked out once for every event; the records of a candidate are
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -21,56 +22,88 @@ Positions = NDArray[np.int32]
 FEW: Final = 64
 """Chains: below that a plain loop is faster than numpy."""
 
-
-def group_ends(hashes: NDArray[np.uint64]) -> Positions:
-    """Where each group ends: the position after its last event."""
-    return np.append(np.flatnonzero(hashes[1:] != hashes[:-1]) + 1, len(hashes)).astype(np.int32)
+_BLOCK: Final = 1 << 19
 
 
-def next_starts(columns: Columns, bounds: Bounds) -> Positions:
+def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
+    """Parts of sorted columns, each of some whole groups."""
+    begin = 0
+    while begin < len(firsts):
+        end = begin + _BLOCK
+        if end < len(firsts):
+            end += int(firsts[end:].argmax())
+            end = end if firsts[end] else len(firsts)
+        end = min(end, len(firsts))
+        yield slice(begin, end)
+        begin = end
+
+
+def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     """For each event the position of the first later one that is kept out of a record that begins with it; at most its group's end.
 
     Args:
         columns: Sorted.
         bounds: What closes groups; the quiet period is not looked at.
+
+    Returns:
+        None where the bounds part no group.
     """
-    ends = group_ends(columns.hashes)
     found = np.empty(len(columns.scores), np.int32)
-    begin = 0
-    for end in ends.tolist():
-        scores = columns.scores[begin:end]
-        found[begin:end] = begin + np.searchsorted(scores, scores + bounds.hold_ms)
-        begin = end
-    if bounds.max_events:
-        np.minimum(found, np.arange(len(found), dtype=np.int64) + bounds.max_events, out=found, casting="unsafe")
-    if columns.sets.may_close:
-        begin = 0
-        for end in ends.tolist():
-            _limit_names(columns.numbers[begin:end], columns.sets, found, begin)
-            begin = end
-    return found
+    is_any = False
+    for block in blocks(columns.firsts):
+        ends = np.append(np.flatnonzero(columns.firsts[block])[1:], block.stop - block.start)
+        limits = np.repeat(ends, np.diff(ends, prepend=0))
+        following = _by_hold(columns.scores[block], ends, bounds.hold_ms)
+        if bounds.max_events:
+            np.minimum(following, np.arange(len(following)) + bounds.max_events, out=following)
+        np.minimum(following, limits, out=following)
+        if columns.sets.may_close:
+            _by_names(columns.numbers[block], ends, columns.sets, following)
+        is_any = is_any or bool((following < limits).any())
+        found[block] = following + block.start
+    return found if is_any else None
 
 
-def _limit_names(numbers: NDArray[np.uint32], sets: NameSets, found: Positions, begin: int) -> None:
-    """Lowers the next starts of the events of one group to where the names of a record would be more than the bound."""
+def _by_hold(scores: NDArray[np.int64], ends: NDArray[np.int64], hold_ms: int) -> NDArray[np.int64]:
+    """The position of the first later event that is the hold or more behind each event, possibly beyond its group."""
+    low = scores.min()
+    step = int(scores.max() - low) + 1
+    # The scores of one group after those of the one before: they rise, and no group reaches into the next but one.
+    places = np.repeat(np.arange(len(ends)) * (2 * step), np.diff(ends, prepend=0)) + (scores - low)
+    return np.searchsorted(places, places + min(hold_ms, step)).astype(np.int64)
+
+
+def _by_names(numbers: NDArray[np.uint32], ends: NDArray[np.int64], sets: NameSets, following: NDArray[np.int64]) -> None:
+    """Lowers the next starts to where a record would have more names than the bound allows."""
+    totals = np.cumsum(sets.counts(numbers))
+    before, begin = 0, 0
+    for end, total in zip(ends.tolist(), totals[ends - 1].tolist(), strict=True):
+        # How many names its events have, each counted as new, is an upper limit that tells nearly always.
+        if total - before > sets.max_changed:
+            _limit_names(numbers[begin:end], sets, following, begin)
+        before, begin = total, end
+
+
+def _limit_names(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int64], begin: int) -> None:
+    """The same for the events of one group, which stand at ``begin``: a window over them, and how often it has each name."""
     most = sets.max_changed
     held: dict[int, int] = defaultdict(int)
-    listed = numbers.tolist()
+    listed = [sets.names_of(number) for number in numbers.tolist()]
     stop = 0
-    for start, number in enumerate(listed):
+    for start, names in enumerate(listed):
         if stop <= start:
             stop = start + 1
-            for name in sets.hashes_of(number):
+            for name in names:
                 held[name] += 1
         while stop < len(listed):
-            new = [name for name in sets.hashes_of(listed[stop]) if name not in held]
-            if len(held) + len(new) > most:
+            coming = listed[stop]
+            if len(held) + sum(name not in held for name in coming) > most:
                 break
-            for name in sets.hashes_of(listed[stop]):
+            for name in coming:
                 held[name] += 1
             stop += 1
-        found[begin + start] = min(found[begin + start], begin + stop)
-        for name in sets.hashes_of(number):
+        following[begin + start] = min(following[begin + start], begin + stop)
+        for name in names:
             held[name] -= 1
             if not held[name]:
                 del held[name]
