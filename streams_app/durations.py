@@ -35,3 +35,13 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 def milliseconds(duration: timedelta) -> int:
     """Whole milliseconds of a duration."""
     return duration // timedelta(milliseconds=1)
+
+
+def duration_text(duration_ms: int) -> str:
+    """A duration as :func:`parse_duration` reads it: ``15m``, ``1.5s``, ``90s``."""
+    for unit, size_ms in reversed(_UNITS_MS.items()):
+        if duration_ms >= size_ms and duration_ms % size_ms == 0:
+            return f"{duration_ms // size_ms}{unit}"
+        if unit == "s" and duration_ms >= size_ms and duration_ms % (size_ms // 10) == 0:
+            return f"{duration_ms / size_ms:.1f}s"
+    return f"{duration_ms}ms"

@@ -1,0 +1,209 @@
+"""Which quiet period to take, and why (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import floor, log
+from typing import Final
+
+from streams_app.durations import duration_text
+from streams_app.tuning.points import Curve, Point, Recommended
+from streams_app.words import counted, span
+
+KNEE_GAIN: Final = 0.01
+"""Of the events: where twice the quiet period spares fewer records than that, waiting longer no longer pays."""
+
+KNEE_SHARE: Final = 0.5
+"""Of the best folding ratio: a curve that is flat before groups come again at all has no knee there."""
+
+_SMALLEST_UNIT: Final = 1_000
+_EXACT_FROM: Final = 0.99
+
+
+def recommend(curve: Curve, *, target_ratio: float | None = None, max_latency_ms: int | None = None) -> Recommended:
+    """Takes one of the candidates of a curve.
+
+    Args:
+        curve: What each candidate leads to.
+        target_ratio: The shortest candidate that folds so much is wanted.
+        max_latency_ms: The longest candidate is wanted with which 99 of 100 events wait at most so long. Together with a target:
+            the shortest that reaches it, unless it is beyond this limit; then the limit counts, and the reason says what each
+            costs. Without either: the knee, the shortest candidate that folds at least half of what can be folded, and after
+            which twice the quiet period would spare less than one record for a hundred events.
+    """
+    points = curve.points
+    if not points:
+        return Recommended(0, "No candidate was tried.")
+    best = max(points, key=lambda point: (point.ratio, -point.quiet_ms))
+    if not best.ratio:
+        return Recommended(points[0].quiet_ms, _nothing(curve))
+    if target_ratio is not None and max_latency_ms is not None:
+        return _both(curve, best, target_ratio, max_latency_ms)
+    if target_ratio is not None:
+        return _target(curve, best, target_ratio)
+    return _knee(curve, best) if max_latency_ms is None else _limit(curve, max_latency_ms)
+
+
+def _nothing(curve: Curve) -> str:
+    if not curve.events:
+        return "There are no events in this range, so nothing speaks for any quiet period."
+    events = "the event" if curve.events == 1 else f"the {curve.events:,} events"
+    return (
+        f"No candidate folds anything, as no group has two events within {_name(curve.points[-1])} that a bound leaves together: a "
+        f"fold would only delay {events}."
+    )
+
+
+def _target(curve: Curve, best: Point, target: float) -> Recommended:
+    found = _reaching(curve.points, target)
+    if found is None:
+        return Recommended(
+            best.quiet_ms,
+            f"No candidate folds {_percent(target)}: {_name(best)} is the shortest that folds the most there is, "
+            f"{_folds(curve, best)}; {_costs(best)}{_judged(curve)}.",
+        )
+    return Recommended(
+        found.quiet_ms,
+        f"{_name(found)} is the shortest candidate that folds at least {_percent(target)}: {_folds(curve, found)}; "
+        f"{_costs(found)}{_judged(curve)}.",
+    )
+
+
+def _limit(curve: Curve, limit_ms: int) -> Recommended:
+    found = _within(curve.points, limit_ms)
+    if found is None:
+        found = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
+        return Recommended(
+            found.quiet_ms,
+            f"With no candidate do 99 of 100 events wait at most {duration_text(limit_ms)}: {_name(found)} comes "
+            f"nearest and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
+        )
+    return Recommended(
+        found.quiet_ms,
+        f"{_name(found)} is the longest candidate with which 99 of 100 events wait at most "
+        f"{duration_text(limit_ms)}, and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
+    )
+
+
+def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommended:
+    reaching, within = _reaching(curve.points, target), _within(curve.points, limit_ms)
+    if reaching is not None and _wait_ms(reaching) <= limit_ms:
+        return Recommended(
+            reaching.quiet_ms,
+            f"{_name(reaching)} is the shortest candidate that folds at least {_percent(target)}, and stays within "
+            f"{duration_text(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
+        )
+    if reaching is None:
+        most = f"the most there is, {_percent(best.ratio)}, takes {_name(best)}, with which {_costs(best)}"
+    else:
+        most = (
+            f"to fold {_percent(target)} takes {_name(reaching)}, which folds {_percent(reaching.ratio)} and with "
+            f"which {_costs(reaching)}"
+        )
+    if within is None:
+        taken = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
+        least = f"no candidate stays within {duration_text(limit_ms)}, and {_name(taken)}, which comes nearest,"
+    else:
+        taken = within
+        least = f"{_name(taken)}, the longest within {duration_text(limit_ms)},"
+    return Recommended(
+        taken.quiet_ms,
+        f"{_percent(target)} and {duration_text(limit_ms)} cannot both be had: {most}; {least} folds {_folds(curve, taken)}, and "
+        f"{_costs(taken)}{_judged(curve)}.",
+    )
+
+
+def _knee(curve: Curve, best: Point) -> Recommended:
+    points = [point for point in curve.points if point.ratio >= KNEE_SHARE * best.ratio]
+    found = next(point for point in points if _ratio_at(curve.points, 2 * point.quiet_ms) - point.ratio < KNEE_GAIN)
+    text = _name(found)
+    if found is curve.points[-1] and found.ratio - _ratio_at(curve.points, found.quiet_ms // 2) >= KNEE_GAIN:
+        reason = f"{text}, the longest candidate, is where the curve still rises: it folds {_folds(curve, found)}"
+    else:
+        reason = (
+            f"{text} is the knee: it folds {_folds(curve, found)}, and twice as long would spare less than one more record for a "
+            "hundred events"
+        )
+        if best.ratio - found.ratio >= KNEE_GAIN:
+            reason += f" (the most there is, {_percent(best.ratio)}, takes {_name(best)})"
+    return Recommended(found.quiet_ms, f"{reason}; {_costs(found)}{_judged(curve)}.")
+
+
+def _reaching(points: Sequence[Point], target: float) -> Point | None:
+    return next((point for point in points if point.ratio >= target), None)
+
+
+def _within(points: Sequence[Point], limit_ms: int) -> Point | None:
+    return next((point for point in reversed(points) if _wait_ms(point) <= limit_ms), None)
+
+
+def _wait_ms(point: Point) -> int:
+    """How long 99 of 100 events wait at most; the quiet period alone where that is not known."""
+    return point.quiet_ms if point.latency_p99_ms is None else point.latency_p99_ms
+
+
+def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
+    """The folding ratio between two candidates, as if it rose evenly on a logarithmic scale."""
+    if quiet_ms <= points[0].quiet_ms:
+        return points[0].ratio
+    for before, after in pairwise(points):
+        if quiet_ms <= after.quiet_ms:
+            way = log(quiet_ms / before.quiet_ms) / log(after.quiet_ms / before.quiet_ms)
+            return before.ratio + way * (after.ratio - before.ratio)
+    return points[-1].ratio
+
+
+# ---- words
+
+
+def _name(point: Point) -> str:
+    return duration_text(point.quiet_ms)
+
+
+def _percent(ratio: float) -> str:
+    """Never rounded up: 99.99 % is not everything."""
+    steps = 10_000 if ratio >= _EXACT_FROM else 1_000
+    return f"{100 * floor(ratio * steps + 1e-6) / steps:g} %"
+
+
+def _folds(curve: Curve, point: Point) -> str:
+    return f"{_percent(point.ratio)} ({curve.events:,} events into {_many(point.records, 'record')})"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}s" if number != 1 else counted(number, noun)
+
+
+def _costs(point: Point) -> str:
+    """What a candidate costs, as far as it is known."""
+    if point.latency_p99_ms is None:
+        waits = f"a record comes {_name(point)} after its last event (how long earlier ones wait is not known here)"
+    else:
+        waits = f"99 of 100 events wait at most {_wait(point.latency_p99_ms)}"
+        if point.latency_p50_ms is not None:
+            waits = f"half of the events wait at most {_wait(point.latency_p50_ms)}, {waits.replace(' events wait', '')}"
+    if point.peak_open_groups is None:
+        return waits
+    room = f", {_room(point.redis_bytes)} of Redis" if point.redis_bytes else ""
+    verb = "is" if point.peak_open_groups == 1 else "are"
+    return f"{waits}, and at most {_many(point.peak_open_groups, 'group')} {verb} open at once{room}"
+
+
+def _wait(wait_ms: int) -> str:
+    return f"{wait_ms} ms" if wait_ms < _SMALLEST_UNIT else span(wait_ms)
+
+
+def _room(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"some {count / size:.3g} {unit}"
+    return f"some {count} bytes"
+
+
+def _judged(curve: Curve) -> str:
+    """How exact the figures are, where they are not."""
+    if curve.sample is None:
+        return ""
+    groups, error = _many(curve.sample.groups, "group"), 100 * curve.sample.ratio_error
+    return f" (judged by {groups} chosen by hash; standard error of the ratio {error:.2g} points)"

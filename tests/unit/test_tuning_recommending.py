@@ -1,0 +1,152 @@
+"""Which candidate is recommended, and what the reason says."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.durations import duration_text, milliseconds, parse_duration
+from streams_app.tuning.points import Curve, Point, Sample
+from streams_app.tuning.recommending import recommend
+
+EVENTS = 100_000
+RISING = {1: 0.20, 2: 0.50, 4: 0.80, 8: 0.90, 16: 0.93, 32: 0.935, 64: 0.9352}
+"""Seconds → folding ratio: the knee is at 16 s."""
+
+
+def point(seconds: int, ratio: float, events: int = EVENTS) -> Point:
+    """99 of 100 events wait for twice the quiet period."""
+    records = round(events * (1 - ratio))
+    return Point(seconds * 1_000, records, ratio, seconds * 1_000, seconds * 1_500, seconds * 2_000, 10 * seconds, 4_000 * seconds)
+
+
+def curve(ratios: dict[int, float], events: int = EVENTS, sample: Sample | None = None) -> Curve:
+    points = tuple(point(seconds, ratio, events) for seconds, ratio in ratios.items())
+    return Curve("f", events, 10, 0, 86_400_000, points, sample)
+
+
+def test_a_target_gets_the_shortest_candidate_that_reaches_it() -> None:
+    found = recommend(curve(RISING), target_ratio=0.9)
+
+    assert 8_000 == found.quiet_ms
+    assert (
+        "8s is the shortest candidate that folds at least 90 %: 90 % (100,000 events into 10,000 records); half of the events wait "
+        "at most 8.0 s, 99 of 100 at most 16.0 s, and at most 80 groups are open at once, some 32 kB of Redis."
+    ) == found.why
+
+
+def test_a_target_that_nothing_reaches_gets_the_best_there_is_and_says_so() -> None:
+    found = recommend(curve(RISING | {128: 0.9352}), target_ratio=0.99)
+
+    assert 64_000 == found.quiet_ms
+    assert found.why.startswith("No candidate folds 99 %: 64s is the shortest that folds the most there is, 93.5 %")
+
+
+def test_a_limit_gets_the_longest_candidate_within_it() -> None:
+    found = recommend(curve(RISING), max_latency_ms=20_000)
+
+    assert 8_000 == found.quiet_ms
+    assert found.why.startswith("8s is the longest candidate with which 99 of 100 events wait at most 20s, and folds 90 %")
+
+
+def test_a_limit_that_nothing_keeps_gets_what_comes_nearest() -> None:
+    found = recommend(curve(RISING), max_latency_ms=1_000)
+
+    assert 1_000 == found.quiet_ms
+    assert found.why.startswith("With no candidate do 99 of 100 events wait at most 1s: 1s comes nearest")
+
+
+@pytest.mark.parametrize("limit_ms", [16_000, 500_000])
+def test_target_and_limit_get_the_shortest_that_reaches_the_target_within_the_limit(limit_ms: int) -> None:
+    assert 8_000 == recommend(curve(RISING), target_ratio=0.9, max_latency_ms=limit_ms).quiet_ms
+
+
+def test_where_both_cannot_be_had_the_limit_counts_and_the_cost_of_each_is_said() -> None:
+    found = recommend(curve(RISING), target_ratio=0.93, max_latency_ms=15_999)
+
+    assert 4_000 == found.quiet_ms
+    assert (
+        "93 % and 15999ms cannot both be had: to fold 93 % takes 16s, which folds 93 % and with which half of the events wait at "
+        "most 16.0 s, 99 of 100 at most 32.0 s, and at most 160 groups are open at once, some 64 kB of Redis; 4s, the longest "
+        "within 15999ms, folds 80 % (100,000 events into 20,000 records), and half of the events wait at most 4.0 s, 99 of "
+        "100 at most 8.0 s, and at most 40 groups are open at once, some 16 kB of Redis."
+    ) == found.why
+
+
+@pytest.mark.parametrize(("target", "limit_ms", "quiet_ms"), [(0.99, 20_000, 8_000), (0.99, 1, 1_000), (0.9, 1, 1_000)])
+def test_where_neither_can_be_had_something_is_recommended_all_the_same(target: float, limit_ms: int, quiet_ms: int) -> None:
+    found = recommend(curve(RISING), target_ratio=target, max_latency_ms=limit_ms)
+
+    assert (quiet_ms, True) == (found.quiet_ms, "cannot both be had" in found.why)
+
+
+def test_without_wishes_it_is_the_knee() -> None:
+    found = recommend(curve(RISING))
+
+    assert 16_000 == found.quiet_ms
+    assert "twice as long would spare less than one more record for a hundred events; half of the events" in found.why
+
+
+def test_a_curve_that_is_flat_before_groups_come_again_has_no_knee_there() -> None:
+    assert 30_000 == recommend(curve({1: 0.0, 2: 0.0, 4: 0.001, 10: 0.002, 30: 0.98, 60: 0.985})).quiet_ms
+
+
+def test_a_second_rise_far_behind_the_knee_is_told() -> None:
+    found = recommend(curve({1: 0.5, 2: 0.6, 4: 0.6, 8: 0.6, 4_000: 0.99}))
+
+    assert (2_000, True) == (found.quiet_ms, "(the most there is, 99 %, takes 4000s)" in found.why)
+
+
+def test_a_curve_that_rises_to_its_end_says_so() -> None:
+    found = recommend(curve({1: 0.2, 2: 0.4, 4: 0.6}))
+
+    assert (4_000, True) == (found.quiet_ms, found.why.startswith("4s, the longest candidate, is where the curve still rises"))
+
+
+def test_candidates_far_apart_are_judged_by_what_lies_between_them() -> None:
+    assert 1_000 == recommend(curve({1: 0.9, 1_024: 0.98})).quiet_ms
+
+
+def test_no_events_speak_for_nothing() -> None:
+    found = recommend(curve({5: 0.0, 10: 0.0}, events=0), target_ratio=0.9)
+
+    assert (5_000, True) == (found.quiet_ms, found.why.startswith("There are no events"))
+
+
+def test_no_candidates_give_no_advice() -> None:
+    assert "No candidate was tried." == recommend(curve({})).why
+
+
+@pytest.mark.parametrize(("events", "told"), [(1, "delay the event."), (7_000, "delay the 7,000 events.")])
+def test_where_nothing_folds_that_is_said(events: int, told: str) -> None:
+    found = recommend(curve({1: 0.0, 10: 0.0}, events=events), target_ratio=0.5)
+
+    assert (1_000, True) == (found.quiet_ms, found.why.startswith("No candidate folds anything") and found.why.endswith(told))
+
+
+def test_where_everything_folds_with_any_candidate_it_is_the_shortest() -> None:
+    assert 1_000 == recommend(curve({1: 0.99, 10: 0.99, 100: 0.99})).quiet_ms
+
+
+def test_what_is_not_known_is_not_made_up() -> None:
+    live = Curve("f", EVENTS, 10, 0, 1, (Point(1_000, 50_000, 0.5, None, None, None, None, None),))
+
+    assert (
+        "1s is the knee: it folds 50 % (100,000 events into 50,000 records), and twice as long would spare less than one more "
+        "record for a hundred events; a record comes 1s after its last event (how long earlier ones wait is not known here)."
+    ) == recommend(live).why
+    assert 1_000 == recommend(live, max_latency_ms=1_000).quiet_ms
+
+
+def test_a_sample_is_named_with_its_error() -> None:
+    why = recommend(curve(RISING, sample=Sample(0.25, 25_000, 1_234, 0.0012))).why
+
+    assert why.endswith(" (judged by 1,234 groups chosen by hash; standard error of the ratio 0.12 points).")
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("90s", "90s"), ("15m", "15m"), ("1.5s", "1.5s"), ("1.5m", "90s"), ("24h", "1d"), ("36h", "36h"), ("1234ms", "1234ms")],
+)
+def test_a_duration_is_written_as_it_is_read(text: str, written: str) -> None:
+    assert written == duration_text(milliseconds(parse_duration(text)))
+    assert parse_duration(written) == parse_duration(text)
