@@ -1,0 +1,124 @@
+"""The curve by what workers count, against all events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.folding.agents.figures import Figures
+from streams_app.folding.core.chunks import Cutter
+from streams_app.folding.core.event import Event
+from streams_app.folding.core.shard_clock import RangeTime
+from streams_app.metrics import GAP_BUCKETS, Metrics
+from streams_app.settings import Settings
+from streams_app.tuning.live import LiveFigures, doubt_of, figures_in, live_curve, live_windows, together
+
+SETTINGS = Settings.model_validate(
+    {"app_id": "a", "folds": [{"name": "f", "source": "s", "group_key": "g", "changed": "c", "quiet_period": "1m"}]}
+)
+NOW_MS = 1_700_000_000_000
+GROUPS = [b"sa", b"sb", b"sc"]
+BOUNDS_MS = [seconds * 1_000 for seconds in GAP_BUCKETS]
+
+
+def page_of(events: Sequence[Event]) -> str:
+    """The page of a worker that has folded these."""
+    metrics = Metrics(SETTINGS)
+    cutter = Cutter(events, -1, len(events) - 1, session_gap_ms=None, keeps_values=False)
+    Figures(SETTINGS.folds[0], metrics).folded(0, cutter.next(RangeTime(2 * NOW_MS, None), 0))
+    metrics.events_folded.labels(fold="f").inc(len(events))
+    return metrics.exposition().decode()
+
+
+def told(page: str) -> LiveFigures:
+    figures = figures_in(page, "f")
+    assert figures is not None
+    return figures
+
+
+def records(events: Sequence[Event], quiet_ms: int) -> int:
+    """One event at a time: a group, and each longer gap, is one more record."""
+    last: dict[bytes, int] = {}
+    count = 0
+    for _, at_ms, group, _ in events:
+        count += group not in last or at_ms - last[group] > quiet_ms
+        last[group] = at_ms
+    return count
+
+
+def log_of(steps: Sequence[tuple[int, bytes]]) -> list[Event]:
+    events: list[Event] = []
+    at_ms = NOW_MS
+    for offset, (step_ms, group) in enumerate(steps):
+        at_ms += step_ms
+        events.append((offset, at_ms, group, {"n": 1}))
+    return events
+
+
+steps = st.tuples(
+    st.one_of(st.integers(0, 100_000), st.sampled_from([1_000, 1_001, 60_000, 60_001, 90_000_000])), st.sampled_from(GROUPS)
+)
+logs = st.lists(steps, min_size=1, max_size=80).map(log_of)
+
+
+@given(logs)
+def test_at_the_bounds_of_the_buckets_the_curve_is_exact(events: list[Event]) -> None:
+    curve = live_curve("f", told(page_of(events)), BOUNDS_MS, NOW_MS)
+
+    assert [records(events, quiet_ms) for quiet_ms in BOUNDS_MS] == [point.records for point in curve.points]
+    assert (len(events), len({event[2] for event in events}), None) == (curve.events, curve.groups, curve.sample)
+
+
+@given(logs, st.sets(st.integers(1_000, 86_400_000), min_size=1))
+def test_between_them_it_is_off_by_no_more_than_is_told(events: list[Event], windows: set[int]) -> None:
+    figures = told(page_of(events))
+    curve = live_curve("f", figures, windows, NOW_MS)
+    doubt = doubt_of(figures, curve)
+    off = max(abs(point.records - records(events, point.quiet_ms)) for point in curve.points)
+
+    assert off / len(events) <= (doubt[1] if doubt else 0) + 1 / len(events)  # an estimate is rounded to whole records
+    assert sorted((point.records for point in curve.points), reverse=True) == [point.records for point in curve.points]
+
+
+@given(logs)
+def test_the_usual_candidates_end_where_everything_is_folded(events: list[Event]) -> None:
+    figures = told(page_of(events))
+    *before, last = live_windows(figures, 1_000)
+
+    assert {1_000} <= {*before, last} <= set(BOUNDS_MS)
+    assert all(figures.longer(quiet_ms) > 0 for quiet_ms in before)
+    assert figures.longer(last) == 0 or last == BOUNDS_MS[-1]
+
+
+def test_the_quiet_period_there_is_now_is_among_them() -> None:
+    figures = told(page_of(log_of([(0, b"sa"), (100_000, b"sa")])))
+
+    assert 77_000 in live_windows(figures, 77_000)
+
+
+def figures_of(begun: float, longer: float, error: float, share: float = 0.5) -> LiveFigures:
+    gaps = ((1_000.0, 0.0), (60_000.0, 100.0), (float("inf"), 100.0 + longer))
+    return LiveFigures(1_000, 50, begun, 5, gaps, share, error, NOW_MS)
+
+
+def test_errors_of_several_workers_add_up_by_their_squares() -> None:
+    both = together([figures_of(30, 70, 0.08), figures_of(100, 200, 0.02)], 60_000)
+
+    assert (2_000, 130, 270) == (both.events, both.begun, both.longer(60_000))
+    assert ((0.08 * 100) ** 2 + (0.02 * 300) ** 2) ** 0.5 / 400 == pytest.approx(both.error)
+
+
+def test_a_sample_is_told_with_the_error_of_its_ratio() -> None:
+    curve = live_curve("f", figures_of(30, 70, 0.08), [60_000], NOW_MS + 5)
+    assert curve.sample is not None
+
+    assert 0.008 == pytest.approx(curve.sample.ratio_error)
+    assert (0.5, 15, 500) == (curve.sample.share, curve.sample.groups, curve.sample.events)
+    assert (NOW_MS, NOW_MS + 5) == (curve.from_ms, curve.to_ms)
+
+
+def test_a_worker_without_the_fold_says_nothing_of_it() -> None:
+    assert None is figures_in(page_of(log_of([(0, b"sa")])), "g")
