@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +88,13 @@ def explain_one(settings: Settings, fold: str | None, group: str) -> None:
     """Why has GROUP not been emitted?
 
     GROUP as `groups list` shows it: account_1, 17, ["a",1]. In quotes it is a text: '"17"'; without them both are meant.
+
+    How often groups of the fold open again is asked of the worker on this machine, if it runs; everything else of Redis and Kafka.
     """
     from streams_app.operating.explain import explain
 
-    click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock())))
+    columns = shutil.get_terminal_size().columns
+    click.echo(asyncio.run(explain(settings, one_fold(settings, fold), group, SystemClock(), columns)))
 
 
 @command.command(name="flush")

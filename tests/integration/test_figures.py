@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from aiokafka.structs import ConsumerRecord
 from prometheus_client.parser import text_string_to_metric_families
 
+from streams_app.embedded.ports import free_port
 from streams_app.metrics import GAP_BUCKETS
 from tests.checker import Outcome
 from tests.helpers import read_topic, wait_until
+from tests.integration.commands import CANARY, run
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of, send_at
 from tests.workers import WorkerProcess
 
@@ -117,3 +121,27 @@ async def test_a_group_that_opens_again_soon_after_its_emission_is_a_split_fold(
             lambda: figures_of(worker)["split_folds_total", "folded"] == 1, LIMIT_SECONDS, "it is told while it is open"
         )
         assert 1 == figures_of(worker)["events_emitted_total", "folded"]
+
+
+async def test_how_often_groups_open_again_is_asked_of_the_worker(site: Site, tmp_path: Path) -> None:
+    await site.topics("events", "folded", "events.dead")
+    token = tmp_path / "token"
+    token.write_text(CANARY)
+    config = site.config(site.fold("folded", "events", quiet_period="2s"))
+    port = free_port()
+    environment: dict[str, Any] = {"STREAMS_APP_HTTP_PORT": str(port), "STREAMS_APP_HTTP_TOKEN_FILE": str(token)}
+    explain = "groups", "explain", "account_2", "--config", str(config)
+    with WorkerProcess(config, site.folder, environment) as worker:
+        await worker.wait_ready()
+        await send_at(site, "events", [("account_1", int(time.time() * 1000), 1)])
+        await site.outcome("folded", 1)
+        with_token = await asyncio.to_thread(run, *explain, **environment)
+        without = await asyncio.to_thread(run, *explain, STREAMS_APP_HTTP_PORT=str(port))
+    gone = await asyncio.to_thread(run, *explain, **environment)
+
+    told = [" ".join(ran.out.split("again")[-1].split()) for ran in (with_token, without, gone)]
+    at = f"http://127.0.0.1:{port}"
+    assert f"0.0% of this fold's records were followed by a new event of their group within 2.0 s (0 of 1, at {at})" == told[0]
+    assert f"not known: {at} wants another token: http.token_file must be the worker's" == told[1]
+    assert f"not known: {at} does not answer (ClientConnectorError)" == told[2]
+    assert [0, 0, 0] == [ran.code for ran in (with_token, without, gone)]

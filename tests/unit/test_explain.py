@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from streams_app import Fold
 from streams_app.codec import member_of
-from streams_app.operating.explain import Found, describe, members_of
+from streams_app.metrics import Metrics
+from streams_app.operating.explain import members_of
+from streams_app.operating.explained import Found, describe, opened_again
 from streams_app.operating.groups import Place
 from streams_app.operating.text import shown_group
+from streams_app.operating.worker_pages import Page
+from streams_app.settings import Settings
 from streams_app.words import counted, span, time_text
 
 NOW = 1_700_000_000_000
@@ -29,39 +33,127 @@ GROUPS = st.one_of(
 )
 
 
+AGAIN = "not known: nobody asked"
+
+
 def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, **options: Any) -> str:
+    """In one line each, as on a terminal of any width."""
+    return " ".join(laid_out(end, clock_ms, waiting, now_ms, **options).split())
+
+
+def laid_out(
+    end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, width: int = 80, **options: Any
+) -> str:
     row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
     found = Found(Place("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
-    return describe(found, fold, META, end, now_ms)
+    return describe(found, fold, META, end, AGAIN, now_ms, width)
 
 
-def test_the_usual_paragraph_names_every_fact() -> None:
-    expected = (
-        "a of fold f is open in s-2: 3 events at offsets 20 to 41, 2 changed names (likes, shares); the last event is of "
-        "2023-11-14 22:12:20Z. It is due once it has been quiet for 15 min: in 14 min if no event comes (2023-11-14 22:27:20Z); "
-        "and at the latest when it has been open for 6 h: in 5 h 33 min (2023-11-15 03:46:40Z); as it stands, silence comes "
-        "first. 7 more events would close it at once. Nothing of it waits in the outbox. The partition is folded to its end "
-        "(offset 41, lag 0). The partition clock, by which all this is reckoned, stands at 2023-11-14 22:13:20Z, with the wall "
-        "clock. Last claimed by host pid 7."
-    )
+def test_a_verdict_and_five_lines_name_every_fact() -> None:
+    expected = """\
+a of fold f is open, and due in 14 min if no event comes.
+  events  3 events at offsets 20 to 41 of s-2, the last of 2023-11-14 22:12:20Z;
+          2 changed names (likes, shares)
+  due     in 14 min (2023-11-14 22:27:20Z), once quiet for 15 min; at the latest
+          in 5 h 33 min (2023-11-15 03:46:40Z), once open for 6 h; as it stands,
+          silence comes first; 7 more events would close it at once
+  outbox  nothing of it waits to be sent
+  read    s-2 to its end (offset 41, lag 0), last claimed by host pid 7; its
+          clock, by which all this is reckoned, is at 2023-11-14 22:13:20Z, with
+          the wall clock
+  again   not known: nobody asked"""
 
-    assert expected == said(max_events=10)
+    assert expected == laid_out(max_events=10)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    lines = laid_out(width=width, now_ms=NOW + 3_600_000, end=50, group="k" * 300, key="k" * 300, waiting=3).splitlines()
+
+    assert max(map(len, lines)) <= min(width, 120)
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict"),
+    [
+        pytest.param({"hold_in_ms": 60_000}, "a of fold f is open, and due in 1 min, when its hold ends.", id="hold"),
+        pytest.param({"quiet_in_ms": 0}, "a of fold f is due: it leaves with the next pass of its worker.", id="due"),
+        pytest.param(
+            {"now_ms": NOW + 3_600_000},
+            "a of fold f is open, and stays so: no worker moves the clock of its partition.",
+            id="no worker",
+        ),
+        pytest.param(
+            {"now_ms": NOW + 3_600_000, "end": 50},
+            "a of fold f is open: a backlog is merged, and silence closes nothing until it is read.",
+            id="merging",
+        ),
+        pytest.param(
+            {"now_ms": NOW + 3_600_000, "end": 50, "backlog": "sessions"},
+            "a of fold f is open, and due in 14 min if no event comes.",
+            id="sessions",
+        ),
+    ],
+)
+def test_the_verdict_says_why(options: dict[str, Any], verdict: str) -> None:
+    assert verdict == laid_out(width=200, **options).splitlines()[0]
+
+
+def test_what_waits_in_the_outbox_alone_has_a_verdict_and_five_lines_too() -> None:
+    fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
+    found = Found(Place("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
+    lines = describe(found, fold, META, 42, AGAIN, NOW, 80).splitlines()
+
+    assert "a of fold f is closed: the broker has not acknowledged its record yet." == lines[0]
+    assert ["events", "due", "outbox", "read", "again"] == [line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)]
+    assert "  outbox  1 record of it, waiting for the broker to acknowledge on o" == lines[3]
+
+
+def page_of(emitted: int, split: int) -> str:
+    metrics = Metrics(Settings.model_validate({"app_id": "a", "folds": [FOLD.model_dump()]}))
+    metrics.records_emitted.labels(fold="f", reason="quiet").inc(emitted)
+    metrics.split_folds.labels(fold="f").inc(split)
+    return metrics.exposition().decode()
+
+
+FOLD = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        pytest.param(None, "not known: http.port is 0, so no worker can be asked", id="any port"),
+        pytest.param(Page("http://w", None, "does not answer"), "not known: http://w does not answer", id="no worker"),
+        pytest.param(Page("http://w", "up 1\n"), "not known: the worker at http://w does not have this fold", id="other fold"),
+        pytest.param(Page("http://w", "\0{"), "not known: the worker at http://w is of another version", id="no metrics"),
+        pytest.param(
+            Page("http://w", page_of(0, 0)), "not known yet: the worker at http://w has emitted no record of this fold", id="new"
+        ),
+        pytest.param(
+            Page("http://w", page_of(2_000, 31)),
+            "1.6% of this fold's records were followed by a new event of their group within 15 min (31 of 2,000, at http://w)",
+            id="known",
+        ),
+    ],
+)
+def test_how_often_groups_open_again_is_said_as_far_as_a_worker_tells(page: Page | None, words: str) -> None:
+    assert words == opened_again(page, FOLD)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"end": 50}, "folded up to offset 41, 8 events behind its end", id="lag"),
+        pytest.param({"end": 50}, "to offset 41, 8 events behind its end", id="lag"),
         pytest.param({"end": 43}, "1 event behind its end", id="lag of one"),
         pytest.param({"end": None}, "the broker does not say where it ends", id="no broker"),
         pytest.param({"now_ms": NOW + 3_600_000}, "1 h behind the wall clock: no worker moves it", id="no worker"),
         pytest.param({"now_ms": NOW + 3_600_000, "end": 50}, "silence closes nothing (backlog = merge)", id="merging"),
-        pytest.param({"waiting": 1}, "1 record of it left the open state, waiting in the outbox", id="outbox"),
+        pytest.param({"waiting": 1}, "1 record of it, waiting for the broker to acknowledge", id="outbox"),
         pytest.param({"hold_in_ms": 1_000}, "the hold comes first", id="hold"),
-        pytest.param({"quiet_in_ms": -1}, "It is due and leaves with the next pass", id="due"),
+        pytest.param({"quiet_in_ms": -1}, "now; if it does not leave, see /health/ready", id="due"),
         pytest.param({"max_changed": 3}, "1 more name can be taken", id="names"),
-        pytest.param({"last_event_ms": 10**17}, "is of 100000000000000000 ms", id="a stamp beyond all years"),
+        pytest.param({"last_event_ms": 10**17}, "the last of 100000000000000000 ms", id="a stamp beyond all years"),
     ],
 )
 def test_what_is_unusual_is_said(options: dict[str, Any], words: str) -> None:
@@ -71,8 +163,8 @@ def test_what_is_unusual_is_said(options: dict[str, Any], words: str) -> None:
 def test_a_partition_clock_that_is_ahead_is_called_so_and_no_wait_contradicts_its_time() -> None:
     told = said(clock_ms=NOW + 600_000)
 
-    assert "stands at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: a worker whose clock was wrong left it so" in told
-    assert "in 24 min if no event comes (2023-11-14 22:37:20Z)" in told
+    assert "is at 2023-11-14 22:23:20Z, 10 min ahead of the wall clock: a worker whose clock was wrong left it so" in told
+    assert "in 24 min (2023-11-14 22:37:20Z), once quiet" in told
     assert "in 5 h 43 min (2023-11-15 03:56:40Z)" in told
 
 
@@ -124,8 +216,8 @@ def test_what_the_list_shows_is_found_when_it_is_typed(group: tuple[object, ...]
 
 
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=3), st.binary())
-def test_a_paragraph_is_one_printable_line_whatever_is_in_it(group: str, names: list[str], owner: bytes) -> None:
+def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str], owner: bytes) -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
     found = Found(Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1)
 
-    assert describe(found, fold, META | {b"owner": owner}, 42, NOW).isprintable()
+    assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, 42, AGAIN, NOW, 80).split("\n"))

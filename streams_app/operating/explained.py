@@ -1,0 +1,226 @@
+"""What is said about a group that has not been emitted: a verdict and five lines, each with its label (pure).
+
+A tired person reads the verdict; the lines hold every fact that there is, in the same order for every group.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from streams_app.fold import Fold
+from streams_app.operating.text import escaped, shown, shown_group, shown_key
+from streams_app.tuning.live import figures_in
+from streams_app.words import counted, span, time_text
+
+if TYPE_CHECKING:
+    from streams_app.operating.groups import Place
+    from streams_app.operating.worker_pages import Page
+
+SHOWN_NAMES: Final = 8
+STANDS_STILL_MS: Final = 10_000
+"""A partition clock further behind the wall clock than this is worth a word."""
+
+WIDEST: Final = 120
+"""Columns: longer lines are hard to read."""
+
+LABEL: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A group in a shard.
+
+    Attributes:
+        place: The shard.
+        member: Member bytes of the group, as Redis has them.
+        row: Its row, see :func:`streams_app.operating.groups.rows_of`; None where it is not open.
+        names: Some of its changed names.
+        waiting: Number of its records in the outbox.
+    """
+
+    place: Place
+    member: bytes
+    row: Mapping[str, Any] | None
+    names: tuple[str, ...]
+    waiting: int
+
+
+def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | None, again: str, now_ms: int, width: int) -> str:
+    """What there is to say about a group that is open, or waits to be sent.
+
+    Args:
+        found: The group.
+        fold: Its declaration.
+        meta: Hash ``meta`` of the shard.
+        end: End of the partition; None = unknown.
+        again: See :func:`opened_again`.
+        now_ms: Wall clock.
+        width: Columns of the terminal.
+    """
+    fence = int(meta.get(b"fence", b"-1"))
+    lag = None if end is None else max(0, end - fence - 1)
+    lines = {
+        "events": _events(found),
+        "due": _due(found, fold, now_ms),
+        "outbox": _outbox(found, fold),
+        "read": _read(found.place, fold, meta, fence, lag, now_ms),
+        "again": again,
+    }
+    return _laid_out(_verdict(found, fold, lag, now_ms), lines, width)
+
+
+def describe_none(group: str, fold: Fold, partitions: int, again: str, width: int) -> str:
+    """The same where the group is not open and nothing of it waits.
+
+    Args:
+        group: As it was typed.
+        fold: Its declaration.
+        partitions: How many have state.
+        again: See :func:`opened_again`.
+        width: Columns of the terminal.
+    """
+    lines = {
+        "events": f"of it none was folded since its last record, in any of {counted(partitions, 'partition')}",
+        "due": "nothing",
+        "outbox": "nothing of it waits to be sent",
+        "look": f"for its events in {fold.source} (are they keyed by the group?), in {fold.dead_letters}, and at "
+        "streams_app_lag_events: they may not have been folded yet",
+        "again": again,
+    }
+    return _laid_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
+
+
+def opened_again(page: Page | None, fold: Fold) -> str:
+    """How often a fold of a group follows soon after the one before, by what a worker has counted since it started.
+
+    Args:
+        page: Its answer; None: nobody knows where it listens.
+        fold: The fold.
+    """
+    if page is None:
+        return "not known: http.port is 0, so no worker can be asked"
+    if page.text is None:
+        return f"not known: {page.url} {page.fault}"
+    try:
+        figures = figures_in(page.text, fold.name)
+    except (ValueError, KeyError):
+        return f"not known: the worker at {page.url} is of another version"
+    if figures is None:
+        return f"not known: the worker at {page.url} does not have this fold"
+    if not figures.emitted:
+        return f"not known yet: the worker at {page.url} has emitted no record of this fold"
+    split, emitted = min(figures.split, figures.emitted), figures.emitted
+    about = "about " if figures.share < 1 else ""
+    return (
+        f"{about}{split / emitted:.1%} of this fold's records were followed by a new event of their group within "
+        f"{span(fold.quiet_period_ms)} ({about}{round(split):,} of {round(emitted):,}, at {page.url})"
+    )
+
+
+def _laid_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
+    columns = max(2 * LABEL, min(width, WIDEST))
+    return "\n".join(
+        [
+            *_wrapped(verdict, columns, ""),
+            *(line for label, text in lines.items() for line in _wrapped(text, columns, f"  {label}")),
+        ]
+    )
+
+
+def _wrapped(text: str, columns: int, label: str) -> Iterable[str]:
+    begin = f"{label:<{LABEL + 2}}" if label else ""
+    return textwrap.wrap(text, columns, initial_indent=begin, subsequent_indent=" " * len(begin), break_on_hyphens=False)
+
+
+def _verdict(found: Found, fold: Fold, lag: int | None, now_ms: int) -> str:
+    row, behind_ms = found.row, now_ms - found.place.clock_ms
+    if row is None:
+        return f"{shown_group(found.member)} of fold {fold.name} is closed: the broker has not acknowledged its record yet."
+    name = f"{shown_key(row['key'])} of fold {fold.name}"
+    quiet, hold = row["quiet_in_ms"], row["hold_in_ms"]
+    if min(quiet, hold) <= 0:
+        return f"{name} is due: it leaves with the next pass of its worker."
+    if behind_ms >= STANDS_STILL_MS and not lag:
+        return f"{name} is open, and stays so: no worker moves the clock of its partition."
+    if behind_ms >= fold.quiet_period_ms and fold.backlog == "merge":
+        return f"{name} is open: a backlog is merged, and silence closes nothing until it is read."
+    if hold <= quiet:
+        return f"{name} is open, and due in {span(hold + _ahead_ms(found, now_ms))}, when its hold ends."
+    return f"{name} is open, and due in {span(quiet + _ahead_ms(found, now_ms))} if no event comes."
+
+
+def _events(found: Found) -> str:
+    row = found.row
+    if row is None:
+        return "none since"
+    names = ", ".join(map(shown, found.names[:SHOWN_NAMES])) + (", ..." if len(found.names) > SHOWN_NAMES else "")
+    return (
+        f"{counted(row['events'], 'event')} at offsets {row['first_offset']} to {row['last_offset']} of {found.place}, the last of "
+        f"{time_text(row['last_event_ms'])}; {counted(row['names'], 'changed name')} ({names})"
+    )
+
+
+def _ahead_ms(found: Found, now_ms: int) -> int:
+    """By how much the partition clock is ahead, which stands still until then."""
+    ahead_ms = found.place.clock_ms - now_ms
+    return ahead_ms if ahead_ms >= STANDS_STILL_MS else 0
+
+
+def _due(found: Found, fold: Fold, now_ms: int) -> str:
+    row = found.row
+    if row is None:
+        return "it was, and is sealed"
+    quiet, hold, clock_ms = row["quiet_in_ms"], row["hold_in_ms"], found.place.clock_ms
+    if min(quiet, hold) <= 0:
+        return "now; if it does not leave, see /health/ready of the worker"
+    ahead_ms = _ahead_ms(found, now_ms)
+    parts = [
+        f"in {span(quiet + ahead_ms)} ({time_text(clock_ms + quiet)}), once quiet for {span(fold.quiet_period_ms)}",
+        f"at the latest in {span(hold + ahead_ms)} ({time_text(clock_ms + hold)}), once open for {span(fold.max_hold_ms)}",
+        f"as it stands, {'silence' if quiet < hold else 'the hold'} comes first",
+    ]
+    if fold.max_events:
+        parts.append(f"{counted(fold.max_events - row['events'], 'more event')} would close it at once")
+    if row["names"] >= fold.max_changed // 2:
+        parts.append(f"{counted(fold.max_changed - row['names'], 'more name')} can be taken, then it is closed")
+    return "; ".join(parts)
+
+
+def _outbox(found: Found, fold: Fold) -> str:
+    if not found.waiting:
+        return "nothing of it waits to be sent"
+    return f"{counted(found.waiting, 'record')} of it, waiting for the broker to acknowledge on {fold.output}"
+
+
+def _read(place: Place, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag: int | None, now_ms: int) -> str:
+    owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
+    if lag is None:
+        how = f"up to offset {fence}; the broker does not say where it ends"
+    elif lag:
+        how = f"up to offset {fence}, {counted(lag, 'event')} behind its end"
+    else:
+        how = f"to its end (offset {fence}, lag 0)"
+    return f"{place} {how}, last claimed by {owner}; {_clock(place, fold, lag, now_ms)}"
+
+
+def _clock(place: Place, fold: Fold, lag: int | None, now_ms: int) -> str:
+    """Where the partition clock stands, and why it may stand still."""
+    behind_ms = now_ms - place.clock_ms
+    text = f"its clock, by which all this is reckoned, is at {time_text(place.clock_ms)}"
+    if behind_ms <= -STANDS_STILL_MS:
+        return (
+            f"{text}, {span(-behind_ms)} ahead of the wall clock: a worker whose clock was wrong left it so. It never goes back; "
+            "silence and holds count on when the wall clock gets there"
+        )
+    if behind_ms < STANDS_STILL_MS:
+        return f"{text}, with the wall clock"
+    text += f", {span(behind_ms)} behind the wall clock: "
+    if lag:
+        text += "while a worker catches up, time is that of the events"
+        if fold.backlog == "merge" and behind_ms >= fold.quiet_period_ms:
+            text += ", and silence closes nothing (backlog = merge)"
+        return text + "; if it does not move, no worker runs"
+    return text + "no worker moves it. Is one running, and ready (/health/ready)?"

@@ -1,0 +1,33 @@
+"""Where a worker is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.operating.worker_pages import metrics_url, pages, usual_url
+from streams_app.settings import HttpSettings
+
+
+@pytest.mark.parametrize("url", ["w:8080", "http://w:8080", "http://w:8080/", "http://w:8080/metrics", "http://w:8080/metrics/"])
+def test_a_worker_may_be_named_in_several_ways(url: str) -> None:
+    assert "http://w:8080/metrics" == metrics_url(url)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "url"),
+    [
+        ("127.0.0.1", 8080, "http://127.0.0.1:8080"),
+        ("0.0.0.0", 80, "http://127.0.0.1:80"),
+        ("::", 8080, "http://[::1]:8080"),
+        ("127.0.0.1", 0, None),
+    ],
+)
+def test_a_worker_is_asked_where_the_settings_let_it_listen(host: str, port: int, url: str | None) -> None:
+    assert url == usual_url(HttpSettings(host=host, port=port))
+
+
+async def test_what_cannot_be_asked_is_a_fault_of_that_page_alone() -> None:
+    found = await pages(HttpSettings(), ["http://[", "ftp://w"])
+
+    assert [None, None] == [page.text for page in found]
+    assert all(page.fault.startswith("does not answer (") for page in found)
