@@ -6,7 +6,7 @@ those would never end. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +18,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
+from streams_app.kafka.log_reader import stable_ends
 from streams_app.operating.letters import Letter, Selection
 from streams_app.settings import Settings
 
@@ -104,26 +105,11 @@ async def letter_topic(settings: Settings, fold: Fold) -> AsyncIterator[LetterTo
         await consumer.start()
         consumer.assign(tps)
         begins = await consumer.beginning_offsets(tps)
-        yield LetterTopic(fold.dead_letters, counts.get(fold.source, 0), begins, await _ends(consumer, tps), consumer)
+        yield LetterTopic(fold.dead_letters, counts.get(fold.source, 0), begins, await stable_ends(consumer, tps), consumer)
     except KafkaError as error:
         raise TryAgainError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer: {error!r}") from error
     finally:
         await consumer.stop()
-
-
-async def _ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Last stable offsets, as the reply to a fetch tells them.
-
-    Asked for the end of a partition, the embedded broker names the first record of the last batch.
-    """
-    for tp, end in (await consumer.end_offsets(tps)).items():
-        consumer.seek(tp, end)
-    for _ in range(SILENT_POLLS):
-        await consumer.getmany(timeout_ms=POLL_MS)
-        ends = {tp: consumer.last_stable_offset(tp) for tp in tps}
-        if None not in ends.values():
-            return ends
-    raise TryAgainError(f"Kafka does not say where {tps[0].topic} ends: {SILENT_POLLS * POLL_MS // 1000} s without an answer")
 
 
 async def letters_of(settings: Settings, fold: Fold, selection: Selection, limit: int) -> list[Letter]:

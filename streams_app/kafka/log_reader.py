@@ -1,0 +1,120 @@
+"""A range of the log of some partitions, read once and fast: no consumer group, nothing committed.
+
+The ends are asked for before the first record is read, and nothing beyond them is handed out: the read of a topic that grows
+meanwhile comes to an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.errors import TryAgainError
+from streams_app.kafka.client import client_options
+from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
+from streams_app.kafka.fetching import drained
+from streams_app.settings import KafkaSettings
+
+FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
+FETCH_MAX_WAIT_MS: Final = 50
+MAX_RECORDS: Final = 5_000
+"""Most records taken out of the client at once; the rest stays unparsed bytes until the next look."""
+
+POLL_MS: Final = 100
+SILENT_SECONDS: Final = 15.0
+"""A broker that brings nothing for so long, although the end is not reached, counts as away."""
+
+
+@asynccontextmanager
+async def log_reader(kafka: KafkaSettings, topic: str, partitions: Iterable[int]) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of all these partitions that belongs to no group and sees what is committed.
+
+    Raises:
+        TryAgainError: Kafka does not answer.
+        ConfigurationError: The topic may not be read.
+    """
+    consumer = AIOKafkaConsumer(
+        **client_options(kafka),
+        client_id="streams-app-reader",
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        fetch_max_bytes=FETCH_MAX_BYTES,
+        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+    )
+    try:
+        await consumer.start()
+        consumer.assign([TopicPartition(topic, number) for number in partitions])
+        yield consumer
+    except NOT_ALLOWED as error:
+        raise not_allowed(kafka, error) from error
+    except KafkaError as error:
+        raise TryAgainError(f"Kafka at {kafka.bootstrap_servers} does not answer: {error!r}") from error
+    finally:
+        await consumer.stop()
+
+
+async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Last stable offsets, as the reply to a fetch tells them. The position of each partition is moved.
+
+    Asked for the end of a partition, the embedded broker names the first record of the last batch.
+
+    Raises:
+        TryAgainError: The broker does not say.
+    """
+    for tp, end in (await consumer.end_offsets(tps)).items():
+        consumer.seek(tp, end)
+    for _ in range(int(SILENT_SECONDS * 1000) // POLL_MS):
+        await consumer.getmany(timeout_ms=POLL_MS)
+        ends = {tp: consumer.last_stable_offset(tp) for tp in tps}
+        if None not in ends.values():
+            return ends
+    raise TryAgainError(f"Kafka does not say where {tps[0].topic} ends: {SILENT_SECONDS:.0f} s without an answer")
+
+
+async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncIterator[Batch]:
+    """Reads [begin, end) of each partition, each in its order. The last batch of a partition ends at its end or beyond it.
+
+    A partition that is paused by whoever takes the batches is not read any further, and not waited for.
+
+    Args:
+        consumer: Of :func:`log_reader`.
+        ranges: Of assigned partitions.
+
+    Raises:
+        TryAgainError: The broker has fallen silent.
+    """
+    unread = {tp for tp, (begin, end) in ranges.items() if begin < end}
+    consumer.pause(*(tp for tp in consumer.assignment() if TP(*tp) not in unread))
+    for tp in unread:
+        consumer.seek(TopicPartition(*tp), ranges[tp][0])
+    fetcher = consumer._fetcher
+    seek_numbers: Mapping[TP, int] = defaultdict(int)
+    while unread := unread - {TP(*tp) for tp in consumer.paused()}:
+        with fetcher._subscriptions.fetch_context():
+            batches = drained(fetcher, unread, seek_numbers, MAX_RECORDS, MAX_RECORDS)
+            if not batches:
+                waiter = fetcher._create_fetch_waiter()
+                done, _ = await asyncio.wait([waiter], timeout=SILENT_SECONDS)
+                if not done:
+                    waiter.cancel()
+                    topic = next(iter(unread)).topic
+                    raise TryAgainError(f"Kafka does not go on with {topic}: {SILENT_SECONDS:.0f} s without an answer")
+                waiter.result()
+                continue
+        for tp, batch in batches.items():
+            end = ranges[tp][1]
+            if batch.end >= end:
+                consumer.pause(TopicPartition(*tp))
+                batch.records = [record for record in batch.records if record.offset < end]
+            yield batch
+        # What was fetched may be without end: the replies have their turn.
+        await asyncio.sleep(0)

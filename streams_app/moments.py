@@ -1,0 +1,54 @@
+"""Moments as people and programs write them: numbers since 1970, ISO 8601, or how long ago (pure)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from streams_app.durations import milliseconds, parse_duration
+
+MILLISECONDS_FROM: Final = 100_000_000_000
+"""A number from here on is milliseconds since 1970, a smaller one seconds: in seconds it is the year 5138, in ms it is 1973."""
+
+MILLISECONDS_TO: Final = 100_000_000_000_000
+"""A number from here on is neither: microseconds or nanoseconds, it seems."""
+
+_NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
+"""Shorter digits may be a date, as in 20231114."""
+
+
+def moment_ms(value: Any) -> float | None:
+    """Milliseconds since 1970 of a JSON value; None where it is no moment.
+
+    Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds; so are texts of nine digits or more. Other texts are
+    ISO 8601, in UTC where they name no zone.
+    """
+    if isinstance(value, str):
+        if _NUMBER.fullmatch(value):
+            return moment_ms(float(value))
+        try:
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+        except (ValueError, OverflowError):
+            return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MILLISECONDS_TO:
+        return None
+    return float(value) if value >= MILLISECONDS_FROM else value * 1000.0
+
+
+def parse_moment(text: str, now_ms: int) -> int:
+    """``-24h`` or ``24h``: so long ago; else as :func:`moment_ms` reads it.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    try:
+        return max(0, now_ms - milliseconds(parse_duration(text.removeprefix("-"))))
+    except ValueError:
+        found = moment_ms(float(text) if text.isdigit() and len(text) != len("20231114") else text)
+    if found is None or found < 0:
+        raise ValueError(
+            f"{text!r} is no moment: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, or ms since 1970"
+        )
+    return int(found)
