@@ -1,0 +1,131 @@
+"""The events of a fold's source, read into columns: all partitions, no consumer group, by the reader a worker would use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
+from streams_app.folding.reading.addressing import Post
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import Reading, decode_all
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.settings import Settings
+from streams_app.tuning.columns import Columns
+from streams_app.tuning.tally import Tally, nobody
+
+LOOKS_EVERY: Final = 20
+"""Batches between two looks at the progress."""
+
+
+async def read_topic(
+    settings: Settings,
+    fold: Fold,
+    columns: Columns,
+    tally: Tally,
+    *,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    on_progress: Callable[[Tally], None] = nobody,
+) -> None:
+    """Reads the source of a fold, at most up to where its partitions end now.
+
+    A partition begins with its first record that is not older than ``from_ms``, and ends before the first one that is not older
+    than ``to_ms``; between them all records count, whatever their timestamps.
+
+    Args:
+        settings: Settings of the application.
+        fold: Whose source is read.
+        columns: Get the events.
+        tally: Counts what is read and refused.
+        from_ms: Where to begin; None: where the log begins.
+        to_ms: Where to end; None: where the log ends.
+        on_progress: Called now and then.
+
+    Raises:
+        ConfigurationError: The topic does not exist.
+        TryAgainError: Kafka does not answer.
+    """
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, [fold.source])
+    if fold.source not in counts:
+        raise ConfigurationError([f"the source {fold.source!r} of fold {fold.name!r} does not exist: there is nothing to read"])
+    async with log_reader(settings.kafka, fold.source, range(counts[fold.source])) as consumer:
+        ranges = await _ranges(consumer, from_ms)
+        tally.total = sum(end - begin for begin, end in ranges.values() if begin < end)
+        parts = {tp: _Part(settings, fold, columns, tally, from_ms, to_ms) for tp in ranges}
+        async for number, batch in _numbered(consumer, ranges):
+            _, end = ranges[batch.tp]
+            if parts[batch.tp].take(batch):
+                consumer.pause(TopicPartition(*batch.tp))
+                tally.total -= end - min(batch.end, end)  # beyond to_ms
+            tally.done += min(batch.end, end) - batch.begin
+            if number % LOOKS_EVERY == 0:
+                on_progress(tally)
+    on_progress(tally)
+
+
+async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, tuple[int, int]]:
+    """What is to be read of each partition."""
+    tps = sorted(consumer.assignment())
+    ends = await stable_ends(consumer, tps)
+    begins = await consumer.beginning_offsets(tps)
+    if from_ms is not None:
+        # The embedded broker names an earlier record, which is passed over, see _Part.
+        found = await consumer.offsets_for_times(dict.fromkeys(tps, from_ms))
+        begins |= {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
+    return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
+
+
+async def _numbered(consumer: AIOKafkaConsumer, ranges: dict[TP, tuple[int, int]]) -> AsyncIterator[tuple[int, Batch]]:
+    number = 0
+    async for batch in read_ranges(consumer, ranges):
+        number += 1
+        yield number, batch
+
+
+class _Part:
+    """One partition on its way into the columns."""
+
+    def __init__(
+        self, settings: Settings, fold: Fold, columns: Columns, tally: Tally, from_ms: int | None, to_ms: int | None
+    ) -> None:
+        self._app_id = settings.app_id
+        self._limits = settings.limits
+        self._folds = [one.name for one in settings.folds if one.source == fold.source]
+        self._fold = fold
+        self._reader = reader_of(fold, settings.limits)
+        self._columns = columns
+        self._tally = tally
+        self._from_ms = from_ms
+        self._to_ms = to_ms
+
+    def take(self, batch: Batch) -> bool:
+        """Adds the next records; returns whether the range ends within them."""
+        records, is_over = batch.records, False
+        if self._from_ms is not None:
+            begin = next((i for i, record in enumerate(records) if record.timestamp >= self._from_ms), len(records))
+            if begin < len(records):
+                self._from_ms = None
+            records = records[begin:]
+        if self._to_ms is not None:
+            end = next((i for i, record in enumerate(records) if record.timestamp >= self._to_ms), len(records))
+            is_over = end < len(records)
+            records = records[:end]
+        if records:
+            self._add(batch.tp, records)
+        return is_over
+
+    def _add(self, tp: TP, records: list[Any]) -> None:
+        decoded = decode_all(records, self._limits) if self._reader.needs_decoded else None
+        reading = Reading()
+        mine, values = Post(self._app_id, self._folds, records, decoded).of(self._fold.name, reading)
+        self._columns.add(tp.partition, self._reader.events(mine, values, reading))
+        self._tally.read += len(records)
+        if reading.refused:
+            self._tally.refuse_all(reading.refused, lambda offset: f"{tp.topic}-{tp.partition}@{offset}")

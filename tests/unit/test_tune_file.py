@@ -1,0 +1,245 @@
+"""JSON lines for tuning: times, what cannot be used, and compressed files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cramjam
+import numpy as np
+import pytest
+
+from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
+from streams_app.settings import Limits
+from streams_app.tuning.columns import Columns
+from streams_app.tuning.file import LineReader
+from streams_app.tuning.tally import Tally
+
+NOW_MS = 1_800_000_000_000
+BEGIN_MS = 1_700_000_000_000
+
+
+class Read:
+    """What became of a file."""
+
+    def __init__(self, path: Path, *, time: str = "ts", key: str | None = None, limits: Limits | None = None, **fold: Any) -> None:
+        given = {"name": "f", "source": "s", "group_key": "id", "changed": "names", "quiet_period": "1m"} | fold
+        self.columns = Columns(now_ms=NOW_MS)
+        self.tally = Tally()
+        reader = LineReader(Fold(**given), limits or Limits(), self.columns, self.tally, time=time, key=key, now_ms=NOW_MS)
+        reader.read(path)
+        self.columns.sort()
+        self.advice = reader.advice()
+
+    @property
+    def scores(self) -> list[int]:
+        return [int(score) for score in self.columns.scores]
+
+
+def line(ts: Any = BEGIN_MS, **more: Any) -> bytes:
+    return json.dumps({"ts": ts, "id": "a", "names": ["x"], **more}).encode()
+
+
+def written(folder: Path, lines: Sequence[bytes], name: str = "events.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    "ts",
+    [
+        pytest.param(1_700_000_000, id="seconds"),
+        pytest.param(1_700_000_000.0, id="seconds as a fraction"),
+        pytest.param(1_700_000_000_000, id="milliseconds"),
+        pytest.param("1700000000000", id="milliseconds as text"),
+        pytest.param("2023-11-14T22:13:20Z", id="ISO in UTC"),
+        pytest.param("2023-11-14T23:13:20+01:00", id="ISO of a zone"),
+        pytest.param("2023-11-14 22:13:20", id="ISO without a zone"),
+    ],
+)
+def test_a_time_is_read_however_it_is_written(tmp_path: Path, ts: Any) -> None:
+    read = Read(written(tmp_path, [line(ts)]))
+
+    assert [BEGIN_MS] == read.scores
+    assert {} == read.tally.refused
+
+
+@pytest.mark.parametrize("ts", [True, [], "yesterday", -5, 1_700_000_000_000_000, "99999-01-01", 1e300])
+def test_what_is_no_time_is_counted_with_its_line(tmp_path: Path, ts: Any) -> None:
+    read = Read(written(tmp_path, [line(), line(ts)]))
+
+    assert 1 == read.columns.events
+    assert {"bad-time": 1} == read.tally.refused
+    assert read.tally.examples["bad-time"].startswith("line 2: ")
+
+
+def test_a_time_lies_at_the_end_of_its_path(tmp_path: Path) -> None:
+    read = Read(written(tmp_path, [line(meta={"at": {"ms": BEGIN_MS + 5}}), line(meta=3)]), time="meta.at.ms")
+
+    assert [BEGIN_MS + 5] == read.scores
+    assert {"no-time": "line 2: no field 'meta.at.ms'"} == read.tally.examples
+
+
+def test_times_that_go_back_take_the_newest_before_them_and_are_told(tmp_path: Path) -> None:
+    read = Read(written(tmp_path, [line(BEGIN_MS), line(BEGIN_MS + 500), line(BEGIN_MS + 100)]))
+
+    assert [BEGIN_MS, BEGIN_MS + 500, BEGIN_MS + 500] == read.scores
+    assert [
+        "older than a line before them, and given its time, as in a worker: 1 lines (33.3%); sort the file by time if it is no log"
+    ] == read.tally.notes
+
+
+def test_a_time_to_come_counts_as_now_and_is_told(tmp_path: Path) -> None:
+    read = Read(written(tmp_path, [line(NOW_MS + 10_000)]))
+
+    assert [NOW_MS] == read.scores
+    assert ["with a time to come, which counts as now: 1 lines"] == read.tally.notes
+
+
+# Lines that cannot be used
+
+
+def test_lines_that_cannot_be_folded_are_counted_by_reason_and_the_others_are_read(tmp_path: Path) -> None:
+    bad = [b"{broken", b"[1]", b'{"ts": 1, "names": ["x"]}', b'{"ts": 1, "id": "a"}', b"\xff\xfe", b'{"id": "a", "names": ["x"]}']
+    read = Read(written(tmp_path, [line(), *bad, line()]))
+
+    assert 2 == read.columns.events
+    assert {"not-json": 2, "not-an-object": 1, "no-group": 1, "no-changed": 1, "no-time": 1} == read.tally.refused
+    assert read.tally.examples["not-json"].startswith("line 2: ")
+    assert read.tally.examples["no-changed"].startswith("line 5: ")
+
+
+def test_empty_lines_and_a_byte_order_mark_are_no_events(tmp_path: Path) -> None:
+    read = Read(written(tmp_path, [b"\xef\xbb\xbf" + line(), b"", b"  ", line() + b"\r"]))
+
+    assert (2, {}) == (read.columns.events, read.tally.refused)
+
+
+def test_a_last_line_without_a_line_break_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(line() + b"\n" + line())
+
+    assert 2 == Read(path).columns.events
+
+
+class Counted(io.BytesIO):
+    """Knows the longest piece that was read at once."""
+
+    longest = 0
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        piece = super().readline(size)
+        self.longest = max(self.longest, len(piece))
+        return piece
+
+    def peek(self, size: int) -> bytes:
+        return self.getvalue()[:size]
+
+
+def test_a_line_that_is_too_long_is_refused_without_being_read_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = Limits(value_bytes=1_000)
+    stream = Counted(b"\n".join([line(), line(pad="x" * 50_000), line(pad="x" * 1_001), line()]))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+    read = Read(Path("-"), limits=most)
+
+    assert (2, {"too-large": 2}) == (read.columns.events, read.tally.refused)
+    assert read.tally.examples["too-large"].startswith("line 2: ")
+    assert stream.longest <= 1_002
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+def test_a_line_as_long_as_the_limit_is_read(tmp_path: Path, ending: bytes) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes((line() + ending) * 3)
+
+    assert 3 == Read(path, limits=Limits(value_bytes=len(line()))).columns.events
+
+
+# Folds
+
+
+def test_a_fold_by_functions_reads_a_file(tmp_path: Path) -> None:
+    path = written(tmp_path, [line(id="A"), line(id="a"), line(id="skip")])
+    read = Read(
+        path,
+        group_key=lambda event: event["id"].lower(),
+        changed=lambda event: event["names"],
+        source_filter=lambda event: event["id"] != "skip",
+    )
+
+    assert 2 == read.columns.events
+    assert 1 == np.count_nonzero(read.columns.firsts)
+
+
+def test_a_field_stands_for_the_record_key(tmp_path: Path) -> None:
+    read = Read(written(tmp_path, [line(), line(id=None), line(id=7)]), group_key="@key", key="id")
+
+    assert (2, {"no-group": 1}) == (read.columns.events, read.tally.refused)
+
+
+# Files
+
+
+def compressed(data: bytes, suffix: str) -> bytes:
+    if suffix == ".zst":
+        return bytes(cramjam.zstd.compress(data))
+    return gzip.compress(data) if suffix == ".gz" else data
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_file_is_read_however_it_is_compressed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"events.jsonl{suffix}"
+    path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n) for n in range(5_000)), suffix))
+    read = Read(path)
+
+    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.notes)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_of_a_compressed_file_that_breaks_off_is_read_what_is_there(tmp_path: Path, suffix: str) -> None:
+    whole = compressed(b"\n".join(line(BEGIN_MS + n, pad=str(n**5 % 1_000_003)) for n in range(30_000)), suffix)
+    path = tmp_path / f"events.jsonl{suffix}"
+    path.write_bytes(whole[: len(whole) // 2])
+    read = Read(path)
+
+    assert 1_000 < read.columns.events < 30_000
+    assert ["the file cannot be read beyond line "] == [note[:36] for note in read.tally.notes]
+
+
+def test_a_file_that_does_not_exist_is_a_fault_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read .*none\.jsonl: No such file"):
+        Read(tmp_path / "none.jsonl")
+
+
+# What to do where nothing is left
+
+
+@pytest.mark.parametrize(
+    ("lines", "advice"),
+    [
+        ([], "there is nothing in it"),
+        ([b"a,b", b"1,2"], "none of its 2 lines is a JSON object, and each should be one event"),
+        (
+            [b'{"created": 1700000000, "likes": 3, "id": "a"}'],
+            "no line has a time in 'ts'; the fields are created, likes, id: try --time created",
+        ),
+        ([b'{"likes": 3}'], "no line has a time in 'ts'; the fields are likes"),
+        ([b'{"ts": 1, "user": 3}'], "none of its 1 lines can be folded, see the reasons above; the fields are ts, user"),
+    ],
+)
+def test_where_nothing_can_be_used_it_says_what_to_do(tmp_path: Path, lines: list[bytes], advice: str) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(each + b"\n" for each in lines))
+
+    assert advice == Read(path).advice
