@@ -1,0 +1,166 @@
+"""The curve as a plot in the terminal: the folding ratio over the quiet period, and the latency beside it (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.text import Text
+
+from streams_app.tuning.canvas import Canvas
+from streams_app.tuning.points import Curve, Point
+from streams_app.tuning.spelling import setting, share
+
+HEIGHT: Final = 11
+AXIS: Final = 7
+"""Columns left of the line of an axis."""
+
+GAP: Final = 3
+LEAST_WIDTH: Final = 64
+"""Of a terminal that has room for two panels side by side."""
+
+MOST_WIDTH: Final = 130
+_NEARLY: Final = 1e-9
+
+TICKS_MS: Final = (
+    *(1, 10, 100, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 1_800_000),
+    *(hours * 3_600_000 for hours in (1, 2, 6, 12, 24, 48, 7 * 24, 30 * 24, 90 * 24, 365 * 24)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Characters of a plot.
+
+    Attributes:
+        is_fine: The terminal has them.
+    """
+
+    is_fine: bool
+
+    @property
+    def recommended(self) -> str:
+        """Marks the recommended quiet period."""
+        return "●" if self.is_fine else "*"
+
+    @property
+    def configured(self) -> str:
+        """Marks the one in the settings."""
+        return "○" if self.is_fine else "o"
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One diagram: where its points lie, and how its vertical axis is labelled."""
+
+    title: str
+    values: Sequence[float]
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    style: str
+
+    def y_of(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+
+
+def plot(curve: Curve, recommended_ms: int, configured_ms: int, width: int, signs: Signs) -> list[Text]:
+    """The lines of the plot; none where there are fewer than two points.
+
+    Args:
+        curve: What is drawn.
+        recommended_ms: Marked, if it is one of the points.
+        configured_ms: Likewise.
+        width: Columns there are.
+        signs: Characters there are.
+    """
+    points = curve.points
+    if len(points) < 2:  # noqa: PLR2004  # a line has two
+        return []
+    panels = [_ratios(points)]
+    if latency := _latencies(points):
+        panels.append(latency)
+    is_beside = len(panels) > 1 and width >= LEAST_WIDTH
+    each = min(width, MOST_WIDTH)
+    each = (each - GAP) // 2 if is_beside else min(each, MOST_WIDTH // 2 + AXIS)
+    drawn = [
+        _drawn(panel, points, {configured_ms: signs.configured, recommended_ms: signs.recommended}, each, signs) for panel in panels
+    ]
+    if not is_beside:
+        return [line for lines in drawn for line in lines]
+    return [Text.assemble(left, " " * GAP, right) for left, right in zip(*drawn, strict=True)]
+
+
+def _ratios(points: Sequence[Point]) -> _Panel:
+    ratios = [point.ratio for point in points]
+    low = 0.99 if min(ratios) >= 0.99 else 0.9 if min(ratios) >= 0.9 else math.floor(min(ratios) * 10) / 10  # noqa: PLR2004  # round
+    high = max(math.ceil(max(ratios) * 10) / 10, low + 0.1) if low < 0.9 else 1.0  # noqa: PLR2004  # as above
+    step = next(step for most, step in ((0.011, 0.002), (0.11, 0.02), (0.51, 0.1), (1.1, 0.2)) if high - low <= most)
+    ticks = [(high - step * number, share(high - step * number).replace(".0%", "%")) for number in range(6)]
+    return _Panel("folding ratio", ratios, low, high, ticks, "cyan")
+
+
+def _latencies(points: Sequence[Point]) -> _Panel | None:
+    spans = [point.latency_p95_ms for point in points]
+    known = [math.log(max(1, span)) for span in spans if span is not None]
+    if len(known) < len(spans):
+        return None
+    ticks = [(math.log(tick), setting(tick)) for tick in TICKS_MS]
+    return _Panel("latency, P95", known, min(known), max(known), ticks, "magenta")
+
+
+def _drawn(panel: _Panel, points: Sequence[Point], marks: dict[int, str], width: int, signs: Signs) -> list[Text]:
+    canvas = Canvas(width - AXIS - 1, HEIGHT, is_fine=signs.is_fine)
+    x_of = _horizontal(points)
+    placed = [(x_of(point.quiet_ms), panel.y_of(value)) for point, value in zip(points, panel.values, strict=True)]
+    canvas.line(placed)
+    for quiet_ms, sign in marks.items():
+        for point, (x, y) in zip(points, placed, strict=True):
+            if point.quiet_ms == quiet_ms:
+                canvas.mark(x, y, sign)
+    labels = _labels(panel, canvas)
+    bar, corner, flat = ("│", "└", "─") if signs.is_fine else ("|", "+", "-")
+    lines = [Text(f"{'':{AXIS + 1}}{panel.title}"[:width].ljust(width), style="bold")]
+    for row, drawn in enumerate(canvas.rows()):
+        line = Text(f"{labels.get(row, ''):>{AXIS - 1}} {bar}", style="dim")
+        for char in drawn:
+            line.append(char, style=_STYLES.get(char, panel.style))
+        lines.append(line)
+    lines.append(Text(f"{'':{AXIS}}{corner}{flat * canvas.width}", style="dim"))
+    lines.append(Text(_foot(points, canvas, x_of, width), style="dim"))
+    return lines
+
+
+_STYLES: Final = dict.fromkeys("●*", "bold green") | dict.fromkeys("○o", "bold yellow")
+
+
+def _horizontal(points: Sequence[Point]) -> Callable[[int], float]:
+    low, high = math.log(points[0].quiet_ms), math.log(points[-1].quiet_ms)
+    return lambda quiet_ms: (math.log(quiet_ms) - low) / (high - low)
+
+
+def _labels(panel: _Panel, canvas: Canvas) -> dict[int, str]:
+    """Line → label of the vertical axis there; at least a line is left between two."""
+    found: dict[int, str] = {}
+    for value, label in panel.ticks:
+        row = canvas.row_of(panel.y_of(value))
+        if panel.low - _NEARLY <= value <= panel.high + _NEARLY and not {row - 1, row, row + 1} & found.keys():
+            found[row] = label
+    return found
+
+
+def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float], width: int) -> str:
+    """Labels of the horizontal axis, each centred below its place, none over another."""
+    line = [" "] * width
+    free_from = AXIS
+    for tick in TICKS_MS:
+        if points[0].quiet_ms <= tick <= points[-1].quiet_ms:
+            label = setting(tick)
+            begin = AXIS + 1 + canvas.column_of(x_of(tick)) - len(label) // 2
+            begin = min(max(begin, AXIS), width - len(label))
+            if begin >= free_from:
+                line[begin : begin + len(label)] = label
+                free_from = begin + len(label) + 2
+    return "".join(line)

@@ -1,0 +1,90 @@
+"""The curve as a picture, by matplotlib: the extra ``png``."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any, Final
+
+from streams_app.errors import ConfigurationError
+from streams_app.tuning.plot import TICKS_MS
+from streams_app.tuning.points import Curve
+from streams_app.tuning.spelling import setting, share
+from streams_app.words import time_text
+
+INCHES: Final = (9.0, 6.4)
+DOTS_PER_INCH: Final = 130
+GREEN, AMBER, GREY, BLUE = "#1a7f37", "#b35900", "#57606a", "#0969da"
+SHADES: Final = {"latency_p50_ms": "#c297d6", "latency_p95_ms": "#8250a8", "latency_p99_ms": "#4c2a6b"}
+
+
+def require() -> None:
+    """Looks for matplotlib before anything is read.
+
+    Raises:
+        ConfigurationError: It is not installed; says how to do that.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigurationError(["--png needs matplotlib: pip install 'streams_app[png]'"])
+
+
+def write_png(path: Path, curve: Curve, recommended_ms: int, configured_ms: int) -> None:
+    """Writes the picture: the folding ratio above, latencies below, over the same quiet periods.
+
+    Raises:
+        ConfigurationError: The file cannot be written.
+    """
+    # Not pyplot, which looks for a screen; and only here, as it takes half a second.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    span = f"{time_text(curve.from_ms)} to {time_text(curve.to_ms)}"
+    about = f"{curve.events:,} events of {curve.groups:,} groups, {span}"
+    figure.suptitle(f"What each quiet period would have done: {curve.fold}", x=0.02, ha="left", fontsize=13, fontweight="bold")
+    above.set_title(about, loc="left", fontsize=9, color=GREY)
+    _ratios(above, curve, recommended_ms, configured_ms)
+    _latencies(below, curve)
+    for axes in (above, below):
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.grid(color="#d0d7de", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.axvline(configured_ms, color=AMBER, linewidth=1, linestyle=":")
+        axes.axvline(recommended_ms, color=GREEN, linewidth=1, linestyle="--")
+    low, high = curve.points[0].quiet_ms, curve.points[-1].quiet_ms
+    ticks = [tick for tick in TICKS_MS if low <= tick <= high] or [low, high]
+    below.set_xticks(ticks, [setting(tick) for tick in ticks], fontsize=8)
+    below.set_xlabel("quiet period X")
+    try:
+        figure.savefig(path, format="png")
+    except OSError as error:
+        raise ConfigurationError([f"--png: cannot write {path}: {error.strerror}"]) from error
+
+
+def _ratios(axes: Any, curve: Curve, recommended_ms: int, configured_ms: int) -> None:
+    axes.plot([point.quiet_ms for point in curve.points], [100 * point.ratio for point in curve.points], color=BLUE, marker=".")
+    axes.set_ylabel("folding ratio, %")
+    for quiet_ms, colour, word in ((configured_ms, AMBER, "configured"), (recommended_ms, GREEN, "recommended")):
+        for point in curve.points:
+            if point.quiet_ms == quiet_ms:
+                axes.plot([quiet_ms], [100 * point.ratio], color=colour, marker="o", markersize=8, linestyle="none",
+                          label=f"{word}: {setting(quiet_ms)}, {share(point.ratio)}, {point.records:,} records")  # fmt: skip
+    axes.legend(loc="lower right", fontsize=9, edgecolor="none", framealpha=0.9)
+
+
+def _latencies(axes: Any, curve: Curve) -> None:
+    axes.set_yscale("log")
+    axes.set_ylabel("from event to record")
+    spans: list[int] = []
+    for name, colour in SHADES.items():
+        known = [(point.quiet_ms, max(1, getattr(point, name))) for point in curve.points if getattr(point, name) is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), color=colour, label=f"{name[9:11]} of 100 events within")
+            spans += [span for _, span in known]
+    if spans:
+        ticks = [tick for tick in TICKS_MS if min(spans) <= tick <= max(spans)]
+        axes.set_yticks(
+            ticks[:: max(1, len(ticks) // 6)], [setting(tick) for tick in ticks[:: max(1, len(ticks) // 6)]], fontsize=8
+        )
+        axes.legend(loc="upper left", fontsize=8, frameon=False)

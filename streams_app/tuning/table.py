@@ -1,0 +1,66 @@
+"""The curve as a table in the terminal (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from streams_app.tuning.plot import Signs
+from streams_app.tuning.points import Curve, Point
+from streams_app.tuning.spelling import brief, setting, size
+
+GAP: Final = 2
+FEWEST: Final = 3
+
+_COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
+    ("X", "quiet_ms", setting),
+    ("RECORDS", "records", "{:,}".format),
+    ("RATIO", "ratio", "{:.2%}".format),
+    ("P50", "latency_p50_ms", brief),
+    ("P95", "latency_p95_ms", brief),
+    ("P99", "latency_p99_ms", brief),
+    ("PEAK OPEN", "peak_open_groups", "{:,}".format),
+    ("REDIS", "redis_bytes", size),
+)
+
+
+def table(curve: Curve, recommended_ms: int, configured_ms: int, width: int, signs: Signs) -> Table:
+    """A row for each candidate. Columns of which nothing is known are left out, and others where there is no room: none is cut.
+
+    Args:
+        curve: What is shown.
+        recommended_ms: Its row is marked.
+        configured_ms: Likewise.
+        width: Columns of the terminal.
+        signs: Characters there are.
+    """
+    shown = [one for one in _COLUMNS if any(getattr(point, one[1]) is not None for point in curve.points)]
+    while len(shown) > FEWEST and sum(_width(one, curve) for one in shown) + 1 > width:
+        del shown[-1]
+    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    made.add_column("", no_wrap=True)
+    for title, _, _ in shown:
+        made.add_column(title, justify="right", no_wrap=True)
+    for point in curve.points:
+        mark = Text()
+        style = ""
+        if point.quiet_ms == configured_ms:
+            mark, style = Text(signs.configured, style="bold yellow"), "yellow"
+        if point.quiet_ms == recommended_ms:
+            mark, style = Text(signs.recommended, style="bold green"), "bold green"
+        made.add_row(mark, *(_cell(point, name, spell) for _, name, spell in shown), style=style)
+    return made
+
+
+def _width(column: tuple[str, str, Callable[[Any], str]], curve: Curve) -> int:
+    """Of a column and the gap before it."""
+    title, name, spell = column
+    return GAP + max(len(title), *(len(_cell(point, name, spell)) for point in curve.points))
+
+
+def _cell(point: Point, name: str, spell: Callable[[Any], str]) -> Text:
+    value = getattr(point, name)
+    return Text("-" if value is None else spell(value))
