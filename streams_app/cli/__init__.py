@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "check": "streams_app.cli.check",
     "topics": "streams_app.cli.topics",
     "groups": "streams_app.cli.groups",
+    "tune": "streams_app.cli.tune",
     "dead-letters": "streams_app.cli.dead_letters",
     "reset": "streams_app.cli.reset",
     "read-store": "streams_app.cli.read_store",

@@ -38,7 +38,7 @@ def command(
 
     Starts a broker and a Valkey from pip wheels, a worker, a producer of post metrics (hot accounts, a long tail, bursts and
     silences) and a read store of account metrics. At the end: a summary, and a check that the read store equals a recomputation
-    from all events (exit code 70 if not). Nothing is left behind.
+    from all events (exit code 70 if not). Nothing is left behind but its events in .cache/streams-app-demo, for streams-app tune.
 
     \b
         streams-app demo --seconds 20

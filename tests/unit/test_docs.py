@@ -60,7 +60,8 @@ def fault_of(words: list[str], command: click.Command) -> str | None:
             return f"no command {words[0]!r}"
         command, words = inner, words[1:]
     known = {option for one in command.params for option in one.opts} | {"--help", "--version"}
-    unknown = [word for word in words if word.startswith("-") and word not in known]
+    # -7d is a value: so long ago.
+    unknown = [word for word in words if re.match(r"-\D", word) and word not in known]
     return f"no option {unknown[0]}" if unknown else None
 
 

@@ -1,0 +1,234 @@
+"""``streams-app tune``: what should the quiet period be?"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streams_app.cli.groups import one_fold
+from streams_app.cli.options import with_settings
+from streams_app.clock import Clock, SystemClock
+from streams_app.durations import milliseconds, parse_duration
+from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
+from streams_app.moments import parse_moment
+from streams_app.settings import Settings
+
+if TYPE_CHECKING:
+    from streams_app.cli.tune_progress import Telling
+    from streams_app.tuning.columns import Columns
+    from streams_app.tuning.points import Curve
+    from streams_app.tuning.tally import Tally
+
+EARLIEST = "earliest"
+
+
+class _Duration(click.ParamType):
+    """``15m``: a duration, in ms."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            found = milliseconds(parse_duration(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if found < 1:
+            self.fail(f"{value!r} is shorter than 1ms", param, ctx)
+        return found
+
+
+class _Durations(_Duration):
+    """``1s,10s,60s``: durations, in ms."""
+
+    name = "durations"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return tuple(super(_Durations, self).convert(part.strip(), param, ctx) for part in value.split(",") if part.strip())
+
+
+class _Moment(click.ParamType):
+    """``-24h``, an ISO time, or ms since 1970; converted when the clock is read."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Callable[[int], int | None]:
+        if value == EARLIEST and param is not None and param.name == "begin":
+            return lambda _: None
+        try:
+            parse_moment(value, 0)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return lambda now_ms: parse_moment(value, now_ms)
+
+
+@click.command(name="tune")
+@with_settings
+@click.option("--fold", metavar="NAME", help="Of this fold; may be left out where there is only one.")
+@click.option(
+    "--from",
+    "begin",
+    type=_Moment(),
+    metavar="WHEN",
+    default="-24h",
+    show_default=True,
+    help="Where to begin in the source: so long ago, an ISO time, ms since 1970, or earliest.",
+)
+@click.option("--to", "end", type=_Moment(), metavar="WHEN", help="Where to end, likewise. Default: where the topic ends now.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Events from JSON lines and not from the source, .gz and .zst too; - is standard input. Needs no Kafka.",
+)
+@click.option(
+    "--time",
+    "time",
+    metavar="FIELD",
+    help="With --file: the field with the time of an event; a dotted path. A number below 100 000 000 000 is seconds since 1970, "
+    "a larger one milliseconds; a text is ISO 8601, UTC unless it says otherwise.",
+)
+@click.option("--key", metavar="FIELD", help="With --file, for a fold by @key: the field that stands for the record key.")
+@click.option("--windows", type=_Durations(), metavar="X,X,...", help="Candidates. Default: some 30 on a logarithmic scale.")
+@click.option(
+    "--target-ratio",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="R",
+    help="Recommend the shortest X that folds so much, as in 0.95.",
+)
+@click.option("--max-latency", type=_Duration(), metavar="TIME", help="Recommend the X that folds most within this latency.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also draw it into a picture.")
+def command(
+    settings: Settings,
+    fold: str | None,
+    begin: Callable[[int], int | None],
+    end: Callable[[int], int | None] | None,
+    file: Path | None,
+    windows: tuple[int, ...] | None,
+    target_ratio: float | None,
+    max_latency: int | None,
+    as_json: bool,
+    png: Path | None,
+    time: str | None,
+    key: str | None,
+) -> None:
+    """What should the quiet period be?
+
+    Replays past events of a fold with a virtual clock, once for each candidate X, and shows what would have come out: records,
+    folding ratio, how long an event waits for its record, open groups and Redis memory at the peak. Recommends one: the knee of
+    the curve, or what --target-ratio and --max-latency ask for. Nothing is written, no consumer group joined, no worker disturbed.
+
+    \b
+        streams-app tune                                  the source, the last 24 hours
+        streams-app tune --from -7d --target-ratio 0.95   the shortest X that folds 95 %
+        streams-app tune --max-latency 20m --png curve.png
+        streams-app tune --file events.jsonl.gz --time created_at
+        kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
+
+    The record timestamps of a partition are its time; one that goes back counts as the newest before it. max_hold, max_events and
+    max_changed are those of the settings. More than ten million events are a sample of the groups, and the error is told.
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    # numpy takes a while to import, and `--help` should not.
+    from streams_app.cli.tune_progress import telling
+    from streams_app.cli.tune_view import show, tell
+    from streams_app.operating.text import escaped, json_line
+    from streams_app.tuning.columns import Columns
+    from streams_app.tuning.png import require, write_png
+    from streams_app.tuning.recommending import recommend
+    from streams_app.tuning.tally import Tally
+
+    of, clock = one_fold(settings, fold), SystemClock()
+    _check_file_options(of, file, {"time": time, "key": key})
+    if png is not None:
+        require()
+    now_ms = clock.now_ms()
+    columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), Tally()
+    unit = "lines" if file else "events"
+    # Events are many small objects without cycles: to look through them again and again takes a third of the time.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 100)
+    with telling(clock, unit) as told:
+        if file is not None:
+            advice = _read_file(settings, of, file, columns, tally, told, clock, time=time, key=key)
+        else:
+            range_ms = begin(now_ms), end(now_ms) if end else None
+            advice = _read_topic(settings, of, columns, tally, told, *range_ms)
+        curve = _curve(of, columns, windows, told) if columns.events else None
+    tell(tally, unit)
+    if curve is None:
+        raise ConfigurationError([escaped(advice)])
+    recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency)
+    if png is not None:
+        write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
+    if as_json:
+        click.echo(json_line({**curve.as_json(), "recommended": {"quiet_ms": recommended.quiet_ms, "why": recommended.why}}))
+    else:
+        show(curve, recommended, of.quiet_period_ms)
+
+
+def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:
+    for name, value in of_file.items():
+        if value is not None and file is None:
+            raise click.UsageError(f"--{name} goes with --file: the records of a topic have a time and a key of their own")
+    if file is not None and of_file["time"] is None:
+        raise click.UsageError("--file needs --time FIELD: the field of an event that tells when it happened")
+    if file is not None and fold.group_key == "@key" and of_file["key"] is None:
+        raise click.UsageError(f"--file needs --key FIELD: fold {fold.name} is by the record key, and lines have none")
+
+
+def _curve(fold: Fold, columns: Columns, windows: tuple[int, ...] | None, told: Telling) -> Curve:
+    from streams_app.folding.core.closing import Bounds
+    from streams_app.tuning.replay import curve_of
+    from streams_app.tuning.windows import default_windows
+
+    if not windows:
+        found = default_windows(columns.to_ms - columns.from_ms, columns.gaps(), also_ms=fold.quiet_period_ms)
+        # The settings refuse a quiet period that is longer than the hold.
+        windows = tuple(quiet_ms for quiet_ms in found if quiet_ms <= fold.max_hold_ms)
+    return curve_of(fold.name, columns, replace(Bounds.of(fold), sessions=True), windows, told.replaying)
+
+
+def _read_topic(
+    settings: Settings, fold: Fold, columns: Columns, tally: Tally, told: Telling, from_ms: int | None, to_ms: int | None
+) -> str:
+    """Reads the source; returns what to say if there is no event in it."""
+    from streams_app.kafka.patches.frames import ReceivingLoop
+    from streams_app.tuning.topic import read_topic
+    from streams_app.words import time_text
+
+    with asyncio.Runner(loop_factory=ReceivingLoop) as runner:
+        runner.run(read_topic(settings, fold, columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=told.reading))
+    if tally.read:
+        return f"none of the {tally.read:,} records of {fold.source} can be folded by {fold.name}: see the reasons above"
+    since = "" if from_ms is None else f" since {time_text(from_ms)}"
+    until = "" if to_ms is None else f" until {time_text(to_ms)}"
+    return f"there is no event in {fold.source}{since}{until}: try an earlier --from, as in --from -7d, or --from earliest"
+
+
+def _read_file(
+    settings: Settings,
+    fold: Fold,
+    file: Path,
+    columns: Columns,
+    tally: Tally,
+    told: Telling,
+    clock: Clock,
+    *,
+    time: str | None,
+    key: str | None,
+) -> str:
+    """Reads a file; returns what to say if there is no event in it."""
+    from streams_app.tuning.file import LineReader, size_of
+
+    assert time is not None  # checked above
+    tally.total = size_of(file)
+    reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, now_ms=clock.now_ms())
+    reader.read(file, told.reading)
+    return f"--file {file}: {reader.advice()}"

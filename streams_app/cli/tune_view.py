@@ -1,0 +1,79 @@
+"""What ``streams-app tune`` shows of a curve: the table, the plot, the recommendation with its reason."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from streams_app.operating.text import escaped
+from streams_app.tuning.plot import Signs, plot
+from streams_app.tuning.points import Curve, Recommended
+from streams_app.tuning.spelling import setting, share
+from streams_app.tuning.table import table
+from streams_app.tuning.tally import Tally
+from streams_app.words import span, time_text
+
+WHY_WIDTH: Final = 100
+
+
+def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Console | None = None) -> None:
+    """Shows a curve on stdout, as wide as the terminal."""
+    console = console or Console()
+    signs = Signs(is_fine=console.encoding.lower().startswith("utf"))
+    console.print(Text(_about(curve)), soft_wrap=True)
+    console.print()
+    console.print(table(curve, recommended.quiet_ms, configured_ms, console.width, signs))
+    console.print(Text(_legend(curve, recommended.quiet_ms, configured_ms, signs), style="dim"))
+    drawn = plot(curve, recommended.quiet_ms, configured_ms, console.width, signs)
+    if drawn:
+        console.print()
+    for line in drawn:
+        console.print(line, no_wrap=True, crop=True)
+    console.print()
+    console.print(Text.assemble(("recommended: ", "bold"), (f'quiet_period = "{setting(recommended.quiet_ms)}"', "bold green")))
+    why = textwrap.fill(recommended.why, min(console.width, WHY_WIDTH), initial_indent="  ", subsequent_indent="  ")
+    console.print(Text(why), soft_wrap=True)
+
+
+def tell(tally: Tally, unit: str) -> None:
+    """What could not be used, on stderr: how much for which reason, and where the first one is."""
+    refused = tally.refused.total()
+    if refused:
+        click.echo(f"{refused:,} of {tally.read:,} {unit} were refused, and are not in the curve:", err=True)
+    for reason, count in tally.refused.most_common():
+        click.echo(f"  {count:,} {reason}, the first at {escaped(tally.examples[reason])}", err=True)
+    for note in tally.notes:
+        click.echo(f"note: {escaped(note)}", err=True)
+
+
+def _about(curve: Curve) -> str:
+    return (
+        f"{curve.fold}: {_counted(curve.events, 'event')} of {_counted(curve.groups, 'group')}, "
+        f"{time_text(curve.from_ms)} to {time_text(curve.to_ms)} ({span(max(1, curve.to_ms - curve.from_ms))})"
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _legend(curve: Curve, recommended_ms: int, configured_ms: int, signs: Signs) -> str:
+    lines = [f"{signs.recommended} recommended"]
+    if configured_ms == recommended_ms:
+        lines[0] += ", and configured now"
+    elif any(point.quiet_ms == configured_ms for point in curve.points):
+        lines[0] += f"   {signs.configured} configured now"
+    if any(point.latency_p50_ms is not None for point in curve.points):
+        lines.append("P50, P95, P99: so many of 100 events are in a record within this time")
+    if any(point.redis_bytes is not None for point in curve.points):
+        lines.append("REDIS: an estimate of what the groups hold that are open at the peak")
+    if curve.sample is not None:
+        lines.append(
+            f"a sample: {curve.sample.groups:,} groups ({share(curve.sample.share)}), chosen by hash, with "
+            f"{curve.sample.events:,} events; standard error of the ratio {curve.sample.ratio_error:.2%}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""``streams-app tune`` on a topic: what is read of it, what is not, and whether a worker bears out what it says."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+
+from streams_app.delivery.batch import TP
+from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.settings import KafkaSettings
+from tests.checker import event
+from tests.helpers import produce
+from tests.integration.commands import Place, Ran, run
+from tests.integration.site import Site, send_at
+
+HOUR_MS = 3_600_000
+
+
+def bursts(begin_ms: int, groups: int) -> list[tuple[str, int, int]]:
+    """Three bursts a group with gaps below half a second, and half a minute or more between them."""
+    chosen = random.Random(11)
+    found = []
+    for group in range(groups):
+        at_ms = begin_ms + chosen.randrange(20_000)
+        for _ in range(3):
+            for number in range(chosen.randrange(1, 9)):
+                at_ms += chosen.randrange(20, 450)
+                found.append((f"account_{group}", at_ms, number))
+            at_ms += chosen.randrange(30_000, 90_000)
+    return sorted(found, key=lambda one: one[1])
+
+
+def tune(config: str | Path, *arguments: str) -> Ran:
+    return run("tune", "--config", str(config), *arguments)
+
+
+def curve_in(ran: Ran) -> dict[str, Any]:
+    assert ran.code == 0, ran.text
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+async def test_a_worker_with_the_recommended_x_gives_the_records_that_were_predicted(site: Site) -> None:
+    await site.topics("events", "folded", "events.dead")
+    sent = bursts(int(time.time() * 1000) - 2 * HOUR_MS, 200)
+    await send_at(site, "events", sent)
+    config = site.config(site.fold("folded", "events", quiet_period="3s", backlog="sessions"))
+    found = curve_in(tune(config, "--windows", "50ms,200ms,500ms,1s,2s,5s", "--json"))
+    quiet_ms = found["recommended"]["quiet_ms"]
+    config = site.config(site.fold("folded", "events", quiet_period=f"{quiet_ms}ms", backlog="sessions"))
+    with site.worker(config) as worker:
+        outcome = await site.outcome("folded", len(sent))
+        await worker.terminate()
+
+    assert (len(sent), 200) == (found["events"], found["groups"])
+    assert [point["records"] for point in found["curve"] if point["quiet_ms"] == quiet_ms] == [len(outcome.values)]
+    assert 200 < len(outcome.values) < len(sent)
+
+
+async def test_a_range_is_what_lies_between_two_moments(site: Site) -> None:
+    await site.topics("events")
+    begin_ms = int(time.time() * 1000) - 10 * HOUR_MS
+    await send_at(site, "events", [(f"account_{n % 7}", begin_ms + n * 1_000, n) for n in range(1_000)])
+    config = site.config(site.fold("folded", "events"))
+
+    def ask(*arguments: str) -> tuple[int, int, int]:
+        found = curve_in(tune(config, "--json", *arguments))
+        return found["events"], found["from_ms"] - begin_ms, found["to_ms"] - begin_ms
+
+    assert (1_000, 0, 999_000) == ask()
+    assert (1_000, 0, 999_000) == ask("--from", "earliest")
+    # The first record of each partition that is not older; each group is in one partition.
+    assert (500, 500_000, 999_000) == ask("--from", str(begin_ms + 499_001))
+    assert (200, 300_000, 499_000) == ask("--from", str(begin_ms + 300_000), "--to", str(begin_ms + 500_000))
+
+
+async def test_a_topic_that_grows_is_read_to_where_it_ended(site: Site) -> None:
+    await site.topics("events", partitions=1)
+    topic = site.names.topic("events")
+    await produce(site.bootstrap, topic, [event("a", "x")] * 50)
+    kafka = KafkaSettings(bootstrap_servers=site.bootstrap)
+    async with log_reader(kafka, topic, range(1)) as consumer:
+        ends = await stable_ends(consumer, [TopicPartition(topic, 0)])
+        await produce(site.bootstrap, topic, [event("a", "x")] * 50)
+        offsets = []
+        async for batch in read_ranges(consumer, {TP(topic, 0): (7, ends[TopicPartition(topic, 0)])}):
+            offsets += [record.offset for record in batch.records]
+            await produce(site.bootstrap, topic, [event("a", "x")])
+
+    assert list(range(7, 50)) == offsets
+
+
+async def test_what_cannot_be_folded_is_counted_and_shown(site: Site) -> None:
+    await site.topics("events", partitions=1)
+    good = event("a", "x")
+    bad = [(b"a", None), (b"a", b"{"), (b"a", b'{"account_id": "a"}'), (b"a", b"[]"), (b"a", None)]
+    await produce(site.bootstrap, site.names.topic("events"), [good, *bad, good])
+    ran = tune(site.config(site.fold("folded", "events")), "--json")
+
+    assert 2 == curve_in(ran)["events"]
+    topic = site.names.topic("events")
+    assert ran.err.splitlines() == [
+        "5 of 7 events were refused, and are not in the curve:",
+        f"  2 tombstone, the first at {topic}-0@1: the value is empty",
+        f"  1 not-json, the first at {topic}-0@2: unexpected end of data: line 1 column 2 (char 1)",
+        f"  1 no-changed, the first at {topic}-0@3: 'metrics' is missing or null, not an object, an array or a string",
+        f"  1 not-an-object, the first at {topic}-0@4: a JSON list, not an object",
+    ]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", "snappy"])
+async def test_a_compressed_topic_is_read(site: Site, compression: str) -> None:
+    await site.topics("events")
+    await produce(site.bootstrap, site.names.topic("events"), [event("a", "x")] * 300, compression_type=compression)
+    found = curve_in(tune(site.config(site.fold("folded", "events")), "--json"))
+
+    assert (300, 1) == (found["events"], found["groups"])
+
+
+@pytest.mark.apache
+async def test_transactions_that_are_aborted_and_gaps_of_the_log_are_passed_over(site: Site) -> None:
+    await site.topics("events", partitions=1)
+    topic = site.names.topic("events")
+    producer = AIOKafkaProducer(bootstrap_servers=site.bootstrap, transactional_id=site.names.app_id)
+    await producer.start()
+    for is_kept in (True, False, True, False):
+        await producer.begin_transaction()
+        for key, value in [event("a", "x")] * 10:
+            await producer.send(topic, value, key)
+        await (producer.commit_transaction() if is_kept else producer.abort_transaction())
+    await producer.stop()
+    found = curve_in(tune(site.config(site.fold("folded", "events")), "--json"))
+
+    assert 20 == found["events"]
+
+
+async def test_a_fold_by_functions_reads_its_source(site: Site) -> None:
+    await site.topics("events")
+    await produce(site.bootstrap, site.names.topic("events"), [event(name, "x") for name in ("A", "a", "skip", "b")])
+    (site.folder / "mine.py").write_text(
+        "from streams_app import Fold, Settings\n"
+        f"app = Settings(app_id='{site.names.app_id}', kafka={{'bootstrap_servers': '{site.bootstrap}'}}, folds=(Fold(\n"
+        f"    name='folded', source='{site.names.topic('events')}', quiet_period='1m',\n"
+        "    group_key=lambda event: event['account_id'].lower(), changed=lambda event: event['metrics'],\n"
+        "    source_filter=lambda event: event['account_id'] != 'skip',\n"
+        "),))\n"
+    )
+    found = curve_in(run("tune", "--app", "mine", "--json", cwd=site.folder))
+
+    assert (3, 2) == (found["events"], found["groups"])
+
+
+async def test_events_put_back_for_another_fold_are_not_its_own(site: Site) -> None:
+    await site.topics("events")
+    to = [("streams-app-replay", f"{site.names.app_id}/other".encode())]
+    await produce(site.bootstrap, site.names.topic("events"), [event("a", "x")], headers=to)
+    await produce(site.bootstrap, site.names.topic("events"), [event("a", "x")] * 2)
+    config = site.config(site.fold("folded", "events") + site.fold("other", "events"))
+
+    assert [2, 3] == [curve_in(tune(config, "--json", "--fold", name))["events"] for name in ("folded", "other")]
+
+
+# Where there is nothing to say
+
+
+async def test_a_range_without_events_says_what_to_try(site: Site) -> None:
+    await site.topics("events")
+    await send_at(site, "events", [("a", int(time.time() * 1000) - 50 * HOUR_MS, 1)])
+    ran = tune(site.config(site.fold("folded", "events")))
+
+    assert 1 == ran.code
+    assert f"error: there is no event in {site.names.topic('events')} since 20" in ran.err
+    assert "try an earlier --from, as in --from -7d, or --from earliest" in ran.err
+
+
+def test_a_source_that_does_not_exist_is_a_fault_of_the_settings(place: Place) -> None:
+    ran = tune(place.config())
+
+    assert 1 == ran.code
+    assert f"the source {place.topics[0]!r} of fold 'account-metrics' does not exist" in ran.err
+
+
+def test_a_kafka_that_is_away_is_asked_for_again(away: Place) -> None:
+    assert 75 == tune(away.config()).code

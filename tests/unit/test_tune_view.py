@@ -1,0 +1,185 @@
+"""The table and the plot of a curve: right at every width, with and without colours and fine characters."""
+
+from __future__ import annotations
+
+import re
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from streams_app.cli.tune_view import show
+from streams_app.durations import milliseconds, parse_duration
+from streams_app.errors import ConfigurationError
+from streams_app.tuning.png import require, write_png
+from streams_app.tuning.points import Curve, Point, Recommended
+from streams_app.tuning.spelling import brief, setting, share, size
+
+WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
+
+
+def curve(windows: list[int] | None = None, *, is_live: bool = False) -> Curve:
+    """Ten million events; the ratio rises with each candidate."""
+    points = []
+    for number, quiet_ms in enumerate(windows or WINDOWS_MS):
+        ratio = 1 - 0.5 / (1 + number)
+        known = [None] * 5 if is_live else [quiet_ms * 2, quiet_ms * 5, quiet_ms * 9, 1_234_567, 123_456_789]
+        points.append(Point(quiet_ms, round(10_000_000 * (1 - ratio)), ratio, *known))
+    return Curve("account-metrics", 10_000_000, 1_234_567, 1_700_000_000_000, 1_700_086_400_000, tuple(points))
+
+
+def shown(one: Curve, width: int, *, configured_ms: int = 900_000, recommended_ms: int = 60_000, colour: bool = False) -> str:
+    out = StringIO()
+    console = Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    show(one, Recommended(recommended_ms, "It is the knee: " + "and so on, " * 20), configured_ms, console)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(width: int) -> None:
+    text = shown(curve(), width)
+    rows = [line for line in text.splitlines()[3 : 3 + len(WINDOWS_MS)]]
+
+    assert [line for line in text.splitlines()[1:] if cell_len(line.rstrip()) > width] == []
+    assert "…" not in text
+    assert [setting(quiet_ms) for quiet_ms in WINDOWS_MS] == [row.lstrip("●○ ").split()[0] for row in rows]
+
+
+def test_at_80_columns_every_figure_is_there() -> None:
+    lines = shown(curve(), 80).splitlines()
+
+    assert "account-metrics: 10,000,000 events of 1,234,567 groups, 2023-11-14 22:13:20Z to 2023-11-15 22:13:20Z (24 h)" == lines[0]
+    assert ["X", "RECORDS", "RATIO", "P50", "P95", "P99", "PEAK", "OPEN", "REDIS"] == lines[2].split()
+    assert ["1s", "5,000,000", "50.00%", "2s", "5s", "9s", "1,234,567", "123", "MB"] == lines[3].split()
+
+
+def test_the_recommended_and_the_configured_candidate_are_marked_in_the_table_and_in_the_plot() -> None:
+    text = shown(curve(), 80)
+
+    assert ["● 1m", "○ 15m"] == [re.sub(" +", " ", line[:7]).strip() for line in text.splitlines() if re.match("[●○] +[0-9]", line)]
+    assert "● recommended   ○ configured now" in text
+    # Once in the row, once in the legend, once in each of two panels.
+    assert (4, 4) == (text.count("●"), text.count("○"))
+
+
+def test_a_configured_candidate_that_is_the_recommended_one_is_said() -> None:
+    text = shown(curve(), 80, configured_ms=60_000)
+
+    assert "● recommended, and configured now\n" in text
+    assert "○" not in text
+
+
+def test_the_recommendation_is_a_line_of_the_settings_with_its_reason_below() -> None:
+    lines = shown(curve(), 80).splitlines()
+    at = lines.index('recommended: quiet_period = "1m"')
+
+    assert lines[at + 1].startswith("  It is the knee: and so on,")
+
+
+def test_panels_stand_side_by_side_where_there_is_room() -> None:
+    beside = [line for line in shown(curve(), 80).splitlines() if "folding ratio" in line]
+    below = [line for line in shown(curve(), 60).splitlines() if "folding ratio" in line]
+
+    assert (True, False) == ("latency" in beside[0], "latency" in below[0])
+
+
+def test_without_colours_there_is_no_escape_sequence() -> None:
+    assert "\x1b" not in shown(curve(), 80)
+    assert "\x1b" in shown(curve(), 80, colour=True)
+
+
+def test_a_terminal_without_such_characters_gets_ascii() -> None:
+    out = TextIOWrapper(BytesIO(), encoding="ascii", errors="strict")
+    show(curve(), Recommended(60_000, "so"), 900_000, Console(file=out, width=80))
+    out.flush()
+    text = out.buffer.getvalue().decode("ascii")
+
+    assert "* recommended   o configured now" in text
+    assert "....." in text
+
+
+def test_a_curve_without_latencies_has_neither_their_columns_nor_their_panel() -> None:
+    text = shown(curve(is_live=True), 80)
+
+    assert ["X", "RECORDS", "RATIO"] == text.splitlines()[2].split()
+    assert "latency" not in text
+    assert "folding ratio" in text
+
+
+@pytest.mark.parametrize("windows", [[60_000], [59_000, 60_000], [60_000, 60_001]])
+def test_few_candidates_are_shown_too(windows: list[int]) -> None:
+    assert "● 1m" in re.sub(" +", " ", shown(curve(windows), 80))
+
+
+def test_one_event_is_shown() -> None:
+    one = Curve("f", 1, 1, 5, 5, tuple(Point(quiet_ms, 1, 0.0, quiet_ms, quiet_ms, quiet_ms, 1, 100) for quiet_ms in WINDOWS_MS))
+
+    assert "f: 1 event of 1 group, " in shown(one, 80)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [
+        (1, "1ms"),
+        (1_000, "1s"),
+        (1_500, "1.5s"),
+        (90_000, "90s"),
+        (900_000, "15m"),
+        (21_600_000, "6h"),
+        (86_400_000, "1d"),
+        (61_001, "61001ms"),
+    ],
+)
+def test_a_candidate_is_written_as_the_settings_take_it(span_ms: int, text: str) -> None:
+    assert (text, span_ms) == (setting(span_ms), milliseconds(parse_duration(text)))
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [
+        (None, "-"), (0, "0ms"), (999, "999ms"), (1_000, "1s"), (1_234, "1.2s"), (12_345, "12s"), (60_000, "1m"),
+        (842_000, "14m02s"),        (3_600_000, "1h"), (20_400_000, "5h40m"), (270_000_000, "3d03h"),
+    ],
+)  # fmt: skip
+def test_a_latency_takes_six_characters(span_ms: int | None, text: str) -> None:
+    assert text == brief(span_ms)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.0, "0.0%"), (0.941, "94.1%"), (0.9964, "99.64%"), (0.99998, "99.998%"), (1.0, "100.0%")]
+)
+def test_a_share_is_told_from_all(ratio: float, text: str) -> None:
+    assert text == share(ratio)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, "-"), (0, "0 B"), (999, "999 B"), (1_200, "1.2 kB"), (123_456_789, "123 MB"), (2 * 10**9, "2.0 GB")]
+)
+def test_a_size_is_told_in_three_digits(count: int | None, text: str) -> None:
+    assert text == size(count)
+
+
+# The picture
+
+
+def test_a_picture_is_written(tmp_path: Path) -> None:
+    write_png(tmp_path / "curve.png", curve(), 60_000, 900_000)
+
+    assert b"\x89PNG" == (tmp_path / "curve.png").read_bytes()[:4]
+
+
+def test_a_picture_that_cannot_be_written_is_a_fault_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        write_png(tmp_path / "none" / "curve.png", curve(is_live=True), 60_000, 900_000)
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    with pytest.raises(ConfigurationError, match=r"pip install 'streams_app\[png\]'"):
+        require()
