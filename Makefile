@@ -43,4 +43,4 @@ chaos: install
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

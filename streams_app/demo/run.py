@@ -15,6 +15,7 @@ from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.demo.fields import fault_of
 from streams_app.demo.interruption import Interruption
+from streams_app.demo.kept import Kept
 from streams_app.demo.load import Load, Source, Update
 from streams_app.demo.observer import Gauges, Observer, scrape
 from streams_app.demo.replay import TIME_FIELDS, Replay
@@ -138,13 +139,14 @@ class _Demo:
         self._producer = AckedProducer(settings.kafka, client_id="demo-load")
         self._observer = Observer(settings, self._fold)
         self._write_side = WriteSide(folder / "write.db", self._fold, settings.limits)
+        self._kept = Kept(folder, group_key=options.group_key, changed=options.changed)
         self._gauges = Gauges()
         self._enough = asyncio.Event()
         self._is_loading = False
         self._is_asked_to_end = False
         self._is_stopped_at_once = False
         self._sent = 0
-        self._begin_ms = 0
+        self._begin_ms = self._began_ms = 0
         self._load_ms = 1
         self._rate_seen: tuple[int, int, float] = (0, 0, 0.0)
 
@@ -164,6 +166,7 @@ class _Demo:
             self._summary()
         finally:
             self._write_side.close()
+            self._kept.close()
 
     async def _use(self, worker: WorkerProcess) -> None:
         await worker.ready(self._clock)
@@ -197,7 +200,7 @@ class _Demo:
 
     async def _play(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
         """Produces the load, each event after its metrics are in the write database."""
-        self._begin_ms = self._clock.monotonic_ms()
+        self._begin_ms, self._began_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         look_at_ms = 0
         while not self._enough.is_set():
             elapsed_ms = self._clock.monotonic_ms() - self._begin_ms
@@ -224,6 +227,7 @@ class _Demo:
         if failed is not None:
             raise TryAgainError(f"the broker does not take events: {failed!r}") from failed
         self._sent += len(updates)
+        self._kept.add(updates, self._began_ms)
 
     async def _drain(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
         """Waits until the last group has been quiet, emitted and synced."""
@@ -290,3 +294,5 @@ class _Demo:
             f"check passed       {accounts:,} accounts, {len(expected):,} account metrics: "
             f"the read store equals a recomputation from all {self._sent:,} events"
         )
+        for line in self._kept.lines():
+            step(line)

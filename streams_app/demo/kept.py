@@ -1,0 +1,145 @@
+"""What stays of a demo for ``streams-app tune``: its events in a file, and settings with its fold.
+
+Its broker is gone at the end, so the command that is shown there reads this file; the figures beside it come from the same file by
+the same code. Without max_hold, which is short in the demo only so that everybody sees records soon.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from streams_app.demo.load import Update
+from streams_app.demo.stage import FOLD, MAX_HOLD, QUIET_PERIOD
+from streams_app.settings import Settings
+
+FOLDER: Final = Path(".cache") / "streams-app-demo"
+"""In the current directory: the checkout, after ``make demo``. ``make clean`` removes it."""
+
+MOST_EVENTS: Final = 200_000
+"""Some 25 MB, read within two seconds at the end."""
+
+TIME: Final = "happened_ms"
+WINDOWS_MS: Final = (2_000, 10_000, 60_000)
+
+TEMPLATE: Final = """\
+# The fold of the last demo, for `streams-app tune`. In the demo max_hold is {max_hold}.
+app_id = "demo"
+
+[folds.{fold}]
+source = "post-metric-updated"
+group_key = {group_key}
+changed = {changed}
+quiet_period = "{quiet_period}"
+"""
+
+
+class Kept:
+    """The first events of a demo; what others do with them is :mod:`streams_app.tuning`."""
+
+    def __init__(self, folder: Path, *, group_key: str, changed: str) -> None:
+        """Makes the files in a folder that is removed with the demo.
+
+        Args:
+            folder: Of the demo.
+            group_key: Of its fold.
+            changed: Likewise.
+        """
+        self._events = folder / "events.jsonl"
+        self._settings = folder / "tune.toml"
+        self._settings.write_text(
+            TEMPLATE.format(
+                fold=FOLD, group_key=json.dumps(group_key), changed=json.dumps(changed), quiet_period=QUIET_PERIOD,
+                max_hold=MAX_HOLD,
+            ),
+            "utf-8",
+        )  # fmt: skip
+        self._file = self._events.open("wb")
+        self._count = 0
+
+    def add(self, updates: Sequence[Update], began_ms: int) -> None:
+        """Writes events down, with the time at which they happened.
+
+        Args:
+            updates: After those that were added before.
+            began_ms: Wall clock when the load began.
+        """
+        taken = updates[: MOST_EVENTS - self._count]
+        self._count += len(taken)
+        self._file.write(b"".join(with_time(update.value, began_ms + int(update.at_ms)) for update in taken))
+
+    def close(self) -> None:
+        """Nothing more will be added."""
+        self._file.close()
+
+    def lines(self) -> list[str]:
+        """The curve in a few figures, and the command that draws it; keeps the files for that."""
+        self.close()
+        shares = self._shares()
+        if not shares:
+            return []
+        figures = ", ".join(f"{quiet_ms // 1000} s {share}" for quiet_ms, share in zip(WINDOWS_MS, shares, strict=True))
+        of = f"the first {MOST_EVENTS:,}" if self._count == MOST_EVENTS else "these"
+        found = [
+            f"which X?           X = {figures.replace(' s ', ' s would have folded ', 1)} of {of} events",
+            f"                   (without max_hold; in this demo X was {QUIET_PERIOD} and max_hold {MAX_HOLD})",
+        ]
+        try:
+            return [*found, f"draw the curve     {self._command()}"]
+        except OSError as error:
+            return [*found, f"                   the events could not be kept in {FOLDER}: {error.strerror}"]
+
+    def _shares(self) -> list[str]:
+        # numpy is for tuning alone.
+        from streams_app.folding.core.closing import Bounds
+        from streams_app.tuning.columns import Columns
+        from streams_app.tuning.file import LineReader
+        from streams_app.tuning.replay import curve_of
+        from streams_app.tuning.spelling import share
+        from streams_app.tuning.tally import Tally
+
+        settings = Settings.load(self._settings, {})
+        fold = settings.fold(FOLD)
+        columns = Columns(now_ms=2**53)
+        LineReader(fold, settings.limits, columns, Tally(), time=TIME, now_ms=2**53).read(self._events)
+        if not columns.events:
+            return []
+        return [share(point.ratio) for point in curve_of(FOLD, columns, Bounds.of(fold), WINDOWS_MS).points]
+
+    def _command(self) -> str:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        for path, name in ((self._events, "events.jsonl"), (self._settings, "streams.toml")):
+            # Another demo may be at its end, too.
+            whole = FOLDER / f"{name}.{os.getpid()}"
+            shutil.copyfile(path, whole)
+            whole.replace(FOLDER / name)
+        options = ["tune", "--config", FOLDER / "streams.toml", "--file", FOLDER / "events.jsonl", "--time", TIME]
+        return shlex.join([*program(), *map(str, options)])
+
+
+def with_time(value: bytes, at_ms: int) -> bytes:
+    """A line with an event and the time of it; what is no object stays as it is, and is refused as it was in the demo."""
+    event = value.strip()
+    if event.startswith(b"{") and event[1:].lstrip()[:1] != b"}":
+        event = b'{"%b":%d,%b' % (TIME.encode(), at_ms, event[1:])
+    return event + b"\n"
+
+
+def program() -> list[str]:
+    """How this program is called from here."""
+    called = Path(sys.argv[0])
+    if called.name != "streams-app":
+        return [_from_here(sys.executable), "-m", "streams_app"]
+    found = shutil.which(called.name)
+    return [called.name] if found is not None and Path(found).resolve() == called.resolve() else [_from_here(sys.argv[0])]
+
+
+def _from_here(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
