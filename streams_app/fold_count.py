@@ -17,8 +17,8 @@ def metadata_bytes(names: Iterable[str], latest: Iterable[str] = ()) -> int:
     """The most that the marks of these folds can need.
 
     Args:
-        names: Of all folds of one source.
-        latest: Those of them with ``start = "latest"``.
+        names: Names of all folds of one source.
+        latest: Those of them whose fold has ``start = "latest"``.
     """
     return len(text_of(MOST_OFFSET, dict.fromkeys(names, MOST_OFFSET), dict.fromkeys(latest, str(MOST_PARTITIONS))))
 
@@ -27,9 +27,9 @@ def too_long(source: str, names: Sequence[str], latest: Iterable[str] = ()) -> s
     """What to say of folds whose marks a broker may refuse; None where they fit.
 
     Args:
-        source: Of these folds.
-        names: Theirs.
-        latest: Those of them with ``start = "latest"``.
+        source: Source topic of the folds.
+        names: Names of the folds.
+        latest: Those of them whose fold has ``start = "latest"``.
     """
     most = metadata_bytes(names, latest)
     if most <= MOST_METADATA_BYTES:

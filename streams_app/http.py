@@ -1,7 +1,7 @@
 """``/metrics``, ``/health/live``, ``/health/ready``, ``/groups``: on a thread with a loop of its own.
 
-It answers while the main loop hangs, which is when somebody asks. Bound to loopback by default. With ``http.token_file`` all
-but the health pages want ``Authorization: Bearer …``.
+The thread answers while the main loop hangs, which is when somebody asks; only ``/groups`` waits for that loop. It listens on
+loopback by default. With ``http.token_file`` all but the health pages want ``Authorization: Bearer …``.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address at which it listens."""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"http://{host}:{self.port}"
 
     def start(self) -> None:
-        """Listens; called on the main loop, which answers ``/groups``.
+        """Begins to listen; called on the main loop, which answers ``/groups``.
 
         Raises:
-            TryAgainError: No port could be had.
+            TryAgainError: No port is free.
         """
         self._main = asyncio.get_running_loop()
         started: concurrent.futures.Future[int] = concurrent.futures.Future()

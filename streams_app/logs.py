@@ -63,7 +63,7 @@ class HeldBack(logging.Filter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """On one line, and partitions as we write them."""
+    """The message on one line, with partitions written as we write them."""
     return _PLACE.sub(r"\1-\2", " | ".join(record.getMessage().splitlines()))
 
 
@@ -128,7 +128,7 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     """One line an event on stderr.
 
     Args:
-        log_level: From where on.
+        log_level: Least level that is written.
         log_format: ``text`` or ``json``.
     """
     level = getattr(logging, log_level.upper())

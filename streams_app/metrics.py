@@ -37,7 +37,7 @@ class Description:
     Attributes:
         name: As Prometheus shows it.
         kind: Its type.
-        labels: Of each series.
+        labels: Names of its labels.
         help: What it counts.
         advice: What to do when it moves.
         buckets: Of a histogram, seconds.

@@ -14,7 +14,7 @@ from streams_app.words import time_text
 
 REDIS_LIMIT_MS: Final = 3_000
 LEAST_KAFKA_LIMIT_MS: Final = 2_000
-"""Even with a very short session time-out: a busy machine takes a second now and then."""
+"""The least limit, even with a very short session time-out: a busy machine takes a second now and then."""
 
 Change = Literal["away", "back"]
 
@@ -26,13 +26,13 @@ def kafka_limit_ms(session_timeout_ms: int) -> int:
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of one thing outside.
+    """Whether one thing outside answers.
 
     Attributes:
-        what: Its name and where it is, for people.
-        limit_ms: It is away once a question has been without an answer for longer.
-        is_away: As of the last look.
-        lasted_ms: Of the last outage, once it is over.
+        what: Its name and its address, for people.
+        limit_ms: How long a question may be without an answer; beyond that the thing is away.
+        is_away: Whether it was away at the last look.
+        lasted_ms: How long the last outage lasted, once it is over.
     """
 
     what: str
@@ -45,22 +45,22 @@ class Answers:
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
-        """A question is sent; the first one that is not answered counts."""
+        """Notes that a question is sent; the first one without an answer counts."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
     def failed(self, error: str) -> None:
-        """It was not answered."""
+        """Notes that a question failed."""
         self._error = error
 
     def answered(self) -> None:
-        """It was answered."""
+        """Notes that a question was answered."""
         self._asked, self._error = None, "no answer"
 
     def look(self, monotonic_ms: int, wall_ms: int) -> Change | None:
-        """Decides whether it is away; several times a second.
+        """Decides whether it is away; called several times a second.
 
         Returns:
-            What has changed since the last look.
+            What has changed since the last look; None: nothing.
         """
         was_suspended = self._looked_ms is not None and monotonic_ms - self._looked_ms > SUSPENDED_MS
         self._looked_ms = monotonic_ms
@@ -86,10 +86,10 @@ class Answers:
 
     @property
     def error(self) -> str:
-        """What the last question came to."""
+        """Why the last question failed."""
         return self._error
 
     @property
     def since(self) -> str:
-        """Since when it is or was away."""
+        """When the last outage began, as text."""
         return time_text(self._away_since[1])

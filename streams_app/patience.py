@@ -11,14 +11,14 @@ logger = logging.getLogger(__name__)
 
 
 class Patience:
-    """Of everybody who needs one and the same thing; it works again once it works for all who had waited."""
+    """The patience of all who need one and the same thing, which works again once it works for everybody who had waited."""
 
     def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None) -> None:
         """Nothing has failed yet.
 
         Args:
-            what: The thing, for people.
-            tell: Called with whether it works.
+            what: Name of the thing, for people.
+            tell: Called with whether the thing works.
         """
         self._what = what
         self._tell = tell
@@ -40,7 +40,7 @@ class Patience:
         return round(1000 * backoff.failed())
 
     def succeeded(self, who: Hashable = None) -> None:
-        """Notes that it works for one of them."""
+        """Notes that the thing works for one of them."""
         self.forget(who)
         if self._waiting:
             return
@@ -50,5 +50,5 @@ class Patience:
             self._fault = None
 
     def forget(self, who: Hashable) -> None:
-        """Somebody does not need it any more; whether it works is not known by that."""
+        """Forgets somebody who does not need the thing any more; that says nothing about whether it works."""
         self._waiting.pop(who, None)

@@ -60,7 +60,7 @@ def connect(settings: RedisSettings, **overrides: Any) -> Redis:
 
 
 def connect_briefly(settings: RedisSettings) -> Redis:
-    """A client for a command somebody waits for: it does not try again, and a silent server is given up after 5 s."""
+    """A client for a command that somebody waits for: it does not try again, and gives up on a silent server after 5 s."""
     return connect(
         settings,
         socket_connect_timeout=ANSWER_SECONDS,
@@ -83,8 +83,8 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
     """What to tell whoever could not use Redis: passwords, TLS and reachability told apart, with the setting to look at.
 
     Args:
-        settings: As it was tried.
-        error: What the client said.
+        settings: Settings with which it was tried.
+        error: Error of the client.
 
     Returns:
         A :class:`~streams_app.errors.ConfigurationError` where the settings are certainly wrong, else a

@@ -1,6 +1,6 @@
 """One worker as a process: started, stopped by SIGTERM within 20 s, ended with the right exit code.
 
-``streams-app worker`` runs it; ``faust -A streams_app.worker worker`` does without it and lets Faust's own worker do the same.
+``streams-app worker`` runs this module. ``faust -A streams_app.worker worker`` does not: Faust's own worker does the same there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams_app.settings import Settings
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 18.0
-"""SIGTERM ends the process within 20 s, whatever hangs: what is not finished is in Redis and Kafka."""
+"""The process ends itself so long after SIGTERM, whatever hangs: what is not finished is in Redis and Kafka."""
 
 
 def serve(declared: Settings | FoldingApp) -> None:
@@ -34,13 +34,13 @@ def serve(declared: Settings | FoldingApp) -> None:
     Raises:
         ConfigurationError: Topics are missing, or one was made again.
         TryAgainError: A dependency is away at the start, or another worker owns our partitions.
-        InternalError: Anything else that ended it.
+        InternalError: Anything else has ended it.
     """
-    # Batches are thousands of short-lived tuples and dictionaries, none of them in a cycle: with the usual thresholds a third of
-    # the time goes into looking for some.
+    # Batches are thousands of short-lived tuples and dictionaries without cycles: with the usual thresholds a third of the time
+    # would go into a search for cycles.
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
-    # Not closed: see leave().
+    # The runner is not closed: see leave().
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(declared))
 
 

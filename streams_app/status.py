@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 LIVE_MS: Final = 30_000
-"""A main loop that has not beaten for so long hangs."""
+"""A main loop that has not reported for so long hangs."""
 
 GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
 """``await provider(fold or None, limit)`` gives rows; runs on the event loop of the worker."""
@@ -24,15 +24,15 @@ class Status:
         self.groups_provider: GroupsProvider | None = None
 
     def set_not_ready(self, about: str, why: str) -> None:
-        """Notes a reason; a later one about the same replaces it."""
+        """Notes a reason not to be ready; a later one about the same thing replaces it."""
         self._reasons[about] = why
 
     def clear(self, about: str) -> None:
-        """Takes a reason back."""
+        """Takes back the reason about one thing, if there is one."""
         self._reasons.pop(about, None)
 
     def set_topic(self, topic: str, why: str | None) -> None:
-        """Notes what is wrong with a topic that records are produced to; None: nothing any more."""
+        """Notes what is wrong with a topic to which records are produced; None: nothing is wrong any more."""
         if why is None:
             self.clear(f"producer:{topic}")
         else:
@@ -43,11 +43,11 @@ class Status:
         return list(self._reasons.copy().values())
 
     def is_waiting_for(self, *about: str) -> bool:
-        """Whether one of these is among the reasons."""
+        """Whether there is a reason about one of these things."""
         return any(one in self._reasons for one in about)
 
     def beat(self, monotonic_ms: int) -> None:
-        """The main loop runs."""
+        """Notes that the main loop runs."""
         self._beat_ms = monotonic_ms
 
     def is_live(self, monotonic_ms: int) -> bool:

@@ -99,7 +99,7 @@ class FoldTester:
             start_ms: Wall clock at the beginning, ms since 1970.
             tick: How often due groups are looked for, as ``worker.tick``.
             limits: As ``[limits]``; the defaults where it is None.
-            partitions: Of the source; part of the records' version.
+            partitions: Partition count of the source, a part of the version of records.
         """
         self.now_ms = start_ms
         self.records: list[Record] = []

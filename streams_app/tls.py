@@ -16,8 +16,8 @@ async def speaks_tls(host: str, port: int) -> bool:
     """Tries a TLS handshake without looking at the certificate; sends nothing and trusts nothing.
 
     Args:
-        host: Of the server.
-        port: Of the server.
+        host: Host of the server.
+        port: Port of the server.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -47,7 +47,7 @@ def tls_fault(error: BaseException) -> str | None:
     """What TLS complains of, in a few words; None where it is not the fault.
 
     Args:
-        error: Of a client library, which may have wrapped that of TLS or kept only its text.
+        error: Error of a client library, which may have wrapped that of TLS or kept only its text.
     """
     for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):

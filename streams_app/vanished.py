@@ -20,7 +20,7 @@ class Vanished:
     """Sources that brokers say do not exist.
 
     Attributes:
-        limit_ms: One that is missing for so long is gone.
+        limit_ms: A source that is missing for so long is gone.
     """
 
     limit_ms: int
@@ -30,7 +30,7 @@ class Vanished:
         """Notes one answer of the broker; to be called only while it answers.
 
         Returns:
-            Those that are there again, and those that are gone.
+            The sources that are there again, and those that are gone.
         """
         again = sorted(self._since_ms.keys() - set(missing))
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in sorted(missing)}

@@ -19,10 +19,10 @@ class Finding:
     """One thing looked at.
 
     Attributes:
-        level: ``error``: a worker cannot run, or would lose events.
+        level: How bad it is; ``error``: a worker cannot run, or would lose events.
         text: What was found.
         advice: What to do; empty when all is well.
-        is_away: A server could not be asked at all: what else it would say is not known.
+        is_away: Whether a server could not be asked at all, so that what else it would say is not known.
     """
 
     level: Level

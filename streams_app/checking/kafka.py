@@ -49,7 +49,7 @@ def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding
 
 
 def _retention(settings: Settings, sources: list[str], retention: Mapping[str, int]) -> list[Finding]:
-    """A log shorter than the longest hold cannot bring back what Redis loses."""
+    """Findings about retention: a log shorter than the longest hold cannot bring back what Redis loses."""
     found = []
     for source in sources:
         hold_ms = max(fold.max_hold_ms for fold in settings.folds if fold.source == source)

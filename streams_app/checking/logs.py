@@ -1,7 +1,7 @@
 """What has been folded against the logs that are there: a topic that was deleted and made again.
 
-A worker finds out at its claim and refuses; whoever looks before it starts should know, too. Only where the broker gives topics an
-id: the ends that the embedded one names are not those of its logs.
+A worker finds out at its claim and refuses; whoever looks before it starts should know, too. Logs are compared only where the
+broker gives topics an id: the ends that the embedded broker names are not those of its logs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
 
 
 def _fault(folded: Mapping[Place, str], topic_id: str, ends: Mapping[TP, int]) -> str | None:
-    """What of a fold is not of the log that is there (pure); None: nothing, or the broker gives no ids."""
+    """Says that a fold has folded another log than the one that is there (pure); None: it has not, or the broker gives no ids."""
     if topic_id == UNKNOWN:
         return None
     for place, former in folded.items():

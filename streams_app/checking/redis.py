@@ -51,10 +51,10 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
-    """What a server says of itself (pure).
+    """The findings about one server, by what it says of itself (pure).
 
     Args:
-        address: Of the server, without credentials.
+        address: Address of the server, without credentials.
         info: Its reply to ``INFO``.
     """
     name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else ("Redis", info["redis_version"])

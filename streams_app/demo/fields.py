@@ -20,11 +20,11 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
 
     Args:
         lines: The first events of a file, as they are in it.
-        fold: By which they would be folded.
-        time_fields: Names that are no group key, whatever they hold.
+        fold: Fold by which they would be folded.
+        time_fields: Names of fields that are never proposed as a group key.
 
     Returns:
-        One sentence with the fields there are, and with options to try.
+        One sentence with the fields that there are, and with options to try.
     """
     if not lines:
         return "there is no event in it"
@@ -54,7 +54,7 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
 
 
 def _first(events: Sequence[dict[str, Any]], fields: Sequence[str], kinds: tuple[type, ...], others: Sequence[str]) -> str | None:
-    """The first field that holds what is looked for in every event that has it."""
+    """The first field, none of ``others``, that holds one of these kinds in every event that has it."""
     for name in fields:
         values = [event[name] for event in events if name in event]
         if name not in others and name == shown(name) and " " not in name and all(type(value) in kinds for value in values):

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and a closed terminal: none of them leaves anything of the demo behind.
 
-Each ends in an orderly way: what was started is stopped, folders, topics and keys are removed. While that is going on, which takes
-seconds, further signals are ignored. The first Ctrl-C of a running load is a wish to end it: the rest is folded and checked.
+After each of them the demo stops what it has started and removes its folders, topics and keys. That takes seconds, and further
+signals are ignored meanwhile. The first Ctrl-C while the load runs only ends the load: what was produced is folded and checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Interruption:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """As long as this lasts, a signal that nobody listens to raises ``KeyboardInterrupt``, once."""
+        """Within the block a signal that nobody listens to raises ``KeyboardInterrupt``, once."""
         before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         try:
             yield
@@ -33,16 +33,16 @@ class Interruption:
                 signal.signal(number, handler)
 
     def listen(self, listener: Callable[[int], object]) -> None:
-        """From now on signals are told to somebody, between any two steps of the main thread."""
+        """Hands signals to a listener from now on, between any two steps of the main thread."""
         self._listener = listener
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the end has begun."""
+        """Whether the demo has begun to end, so that signals are ignored."""
         return self._is_leaving
 
     def leave(self) -> None:
-        """The end has begun: signals are ignored from now on."""
+        """Notes that the demo has begun to end: signals are ignored from now on."""
         self._is_leaving = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -30,9 +30,9 @@ class Update:
     """One raw event.
 
     Attributes:
-        at_ms: When it happens, since the beginning of the load.
-        key: Record key: the group key.
-        value: The event as it is produced.
+        at_ms: When it happens, in ms since the beginning of the load.
+        key: Record key, which is the group key.
+        value: Value as it is produced.
     """
 
     at_ms: float
@@ -44,11 +44,11 @@ class Source(Protocol):
     """Where the demo's events come from."""
 
     def until(self, now_ms: float) -> list[Update]:
-        """Everything that happens up to an instant and was not given before, in order."""
+        """The updates up to an instant that were not given before, in order."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Nothing more will come."""
+        """Whether no update will come any more."""
 
 
 class Load:
@@ -67,14 +67,11 @@ class Load:
 
     @property
     def is_exhausted(self) -> bool:
-        """It never ends by itself."""
+        """False: the load never ends by itself."""
         return False
 
     def until(self, now_ms: float) -> list[Update]:
-        """Everything that happens up to an instant and was not given before, in order.
-
-        The cut into calls does not change what is given.
-        """
+        """The updates up to an instant that were not given before, in order; how often it is called does not change them."""
         while self._next_burst_ms <= now_ms or self._next_hot_ms <= now_ms:
             if self._next_burst_ms <= self._next_hot_ms:
                 self._burst(self._next_burst_ms)
@@ -105,7 +102,7 @@ class Load:
             self._add(begin_ms + at, account)
 
     def _account(self) -> int:
-        """Long tail: account n is chosen about in proportion to 1 / (n + 1)."""
+        """An account of the long tail: number n is chosen about in proportion to 1 / (n + 1)."""
         return min(self._groups - 1, int(math.exp(self._random.random() * math.log(self._groups + 1))) - 1)
 
     def _add(self, at_ms: float, number: int) -> None:

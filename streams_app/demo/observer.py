@@ -25,10 +25,10 @@ class Seen:
     """What has come out so far.
 
     Attributes:
-        records: Folded records, each id once.
-        events: Events folded into them.
-        redelivered: Records whose id had been seen.
-        dead_letters: Refused events.
+        records: Number of folded records, each id counted once.
+        events: Number of events folded into them.
+        redelivered: Number of records whose id had been seen before.
+        dead_letters: Number of refused events.
         latest: The newest records, decoded.
     """
 
@@ -52,7 +52,7 @@ class Observer:
 
     async def start(self, partitions: int) -> None:
         """Begins to read in the background."""
-        # Made here and not before: one that is never stopped says so when it is forgotten.
+        # Made no earlier: a consumer that is never stopped complains when it is garbage-collected.
         self._consumer = consumer = AIOKafkaConsumer(**self._options, auto_offset_reset="earliest", fetch_max_wait_ms=200)
         await consumer.start()
         consumer.assign(
@@ -65,7 +65,7 @@ class Observer:
         self._task = asyncio.create_task(self._read(consumer), name="observer")
 
     async def stop(self) -> None:
-        """Ends."""
+        """Stops reading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -95,7 +95,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What the worker says about itself."""
+    """What the worker's metrics say."""
 
     open_groups: int = 0
     lag_events: int = 0

@@ -1,4 +1,4 @@
-"""What a demo on servers of somebody else takes away again: topics, consumer groups, keys of Redis. What stays is named."""
+"""Removes what a demo has made on servers of somebody else: topics, consumer groups, keys of Redis; the log names what stays."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streams_app.settings import Settings
 logger = logging.getLogger(__name__)
 
 EMPTY_SECONDS: Final = 15.0
-"""A worker that was killed stays a member of its group for its session time-out."""
+"""How long a group may keep members: a worker that was killed stays one for its session time-out."""
 
 POLL_SECONDS: Final = 0.5
 
 
 async def remove_all(settings: Settings) -> None:
-    """Topics, groups and keys whose names begin with the application's; faults are logged, none is raised."""
+    """Removes the topics, groups and keys of the application; faults are logged, none is raised."""
     try:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in topics_of(settings)])
@@ -44,9 +44,9 @@ async def remove_all(settings: Settings) -> None:
 
 
 async def _remove_group(client: AIOKafkaAdminClient, group: str) -> None:
-    """Deletes a group as soon as it has no members; one that never was is no fault.
+    """Deletes a group as soon as it has no members; a group that never existed is no fault.
 
-    The admin client of aiokafka has the request but no method for it.
+    The request is sent by hand, as the admin client of aiokafka has no method for it.
     """
     try:
         async with asyncio.timeout(EMPTY_SECONDS):

@@ -1,6 +1,6 @@
 """Events from a file of JSON lines, paced by a time field where there is one (pure but for reading the file).
 
-Lines that are not JSON objects are given as they are: they become dead letters, as they would in production.
+Lines that are not JSON objects are produced as they are, and become dead letters as they would in production.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams_app.errors import BadEventError, ConfigurationError
 
 TIME_FIELDS: Final = ("time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "event_time", "created_at", "updated_at", "date")
 MILLISECONDS_FROM: Final = 100_000_000_000
-"""A larger number is milliseconds since 1970, a smaller one seconds (until the year 5138)."""
+"""A time from here on is in milliseconds since 1970, a smaller one in seconds (until the year 5138)."""
 
 LONGEST_LINE_BYTES: Final = 16_000_000
 LOOKED_AT: Final = 100
@@ -29,7 +29,7 @@ class Replay:
     """The events of a file, as fast as they happened, or at ``rate`` a second where nothing tells the time.
 
     Attributes:
-        head: Its first events, to look at before any is produced.
+        head: The first events of the file, to be looked at before any is produced.
     """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
@@ -39,7 +39,7 @@ class Replay:
             path: JSON lines, in the order in which they are produced.
             group_key: Field whose value becomes the record key.
             rate: Events a second where a line has no time.
-            speed: 2 = twice as fast as it happened.
+            speed: How many times as fast as the events happened.
 
         Raises:
             ConfigurationError: The file cannot be read.
@@ -62,7 +62,7 @@ class Replay:
         return self._next is None
 
     def until(self, now_ms: float) -> list[Update]:
-        """Everything that happens up to an instant and was not given before, in the order of the file."""
+        """The updates up to an instant that were not given before, in the order of the file."""
         given = []
         while self._next is not None and self._next.at_ms <= now_ms:
             given.append(self._next)

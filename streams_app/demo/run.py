@@ -43,14 +43,14 @@ from streams_app.words import counted, span
 STEP_SECONDS: Final = 0.05
 LOOK_EVERY_MS: Final = 500
 PATIENCE_MS: Final = 60_000
-"""So long nothing may move while the rest comes out; then the demo has failed."""
+"""How long nothing may move while the last records come out; after that the demo has failed."""
 
 SHOWN_DIFFERENCES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``streams-app demo`` was asked for; 0 = no end by this."""
+    """What ``streams-app demo`` was asked for; 0 seconds or events: no end by them."""
 
     seconds: float
     events: int
@@ -70,7 +70,7 @@ def run(options: Options, console: Console) -> None:
         ConfigurationError: No event of the file can be folded (exit 1).
         InternalError: The check failed, or the worker did (exit 70).
         TryAgainError: A server does not answer (exit 75).
-        KeyboardInterrupt: Somebody wanted it to stop at once; nothing is left behind then, either.
+        KeyboardInterrupt: A signal has stopped it at once; nothing is left behind then, either.
     """
     view = View(console, group_field=options.group_key, changed=options.changed)
     source = open_source(options)
@@ -92,7 +92,7 @@ def open_source(options: Options) -> Source:
     """Where the events come from.
 
     Raises:
-        ConfigurationError: A file that cannot be read, or none of whose first events can be folded.
+        ConfigurationError: The file cannot be read, or none of its first events can be folded.
     """
     if options.replay is None:
         return Load(groups=options.groups, rate=options.rate)
@@ -104,13 +104,13 @@ def open_source(options: Options) -> Source:
 
 
 def fold_text(fold: Fold) -> str:
-    """When a record comes out, in the demo's first lines."""
+    """The fold in words, for the demo's first lines."""
     group = ", ".join(map(shown, fold.group_fields))
     return f"by {group}, quiet period {span(fold.quiet_period_ms)}, max_hold {span(fold.max_hold_ms)}"
 
 
 async def _play(*what: Any) -> None:
-    # Its clients want a running loop when they are made.
+    # The clients of the demo want a running loop when they are made.
     await _Demo(*what).run()
 
 
@@ -179,13 +179,13 @@ class _Demo:
                 await self._drain(worker, session)
 
     def _listen(self) -> None:
-        """From now on a signal is told to the loop, between two of its steps."""
+        """Hands signals to the loop from now on, between two of its steps."""
         loop = asyncio.get_running_loop()
         main = asyncio.current_task()
         assert main is not None  # a coroutine runs in one
 
         def interrupted(number: int) -> None:
-            if self._interruption.is_leaving:  # it came just before the end began, which nothing may cut short
+            if self._interruption.is_leaving:  # the signal came just before the end began, which nothing may cut short
                 return
             if number == signal.SIGINT and self._is_loading and not self._is_asked_to_end:
                 self._is_asked_to_end = True

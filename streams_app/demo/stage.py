@@ -1,4 +1,4 @@
-"""The demo's stage: servers, topics, tables, settings and a worker process; all of it gone at the end."""
+"""The demo's stage: servers, topics, tables, settings and a worker process, all of which are gone at the end."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Servers:
     """What the demo runs on.
 
     Attributes:
-        bootstrap: host:port of the broker.
-        broker: What it is, for people.
-        redis_url: Of Redis.
-        redis: What it is, for people.
-        are_ours: Both end with the demo; otherwise topics and keys are removed one by one.
+        bootstrap: Address of the broker, ``host:port``.
+        broker: The broker in words.
+        redis_url: URL of Redis.
+        redis: Redis in words.
+        are_ours: Whether both end with the demo; otherwise topics and keys are removed one by one.
     """
 
     bootstrap: str
@@ -93,7 +93,7 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Iterator[Servers]:
-    """Embedded servers, which write into the folder, or those that were named."""
+    """The servers that were named; for one that was not, an embedded one that writes into the folder."""
     with contextlib.ExitStack() as stack:
         if bootstrap is None:
             broker = stack.enter_context(Broker.start(directory=folder / "broker"))
@@ -109,10 +109,10 @@ def servers(bootstrap: str | None, redis_url: str | None, folder: Path) -> Itera
 
 
 def demo_fold(*, group_key: str, changed: str) -> Fold:
-    """The fold of the demo, to look at events with.
+    """The fold of the demo, to try events with before anything is started.
 
     Raises:
-        ConfigurationError: There can be no such fold.
+        ConfigurationError: There can be no fold with these fields.
     """
     try:
         return Fold(name=FOLD, source="events", group_key=group_key, changed=changed, quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD)
@@ -139,7 +139,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 
 @contextlib.asynccontextmanager
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
-    """Makes topics and the read store; removes what it made on servers that live on."""
+    """Makes the topics and the read store; removes them again from servers that live on."""
     await create_topics(settings)
     store = open_store(settings.read_store(STORE))
     await store.initialise()
@@ -159,10 +159,10 @@ class WorkerProcess:
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:
-        """Returns when it has claimed its partitions.
+        """Returns when the worker has claimed its partitions.
 
         Raises:
-            InternalError: It ended, or did not become ready in time; the message shows its log.
+            InternalError: The worker ended, or was not ready in time; the message shows the end of its log.
         """
         deadline_ms = clock.monotonic_ms() + READY_MS
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -179,7 +179,7 @@ class WorkerProcess:
             raise InternalError(f"the worker ended; its log ends with:\n{self._child.log_tail()}")
 
     def stop(self, *, at_once: bool = False) -> None:
-        """SIGTERM, and waits for the end."""
+        """Sends SIGTERM and waits for the end; with ``at_once`` not for long."""
         self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
 
     async def _is_ready(self, session: aiohttp.ClientSession) -> bool:

@@ -26,15 +26,15 @@ class Snapshot:
     """One look at everything.
 
     Attributes:
-        elapsed_ms: Since the load began.
-        phase: What is going on.
-        events: Raw events produced.
-        events_per_second: During the last second or so.
-        open_groups: Groups not yet emitted.
-        lag_events: Produced and not yet folded.
-        records: Folded records.
-        events_folded: Events in those records.
-        values_written: Values the read store has taken.
+        elapsed_ms: Time since the load began.
+        phase: What is going on, in a word.
+        events: Number of raw events produced.
+        events_per_second: Events produced a second, of the last second or so.
+        open_groups: Number of groups not yet emitted.
+        lag_events: Number of events produced and not yet folded.
+        records: Number of folded records.
+        events_folded: Number of events in those records.
+        values_written: Number of values that the read store has taken.
         latest: The newest folded records.
     """
 
@@ -56,7 +56,7 @@ class Snapshot:
 
     @property
     def writes_saved(self) -> float:
-        """Against one read-store write per event."""
+        """The share of writes saved, compared with one read-store write for each event."""
         return 1 - self.values_written / self.events if self.events else 0.0
 
 
@@ -72,7 +72,7 @@ class View:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While the numbers move."""
+        """Shows a live table within the block, if there is a terminal."""
         if not self.console.is_terminal:
             yield
             return
@@ -86,11 +86,11 @@ class View:
                 live.stop()
 
     def step(self, text: str) -> None:
-        """One thing done."""
+        """Prints a line about one thing that is done."""
         self.console.print(Text(text), soft_wrap=True)  # Text, not a string: a string would be read as markup
 
     def show(self, now: Snapshot) -> None:
-        """The newest figures."""
+        """Shows the newest figures: in the live table, or now and then as a line."""
         if self._live is not None:
             self._live.update(self.picture(now))
         elif now.elapsed_ms >= self._line_at_ms:
@@ -106,7 +106,7 @@ class View:
         )
 
     def picture(self, now: Snapshot) -> Group:
-        """All of it; as wide as the terminal, each example on one line."""
+        """The whole table, as wide as the terminal, with each example on one line."""
         table = Table(box=None, show_header=False, pad_edge=False)
         table.add_column(style="dim", width=LABELS_WIDTH, no_wrap=True)
         table.add_column()
@@ -128,14 +128,14 @@ class View:
 
 
 def share(ratio: float, of: int) -> str:
-    """A percentage; nothing where it is of nothing."""
+    """A percentage; a dash where it is a share of nothing."""
     return f"{ratio:.1%}" if of else "-"
 
 
 def describe(record: dict[str, Any], group_field: str, changed: str, width: int) -> str:
     """A folded record as the article puts it: ``account_1: likes, shares  (37 events in one record, reason quiet)``.
 
-    Where there is no room names are cut, then the key in its middle; numbers never.
+    Where there is no room names are left out, then the key is cut in its middle; numbers are never cut.
     """
     fold = record["fold"]
     key = shown_key(record.get(group_field))

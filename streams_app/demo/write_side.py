@@ -1,7 +1,7 @@
 """The service that owns the post metrics: a SQLite table, written before each event is produced.
 
-It is the source of the read store: account metrics are the SUM over the posts of an account, as in the article this project
-grew out of. Beside it stands the expectation: the same sums, recomputed in memory from the events alone.
+It is the source of the read store: the metrics of an account are the SUM over its posts. Beside it the same sums are computed in
+memory from the events alone: what the read store must hold at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXACT: Final = 2**53
 
 @dataclass(slots=True)
 class Raw:
-    """An event as the fold will read it."""
+    """An event as the reader of a fold takes it."""
 
     offset: int
     timestamp: int | None
@@ -55,7 +55,11 @@ class Raw:
 
 
 class WriteSide:
-    """Post metrics in a file, and what the account metrics must be."""
+    """The post metrics in a file, and what the account metrics must be.
+
+    Attributes:
+        refused: Number of events that cannot be folded.
+    """
 
     def __init__(self, path: Path, fold: Fold, limits: Limits) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -99,7 +103,7 @@ class WriteSide:
     def _number(self, place: Place, level: Any) -> Number:
         if type(level) is float or (type(level) is int and abs(level) <= EXACT):
             return level
-        # What is no number is counted: how often this name changed.
+        # In the place of a value that is no number stands how often its name has changed.
         return self._posts.get(place, 0) + 1
 
 
@@ -109,7 +113,7 @@ def differences(path: Path, table: str, expected: Mapping[tuple[str, str], Numbe
     Args:
         path: SQLite file of the read store.
         table: Its table.
-        expected: From :meth:`WriteSide.expected`.
+        expected: What :meth:`WriteSide.expected` returns.
 
     Returns:
         A sentence for each difference; empty when every account is right.

@@ -46,12 +46,12 @@ class Broker(EmbeddedServer):
         """Starts a broker and returns when it answers.
 
         Args:
-            port: ``None``: a free one.
-            directory: For its log. ``None``: a temporary one.
+            port: Port to listen on; None: a free one.
+            directory: Folder of its log; None: a temporary one.
 
         Raises:
             ConfigurationError: The wheel is not installed.
-            EmbeddedServerError: It did not start; the message shows its log.
+            EmbeddedServerError: The broker did not start; the message shows the end of its log.
         """
         program = _program()
         return start_on_a_port(port, lambda chosen: cls._start_once(program, chosen, directory), taken="AddrInUse")
@@ -94,7 +94,7 @@ def _version() -> str:
 def _metadata(port: int) -> bytes:
     """Asks for the cluster's metadata without any topic; the raw answer, which contains the cluster's name.
 
-    By hand and blocking: twenty lines less than a client with an event loop, and usable from anywhere.
+    The request is written by hand and blocks, so that it needs no event loop.
     """
     request = struct.pack(">hhihi", _METADATA_KEY, _METADATA_VERSION, 1, -1, 0)
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:

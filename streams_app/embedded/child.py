@@ -77,11 +77,11 @@ class Child:
     """One running server process with a directory of its own.
 
     Args:
-        name: For messages: "tansu", "valkey".
+        name: Name of the server in messages: "tansu", "valkey".
         command: Absolute path of the program and its arguments.
-        directory: Where it runs and writes its log. ``None``: a temporary one, removed at the end.
-        environment: Added to the variables of this process.
-        guard_way: How it is tied to this process; ``None`` is the best way of this system.
+        directory: Folder where it runs and writes its log; None: a temporary one, removed at the end.
+        environment: Variables added to those of this process.
+        guard_way: How it is tied to this process, see ``guard.py``; None: the best way of this system.
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class Child:
             return ""
 
     def wait_until_ready(self, is_ready: Callable[[], bool], limit_ms: int) -> None:
-        """Returns when ``is_ready`` does; an ``OSError`` of it means not yet.
+        """Returns when ``is_ready`` is true; an ``OSError`` from it means: not yet.
 
         Raises:
-            EmbeddedServerError: The process ended, or the limit passed. The process is ended and its directory gone.
+            EmbeddedServerError: The process ended, or the limit passed; the process is ended, and a temporary directory removed.
         """
         deadline_ms = self._clock.monotonic_ms() + limit_ms
         while self.is_running and self._clock.monotonic_ms() < deadline_ms:
@@ -164,12 +164,12 @@ class Child:
         raise EmbeddedServerError(f"{self.name} {how}; its log ends with:\n{log}")
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would end it; then as `stop`."""
+        """Ends the process by SIGKILL, as a crash would, and cleans up as `stop` does."""
         self._process.kill()
         self.stop()
 
     def stop(self, limit_seconds: float = 10) -> None:
-        """SIGTERM, SIGKILL when that is not obeyed in time; waits for the end. A second call does nothing."""
+        """Ends the process by SIGTERM, or by SIGKILL if that is not obeyed in time; a second call does nothing."""
         self._process.terminate()
         try:
             self._process.wait(limit_seconds)

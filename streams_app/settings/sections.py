@@ -71,7 +71,7 @@ class KafkaSettings(Section):
 
     @property
     def session_timeout_ms(self) -> int:
-        """After so long without a heartbeat Kafka gives our partitions to others."""
+        """The session time-out in milliseconds."""
         return milliseconds(self.session_timeout)
 
     @property
@@ -104,7 +104,7 @@ class RedisSettings(Section):
         except ValueError:
             port = 0
         if port == 0 or not re.fullmatch(r"(/\d*)?", parts.path):
-            # Not shown: a part of the password may stand where the port or the database should.
+            # The url is not shown: a part of the password may stand where the port or the database should.
             raise ValueError("is not HOST:PORT/DATABASE; characters like / # ? in a password are written as %2F %23 %3F")
         if parts.query or parts.fragment:
             raise ValueError("takes no options behind the database (what follows ? or #)")
@@ -173,16 +173,16 @@ class WorkerSettings(Section):
 
 
 class Limits(Section):
-    """``[limits]``: enforced before an event is decoded; beyond them it is a dead letter."""
+    """``[limits]``: an event beyond them becomes a dead letter; the size of its value is looked at before it is decoded."""
 
     value_bytes: Positive = 1_000_000
-    """Of the value of an event."""
+    """Bytes of the value of an event, at most."""
     key_bytes: Positive = 512
-    """Of a group key."""
+    """Bytes of a group key, at most."""
     names_per_event: Annotated[int, Field(ge=1, le=10_000)] = 256
-    """Changed names in one event."""
+    """Changed names in one event, at most."""
     name_bytes: Positive = 256
-    """Of a changed name."""
+    """Bytes of a changed name, at most."""
 
 
 class Settings(Section):
@@ -226,7 +226,7 @@ class Settings(Section):
         """The fold of that name.
 
         Raises:
-            ConfigurationError: There is none.
+            ConfigurationError: No fold has it.
         """
         for fold in self.folds:
             if fold.name == name:
@@ -260,7 +260,7 @@ class Settings(Section):
             environ: ``STREAMS_APP_<SECTION>_<KEY>``; ``-`` in names becomes ``_``.
 
         Raises:
-            ConfigurationError: With every fault there is.
+            ConfigurationError: The settings have faults; it lists all of them.
         """
         from streams_app.settings.loading import load  # it builds this class
 
