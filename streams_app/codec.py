@@ -1,4 +1,4 @@
-"""Bytes to JSON and back at the edge, and the canonical bytes of a group key.
+"""The JSON of events as they are received, and the canonical bytes of a group key.
 
 A decode error never loses the bytes: it becomes a :class:`BadEventError`, and the record goes to the dead-letter topic as
 it was received.
@@ -59,11 +59,6 @@ def _without_numbers_beyond(value: bytes) -> Any:
 def _null_if_beyond(found: re.Match[bytes]) -> bytes:
     token = found[0]
     return b"null" if _NUMBER.fullmatch(token) and math.isinf(float(token)) else token
-
-
-def encode(value: Any) -> bytes:
-    """Compact JSON, UTF-8."""
-    return orjson.dumps(value)
 
 
 def member_of(scalars: tuple[Any, ...], fields: tuple[str, ...] = ()) -> bytes:

@@ -10,6 +10,7 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.fold_count import faults_of
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
 from streams_app.settings import Settings
+from streams_app.words import counted
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -41,7 +42,7 @@ def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding
     what = f"topic {topic.name} ({topic.role})"
     if partitions is None:
         return Finding(Level.ERROR, f"{what} does not exist", "streams-app topics create")
-    text = f"{what} has {partitions} {'partition' if partitions == 1 else 'partitions'}"
+    text = f"{what} has {counted(partitions, 'partition')}"
     if partitions == wanted:
         return Finding(Level.OK, text)
     advice = f"set kafka.partitions = {partitions} if that is meant; was the topic made on demand, by a producer?"
