@@ -2,8 +2,8 @@
 -- state is that of one processor in one partition, under one hash tag, and KEYS[1] is the hash with its marks:
 --   token  of its owner, as the claim gave it: fresh and random
 --   fence  highest source offset that is applied
--- An owner says "token" and, where he wants to go on from there, the "fence" he expects. Whoever writes the fence writes it last, in the
--- script that applies the range: a script that dies half-way keeps what it has written.
+-- The caller names its "token" and, where it wants to go on from there, the "fence" it expects. The fence is written last, by the script
+-- that applies the end of a range: Redis keeps what a script has written that dies half-way.
 local meta = KEYS[1]
 local call, pack, unpacked = redis.call, cmsgpack.pack, cmsgpack.unpack
 local arg = unpacked(ARGV[1])
@@ -15,7 +15,7 @@ local function read_marks(...)
 end
 read_marks('token', 'fence')
 
--- Why the owner is refused, nil if he is not: the first thing he asks.
+-- Why the caller is refused, nil if it is not; asked before anything is written.
 local function refusal()
   if not state.fence then return {'refused', 'no-state'} end
   if state.token ~= arg.token then return {'refused', 'token'} end

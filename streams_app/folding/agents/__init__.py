@@ -1,1 +1,1 @@
-"""What runs: partitions that are owned, claims, emission, folds that are no longer declared, gauges."""
+"""What runs: the processor of a fold and its claim, emission, folds that are no longer declared, and what gauges show of them."""

@@ -1,1 +1,1 @@
-"""A shard in the hands of its owner: the marks, the lock, the mirror of the outbox."""
+"""A shard in the hands of its owner: its marks and its lock, how a range is cut and sent part by part, the copy of the outbox."""

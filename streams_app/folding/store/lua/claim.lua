@@ -19,7 +19,7 @@ if state.fence and state.epoch then
   call('HSET', meta, 'token', arg.token, 'owner', arg.owner, 'topics', arg.topics)
   if arg.topic_id ~= '' then call('HSET', meta, 'topic_id', arg.topic_id) end
   read_marks('record_clock', 'late', 'definition', 'cap', 'arrived', 'digest')
-  -- A script that died behind the fence has left a range that is folded.
+  -- A script that died after it had written the fence leaves the marks of a range that is folded.
   local is_whole = state.to and state.cursor and state.cap and state.arrived and tonumber(state.to) > tonumber(state.fence)
   if not is_whole then drop_range() end
   return {'ok', state.fence, state.clock or '0', state.record_clock or '0', state.late or '0', state.epoch, state.definition or '',

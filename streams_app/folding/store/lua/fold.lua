@@ -15,7 +15,7 @@
 -- record_clock  newest record timestamp after the range, ms
 -- late          ms that record time is behind the arrival of the newest event that came live, for the next owner
 -- cap           wall clock that limited the timestamps of the range, ms: the next owner of the range uses the same
--- arrived       ms, text: when the range arrived; "" = it had been waiting. Likewise
+-- arrived       ms, text: when the range arrived, "" = it had been waiting; the next owner of the range uses the same
 -- digest        which events the groups of the range have, where functions say that: they may say something else to the next owner
 -- quiet_ms      a longer gap closes a session; missing = only the other bounds close a group here
 -- hold_ms       max hold
@@ -57,7 +57,7 @@ local sealed_entries, opening, plans = {}, {}, {}
 
 -- ---- work out: reads only
 
--- The names of a run go to those of its group.
+-- Adds the names of a run to those that are known of its group.
 local function join(plan, run)
   local names = plan.names
   for n = 5, #run, 2 do

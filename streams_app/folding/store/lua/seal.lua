@@ -21,7 +21,7 @@
 -- include shard.lua
 -- include group.lua
 -- include closing.lua
--- What one script packs and returns.
+-- Bytes of records that one script packs and returns, about.
 local MOST_BYTES = 1000000
 local IN_PAGE = 200
 
@@ -31,7 +31,7 @@ local fence, limit, everything = tonumber(state.fence), arg.limit, arg.everythin
 local clock = tonumber(state.clock or '0')
 local due_clock = clock
 if arg.is_starved then
-  -- Not stored: the range that waits has its scores by the clock of before, and so has it for its next owner.
+  -- This clock is not stored: the range under way has its scores by the stored one, for this owner and for the next.
   due_clock = math.max(clock, arg.clock)
 elseif not state.to then
   clock = math.max(clock, arg.clock)
@@ -82,7 +82,7 @@ local function take(group, why, is_timer)
   end
   seen[group] = true
   local key, g, names = prefix .. group, nil, nil
-  -- One call costs less than two: everything is read where the group before has left.
+  -- One call costs less than two: where the group before has left, this one is likely to leave, too, and is read whole.
   if is_leaving then g, names = read_all(key) else g = group_of(call('HGET', key, INFO)) end
   is_leaving = not (g and is_timer and g.silent + quiet_ms >= due_clock)
   if not is_leaving then
@@ -160,7 +160,8 @@ elseif #wanted > 0 then
 end
 call('HSET', meta, 'clock', string.format('%.0f', clock))
 
--- The earliest timer is that of the oldest group once it says what the group says; nearly so where this script has done enough.
+-- Early timers are set anew until the first of them says what its group says: that is the group which is due first. Where this script has
+-- done enough already, it is nearly so.
 local oldest, opened = '', ''
 for _ = 1, math.max(1, limit - taken - #later / 2) do
   local timer = call('ZRANGE', due, 0, 0, 'WITHSCORES')
