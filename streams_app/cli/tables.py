@@ -23,11 +23,11 @@ class Column:
     """One column, the more important the further left.
 
     Attributes:
-        title: Its head.
+        title: Head of the column.
         cells: Printable text, one for each row.
-        least: Width to which its cells may be cut; 0 = never cut, as numbers and times.
-        rank: Where there is no room, columns with the highest rank are left out first; 0 = never.
-        is_known: It says what the reader knows: it is left out before anything is cut.
+        least: Width to which its cells may be cut; 0: never, as numbers and times.
+        rank: Order in which columns are left out where there is no room, the highest first; 0: never.
+        is_known: Whether it says what the reader knows: it is left out before anything is cut.
     """
 
     title: str
@@ -38,17 +38,17 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Of its head and its widest cell."""
+        """The width of its head or of its widest cell."""
         return max(map(cell_len, (self.title, *self.cells)))
 
     @property
     def least_width(self) -> int:
-        """Below which it is of no use."""
+        """The width below which the column is of no use."""
         return min(self.width, max(self.least, cell_len(self.title))) if self.least else self.width
 
 
 def print_fitted(columns: Sequence[Column]) -> None:
-    """On stdout: as wide as the terminal, as wide as it takes where there is none."""
+    """Prints a table as wide as the terminal; where there is none, as wide as the table is."""
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=ENDLESS)
     console.print(fitted(columns, console.width))
@@ -69,7 +69,7 @@ def fitted(columns: Sequence[Column], width: int) -> Table:
 
 
 def _chosen(columns: list[Column], width: int) -> list[Column]:
-    """What is shown: everything, or what is not known, or what there is room for once texts are cut."""
+    """The columns that are shown: all, or those that are not known, or those for which there is room once texts are cut."""
     if _total([column.width for column in columns]) <= width:
         return columns
     columns = [column for column in columns if not column.is_known]

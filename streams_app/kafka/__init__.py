@@ -1,1 +1,4 @@
-"""What this project does to Faust and aiokafka: ranges, seeks, commits, its own producer, dead letters."""
+"""Kafka, as this project speaks to it: members of groups and their consumers, the producer, topics and their ids, and patches.
+
+``host`` (with ``consumer``, ``consumer_thread``, ``batches``) is Faust's consumer as a member of a group, ``member`` a bare one.
+"""
