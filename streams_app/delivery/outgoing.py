@@ -11,16 +11,16 @@ TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 """The errors of a record that its topic will never take."""
 
 Outcomes: TypeAlias = list[BaseException | None]
-"""One entry a record: None once the broker has acknowledged it, else the error; whether it was appended is not known then."""
+"""One entry a record: None once the broker has acknowledged it, else the error, which leaves open whether it was appended."""
 
 
 class Outgoing(NamedTuple):
-    """One record to be produced; into the partition of its key, or into one that is named and exists."""
+    """One record to be produced: into the partition of its key, or into ``partition``, which must exist."""
 
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes it
+    headers: list[tuple[str, bytes]] = []  # noqa: RUF012  # nobody changes the list
     timestamp_ms: int | None = None
     partition: int | None = None
 
