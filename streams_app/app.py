@@ -139,7 +139,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 
     Args:
         settings: See :class:`streams_app.settings.Settings`.
-        clock: For tests.
+        clock: Another clock than that of the machine, for tests.
 
     Returns:
         A ``faust.App``; ``app.settings``, ``app.ownership``, ``app.metrics`` and ``app.status`` are this project's.

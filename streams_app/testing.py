@@ -44,9 +44,9 @@ class Record:
     """A folded record.
 
     Attributes:
-        key: Group key.
-        value: As decoded JSON.
-        fold_id: As in the header.
+        key: Group key, in bytes.
+        value: Value, decoded from JSON.
+        fold_id: Value of the header ``fold-id``.
         emitted_ms: Virtual time of the emission.
     """
 

@@ -35,7 +35,7 @@ def with_included(text: str, shared: Callable[[str], str] = lambda _: "") -> str
     """A script as it is run: each include line is replaced by what it names, also in what was included.
 
     Args:
-        text: As it is written.
+        text: The script as it is written.
         shared: Name → Lua of the processor's own scripts; asked where this layer has none.
     """
     return _INCLUDE.sub(lambda found: with_included(fenced(found[1]) or shared(found[1]), shared), text)
@@ -62,7 +62,7 @@ class Script:
         """Loads nothing yet.
 
         Args:
-            name: For the timer.
+            name: Name of the script, for the timer.
             script: What ``register_script`` of redis-py has made of its text.
             timer: Measures each call.
         """
@@ -75,8 +75,8 @@ class Script:
         """Runs it; redis-py sends it again when the server has forgotten it.
 
         Args:
-            keys: In the order of the script; the first one is the hash with the marks.
-            arguments: By name; None is a missing one.
+            keys: Keys of the state in the order of the script; the first one is the hash with the marks.
+            arguments: Arguments by name; one that is None is missing for the script.
 
         Raises:
             RefusedError: It has returned ``refused`` and a cause.

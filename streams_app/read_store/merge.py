@@ -35,7 +35,7 @@ class Change:
 
     Attributes:
         cell: Which one.
-        version: Of the folded record.
+        version: Version of the folded record.
         value: As carried by the record, or as read from the source.
     """
 
@@ -82,7 +82,7 @@ def newest(changes: Iterable[Change]) -> list[Change]:
     """One change a cell: the one of the highest version, of equals the first.
 
     Args:
-        changes: In the order in which they were read.
+        changes: Changes in the order in which they were read.
 
     Returns:
         In the order in which the cells were first seen.

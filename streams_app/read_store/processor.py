@@ -32,7 +32,7 @@ class StoreProcessors(Processors):
 
         Args:
             sync: The store and its source.
-            patience: With them.
+            patience: How failures of either are waited for and told.
         """
         self.sync = sync
         self._patience = patience
@@ -183,7 +183,7 @@ def beginning(stored: int | None, claim: Claim) -> int:
 
     Args:
         stored: Progress of the store; None where it has never seen the partition.
-        claim: Of the partition.
+        claim: Claim of the partition.
 
     Returns:
         Below ``stored`` where the topic was made again: its log ended below what the store had taken of it, so that the client was

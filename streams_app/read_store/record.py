@@ -42,7 +42,7 @@ class Rejected:
     """A record that is not a folded record of this fold.
 
     Attributes:
-        why: For a person; holds nothing of the payload.
+        why: The reason in words, without anything of the payload.
     """
 
     why: str
@@ -104,7 +104,7 @@ def group_column(member: bytes) -> str:
     Text stays as it is, unless it would read as JSON: then it has the quotes of a JSON string. Everything else is canonical JSON.
 
     Args:
-        member: As of :func:`streams_app.codec.member_of`.
+        member: Member of the group, see :func:`streams_app.codec.member_of`.
     """
     text = group_text(canonical_bytes(member))
     return orjson.dumps(text).decode() if member[:1] == TEXT_MARK and _is_json(text) else text

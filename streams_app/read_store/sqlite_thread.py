@@ -28,7 +28,7 @@ def sqlite_path(url: str, setting: str) -> Path:
     """The file of ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Args:
-        url: As configured.
+        url: URL as it is configured.
         setting: Name of the setting, for the message.
 
     Raises:
@@ -51,7 +51,7 @@ class SqliteThread:
 
         Args:
             path: The database file.
-            what: For messages: "read store" or "source".
+            what: Name in messages: "read store" or "source".
             prepare: Run on every new connection.
         """
         self._path = path

@@ -47,7 +47,7 @@ class ReadStore(Protocol):
             changes: At most one a cell.
             progress: Next offset of each partition the changes came from. Set as given, also downwards: a topic that was made
                 again starts at 0. A former owner that writes late costs re-reading, which the version guard makes harmless.
-            now_ms: For the column ``updated_ms``.
+            now_ms: Wall clock, for the column ``updated_ms``.
         """
 
     async def guarded(self, fold: str) -> int | None:

@@ -107,7 +107,7 @@ class Sync:
 
         Args:
             tp: Partition of an output topic.
-            records: Of that partition, in the order of their offsets; none: only the progress is noted.
+            records: Records of the partition in the order of their offsets; without any only the progress is noted.
             next_offset: What to go on with once they are in the store, up or down.
 
         Raises:
@@ -148,7 +148,7 @@ def steps(records: Sequence[Record], max_records: int = MAX_RECORDS, max_bytes: 
 
     Args:
         records: What was fetched.
-        max_records: In one batch.
+        max_records: Number of records in one batch, at most.
         max_bytes: Values of one batch; a larger record is a batch of its own.
     """
     step: list[Record] = []

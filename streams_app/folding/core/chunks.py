@@ -20,16 +20,16 @@ from streams_app.folding.core.names import mask_of, of_mask, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
 MOST_EVENTS: Final = 20_000
-"""In one run: all that a chunk does to a group is done by one script; where a bound falls inside a run they are sent one by one."""
+"""Most events in one run: one script does all that a chunk does to a group, event by event where a bound falls inside a run."""
 
 MOST_SINGLE_EVENTS: Final = 1_000
-"""Events in one run of a fold whose bounds fall inside the runs of any busy group: one script takes so many in some 10 ms."""
+"""The same for a fold whose bounds fall inside the runs of any busy group: one script takes so many events in some 10 ms."""
 
 MOST_RUNS: Final = 1_000
 """Most runs of one group in a chunk, as one script folds them all."""
 
 MOST_NAMES: Final = 5_000
-"""In one run before its last event, likewise; names that all have a bit are few and not counted."""
+"""Most names in one run before its last event; names that all have a bit are few and not counted."""
 
 PAUSE_MS: Final = 1_000
 """A longer gap within a run is remembered, for the histogram of gaps; all shorter ones fall into its first bucket."""
@@ -58,12 +58,12 @@ class Chunk:
     """A range of offsets that is folded group by group; when the last one is done the fence moves to its end.
 
     Attributes:
-        above: Its offsets are above this one.
-        to: Offset of the fence afterwards.
+        above: Offset before the chunk.
+        to: Offset of the fence once the chunk is folded.
         time: What its scores were made with.
         start_ms: Score before its first event.
         clock_ms: Score of its last event.
-        events: How many it was made of.
+        events: Number of its events.
         groups: Member → its runs in offset order.
         pauses: The gaps within runs that are longer than :data:`PAUSE_MS`.
         paused: For each of them the member whose run it is.
@@ -90,7 +90,7 @@ class Cutter:
         """Nothing is read before the first chunk is wanted.
 
         Args:
-            events: In offset order, all of them beyond ``above``; left as they are.
+            events: Events of the range in offset order, all of them beyond ``above``; they are not changed.
             above: Offset before the range.
             end: Offset of the fence after the range.
             session_gap_ms: A longer gap in the scores begins a new run; None: only bounds close groups while they are folded.
@@ -110,7 +110,7 @@ class Cutter:
         Args:
             time: What scores are made with.
             start_ms: Score before the first event.
-            is_whole: All that is left, however much it is: the range was begun by somebody else.
+            is_whole: Whether the chunk takes all that is left, however much it is: the range was begun by another owner.
         """
         clock, now, gap = start_ms, time.cap_ms, math.inf if self._session_gap_ms is None else self._session_gap_ms
         own, pause = self._own, min(PAUSE_MS, gap)

@@ -9,20 +9,20 @@ WORK: Final = 4_000
 
 FIRST: Final = 300
 MOST: Final = 2_500
-"""Groups: what a script does not take was sent in vain, and is sent again."""
+"""How many groups are sent at first, and at most: what a script does not take was sent in vain, and is sent again."""
 
 
 class Pace:
-    """Learns from what scripts have done.
+    """Learns from scripts how many groups the next one can take.
 
     Attributes:
-        groups: To be sent to the next script.
+        groups: Number of groups to be sent to the next script.
     """
 
     def __init__(self) -> None:
         self.groups = FIRST
 
     def learn(self, taken: int, work: int) -> None:
-        """Remembers a script that took so many groups for so much work."""
+        """Learns from a script that took so many groups with so much work, in microseconds of Redis."""
         if taken:
             self.groups = max(1, min(MOST, 2 * self.groups, taken * WORK // max(work, 1) + 1))

@@ -20,13 +20,13 @@ def chunks_of(
     """Cuts the events of a range, each chunk as it is wanted: by then those before are folded, and the clock has moved.
 
     Args:
-        events: In offset order, all above the fence.
+        events: Events of the range in offset order, all above the fence.
         fence: Highest offset folded.
         end: Offset of the fence after the range; not below the end of ``begun``.
         begun: What another owner has begun of the range. It is one chunk, with the time that its scores were made with.
-        clock: Of the shard.
-        bounds: Of the fold.
-        view: What the fetch said that brought the events.
+        clock: Clock of the shard.
+        bounds: Bounds of the fold.
+        view: What the fetch that brought the events said.
         now_ms: Wall clock.
         keeps_values: The last value of each name is wanted.
     """

@@ -16,7 +16,7 @@ _FIRST_OFFSET = attrgetter("first_offset")
 
 
 class Outbox:
-    """Sealed entries in the order of sealing.
+    """Sealed entries in the order of sealing, or of their first offsets where they were read back from Redis.
 
     Attributes:
         is_exact: Whether Redis holds these entries and no others; False while the reply of a script is missing, as that script may

@@ -67,7 +67,7 @@ class StoredGroup(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> StoredGroup:
-        """From what Redis holds."""
+        """The numbers of a group, from what Redis holds."""
         epoch, first, offsets, opened, scores, events, low, stamps, names, *silence = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
         return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + sum(silence))
