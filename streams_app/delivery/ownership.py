@@ -78,7 +78,7 @@ class Ownership:
                     await asyncio.wait(endings)
                     await self._commits.commit_once(held, is_last=True)
             except TimeoutError:
-                logger.info("commit on revocation not answered in time; the next owner folds a little again")
+                logger.info("commit on revocation not answered in time; the next owner reads a little again")
 
     async def stop(self) -> None:
         """Releases everything after a last commit."""

@@ -10,7 +10,7 @@ from streams_app.delivery.processor import Processor
 
 HOLE, RESET, IDLE = "hole", "reset", "idle"
 CAUSES: Final = {
-    HOLE: "what was fetched does not follow what is folded",
+    HOLE: "what was fetched does not follow what was delivered",
     RESET: "the client was thrown back to another offset",
     IDLE: "the reader is ahead and nothing arrives",
 }
