@@ -5,7 +5,8 @@ each process. That any two of ten million groups share one happens once in 370 0
 
 The columns have one size from the beginning, and the system gives them memory page by page as they are written: they grow
 without a copy. What does not fit is a sample: each time they are full, the half of the groups whose hash has one more leading bit
-set is left out, so any length of a topic takes the same memory.
+set is left out, so any length of a topic takes the same memory. Where a few groups have nearly all events that would leave nothing
+to judge by: then the beginning of the range is kept, and what comes after it is only counted.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from streams_app.tuning.name_sets import NameSets
 CAPACITY: Final = 10_500_000
 """Events: they and all that is computed from them take less than 500 MB."""
 
+FEWEST_GROUPS: Final = 50
+"""In a sample: with fewer, what one of them does is taken for what all do."""
+
 _BATCH: Final = 16_384
 _BLOCK: Final = 1 << 20
 _BUCKET_BITS: Final = 5
@@ -39,6 +43,7 @@ class Columns:
         from_ms: Lowest score; 0 where there are no events.
         to_ms: Highest score; 0 where there are no events.
         halvings: How often half of the groups were left out.
+        is_cut: Only the beginning of the range is kept, as a few groups have nearly all events.
         sets: The sets of names that occur.
     """
 
@@ -54,7 +59,9 @@ class Columns:
         self.sets = NameSets(max_changed)
         self._now_ms = now_ms
         self._capacity = capacity
-        self._used = 0
+        self._batch = min(_BATCH, capacity // 8 + 1)
+        self.is_cut = False
+        self._used = self._left_out = 0
         self._hashes = np.empty(capacity, np.uint64)
         self._scores = np.empty(capacity, np.int64)
         self._numbers = np.empty(capacity, np.uint32)
@@ -77,7 +84,7 @@ class Columns:
             raise RuntimeError("the columns are sorted: no more events can be added")
         rest = iter(events)
         shift = np.uint64(partition * _SPREAD % 2**_BITS)
-        while batch := list(islice(rest, _BATCH)):
+        while batch := list(islice(rest, self._batch)):
             _, stamps, members, names = zip(*batch, strict=True)
             hashes = np.fromiter(map(hash, members), np.int64, len(batch)).view(np.uint64) + shift
             scores = np.fromiter(stamps, np.int64, len(batch))
@@ -103,6 +110,9 @@ class Columns:
                 kept = self._is_sampled(hashes)
                 hashes, scores, numbers = hashes[kept], scores[kept], numbers[kept]
             end = self._used + len(hashes)
+            if self.is_cut:
+                self._left_out += len(hashes)
+                return
             if end <= self._capacity:
                 break
             self._halve()
@@ -116,7 +126,7 @@ class Columns:
                 block = slice(begin, min(end, begin + _BLOCK))
                 self._numbers[block] = sizes[self._numbers[block]]
             self.sets.count_only()
-        while self.sets.is_full:
+        while self.sets.is_full and not self.is_cut:
             self._halve()
             self._renumber()
 
@@ -124,8 +134,12 @@ class Columns:
         return hashes >> np.uint64(_BITS - self.halvings) == 0
 
     def _halve(self) -> None:
-        """Leaves out half of the groups."""
+        """Leaves out half of the groups, or from now on all events where few groups would be left."""
         self.halvings += 1
+        if self._is_nearly_empty():
+            self.halvings -= 1
+            self.is_cut = True
+            return
         used = 0
         for begin in range(0, self._used, _BLOCK):
             block = slice(begin, min(self._used, begin + _BLOCK))
@@ -135,6 +149,16 @@ class Columns:
                 column[used:end] = column[block][kept]
             used = end
         self._used = used
+
+    def _is_nearly_empty(self) -> bool:
+        """Whether the sample would have few groups."""
+        found: set[int] = set()
+        for begin in range(0, self._used, _BLOCK):
+            hashes = np.unique(self._hashes[begin : min(self._used, begin + _BLOCK)])
+            found.update(hashes[self._is_sampled(hashes)][:FEWEST_GROUPS].tolist())
+            if len(found) >= FEWEST_GROUPS:
+                return False
+        return True
 
     def _renumber(self) -> None:
         """Forgets the sets of names that no event of the sample has."""
@@ -150,6 +174,11 @@ class Columns:
     def share(self) -> float:
         """Chance of a group to be kept: 1, or less where the events did not fit."""
         return 0.5**self.halvings
+
+    @property
+    def part(self) -> float:
+        """Of the events of the groups that are kept, so many are there: 1, or less where :attr:`is_cut`."""
+        return self._used / (self._used + self._left_out) if self._left_out else 1.0
 
     @property
     def key_bytes(self) -> float:

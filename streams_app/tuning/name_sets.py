@@ -18,11 +18,9 @@ MOST_KNOWN: Final = 100_000
 MOST_BYTES: Final = 40_000_000
 """Of all sets: with three names each some 1.4 million."""
 
-_LONGEST: Final = 65_535
-
 
 class NameSets:
-    """Numbers the sets of names that occur. A name is its 64-bit hash and its length.
+    """Numbers the sets of names that occur. A name is its 64-bit hash.
 
     Attributes:
         max_changed: Bound of the fold on the names of a group.
@@ -35,9 +33,8 @@ class NameSets:
         self._known: dict[Any, int] = {}
         self._ends = array("I")
         self._hashes = array("q")
-        self._lengths = array("H")
         self._different: set[int] = set()
-        self._unlike = 0
+        self._unlike = self._names_seen = self._bytes_seen = 0
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
         """The number of the set of each event; masks and mappings are two ways to say one."""
@@ -55,11 +52,12 @@ class NameSets:
             self._known.clear()
         names = of_mask(key) if type(key) is int else key
         number = len(names)
+        self._names_seen += number
+        self._bytes_seen += sum(map(len, names))
         if len(self._different) <= self.max_changed:
             self._different.update(map(hash, names))
         if not self.are_counted:
             self._hashes.extend(map(hash, names))
-            self._lengths.extend(min(len(name.encode()), _LONGEST) for name in names)
             self._ends.append(len(self._hashes))
             number = len(self._ends) - 1
         self._known[key] = number
@@ -73,12 +71,17 @@ class NameSets:
     @property
     def is_full(self) -> bool:
         """Whether the sets take more room than there is."""
-        return 10 * len(self._hashes) + 4 * len(self._ends) > MOST_BYTES
+        return 8 * len(self._hashes) + 4 * len(self._ends) > MOST_BYTES
 
     @property
     def may_be_counted(self) -> bool:
         """Whether the bound is so far off that an upper limit of the names of a group will do where the names do not fit."""
         return self.max_changed >= FEW_NAMES
+
+    @property
+    def name_bytes(self) -> float:
+        """Mean length of a name in the sets."""
+        return self._bytes_seen / max(1, self._names_seen)
 
     def sizes(self) -> NDArray[np.int64]:
         """How many names each set has, by its number."""
@@ -95,10 +98,6 @@ class NameSets:
             return range(self._unlike - number, self._unlike)
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
-    def bytes_of(self, number: int) -> int:
-        """Length of all names of a set."""
-        return sum(self._lengths[self._ends[number - 1] if number else 0 : self._ends[number]])
-
     def keep(self, used: NDArray[np.int64]) -> None:
         """Forgets the sets that are not used any more; those that are get the numbers 0, 1, 2 in their order.
 
@@ -110,16 +109,15 @@ class NameSets:
         kept = np.zeros(len(sizes), bool)
         kept[used] = True
         of_kept = np.repeat(kept, sizes)
-        hashes, lengths = np.frombuffer(self._hashes, np.int64)[of_kept], np.frombuffer(self._lengths, np.uint16)[of_kept]
+        hashes = np.frombuffer(self._hashes, np.int64)[of_kept]
         ends = np.cumsum(sizes[used]).astype(np.uint32)
-        self._hashes, self._lengths, self._ends = array("q"), array("H"), array("I")
+        self._hashes, self._ends = array("q"), array("I")
         self._hashes.frombytes(hashes.tobytes())
-        self._lengths.frombytes(lengths.tobytes())
         self._ends.frombytes(ends.tobytes())
         self._known.clear()
 
     def count_only(self) -> None:
         """Forgets the names; a set is its size from now on."""
         self.are_counted = True
-        self._hashes, self._lengths, self._ends = array("q"), array("H"), array("I")
+        self._hashes, self._ends = array("q"), array("I")
         self._known.clear()

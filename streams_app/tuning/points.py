@@ -33,19 +33,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The groups, chosen by hash, that a curve was computed from where it is not exact.
+    """What a curve was computed from where it is not exact: some of the groups, chosen by hash.
 
     Attributes:
-        share: Chance of a group to be among them.
-        events: Events of these groups.
-        groups: How many they are.
-        ratio_error: Standard error of the folding ratio, the largest of all points.
+        share: Chance of an event to be looked at.
+        events: How many were.
+        groups: How many groups they belong to.
+        ratio_error: Standard error of the folding ratio, the largest of all points. None: it cannot be told, as a few groups have
+            nearly all events, and only the beginning of the range was looked at.
     """
 
     share: float
     events: int
     groups: int
-    ratio_error: float
+    ratio_error: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,5 +205,7 @@ def _judged(curve: Curve) -> str:
     """How exact the figures are, where they are not."""
     if curve.sample is None:
         return ""
-    groups, error = _many(curve.sample.groups, "group"), 100 * curve.sample.ratio_error
-    return f" (judged by {groups} chosen by hash; standard error of the ratio {error:.2g} points)"
+    groups, error = _many(curve.sample.groups, "group"), curve.sample.ratio_error
+    if error is None:
+        return " (judged by the beginning of the range, as a few groups have nearly all events)"
+    return f" (judged by {groups} chosen by hash; standard error of the ratio {100 * error:.2g} points)"

@@ -7,6 +7,7 @@ X ends a session, and within one the other bounds end records. A test compares e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import sqrt
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.memory import SomeRecords
 from streams_app.tuning.peak import Times, most_open
 from streams_app.tuning.points import Curve, Point, Sample
 from streams_app.tuning.splitting import Positions, chained, next_starts
@@ -56,16 +58,16 @@ def curve_of(
     candidates = sorted(set(windows))
     columns.sort()
     progress(1, len(candidates) + 1)
-    replay = _Replay(columns, bounds)
+    replay = _Replay(columns, bounds, prefix_bytes)
     points = []
     for number, quiet_ms in enumerate(candidates, 2):
         points.append(replay.point(quiet_ms))
         progress(number, len(candidates) + 1)
-    groups = round(replay.groups / columns.share)
-    sample = None
-    if columns.halvings:
-        sample = Sample(columns.share, len(columns.scores), replay.groups, replay.ratio_error)
-    return Curve(fold, columns.events, groups, columns.from_ms, columns.to_ms, tuple(points), sample)
+    groups, sample = replay.groups, None
+    if columns.share * columns.part < 1:
+        error = None if columns.is_cut else replay.ratio_error
+        sample = Sample(columns.share * columns.part, len(columns.scores), groups, error)
+    return Curve(fold, columns.events, round(groups / columns.share), columns.from_ms, columns.to_ms, tuple(points), sample)
 
 
 class _Replay:
@@ -74,8 +76,9 @@ class _Replay:
     Large arrays are filled block by block: with ten million events each of eight bytes that nobody needs is 80 MB.
     """
 
-    def __init__(self, columns: Columns, bounds: Bounds) -> None:
+    def __init__(self, columns: Columns, bounds: Bounds, prefix_bytes: int) -> None:
         self.columns = columns
+        self._prefix_bytes = prefix_bytes
         self.bounds = bounds
         self.ratio_error = 0.0
         self._firsts, self._scores = columns.firsts, columns.scores
@@ -89,14 +92,31 @@ class _Replay:
         columns = self.columns
         if not len(self._scores):
             return Point(quiet_ms, 0, 0.0, None, None, None, 0, 0)
-        quiet_ms = min(quiet_ms, FOR_EVER_MS)
-        self._sessions = self._longer(quiet_ms)
+        limited_ms = min(quiet_ms, FOR_EVER_MS)
+        self._sessions = self._longer(limited_ms)
         starts = self._records()
-        closes = self._closes(starts, quiet_ms)
-        records = round(len(starts) / columns.share)
+        closes = self._closes(starts, limited_ms)
         latencies = self._latencies(starts, closes)
-        peak = round(self._peak(starts, closes)[0] / columns.share)
-        return Point(quiet_ms, records, 1 - records / columns.events, *latencies, peak, 0)
+        some = SomeRecords(columns, starts, closes)
+        open_groups, instant_ms = self._peak(starts, closes)
+        self._judge(starts)
+        records = min(columns.events, round(len(starts) / columns.share / columns.part))
+        peak = round(open_groups / columns.share)
+        redis_bytes = round(peak * some.mean_bytes(instant_ms, self._prefix_bytes))
+        return Point(quiet_ms, records, 1 - records / columns.events, *latencies, peak, redis_bytes)
+
+    def _judge(self, starts: Positions) -> None:
+        """Learns by how much the ratio may be off because only some groups are looked at.
+
+        Each was taken with the same chance p, so the variance of their records divided by p is the sum of the squares of the
+        records of each group, times (1 - p) / p² (Horvitz and Thompson).
+        """
+        share = self.columns.share
+        if share == 1:
+            return
+        of_groups = np.diff(np.flatnonzero(self._firsts[starts]), append=len(starts)).astype(np.float64)
+        error = sqrt(float(of_groups @ of_groups) * (1 - share)) / share / self.columns.events
+        self.ratio_error = max(self.ratio_error, error)
 
     def _longer(self, quiet_ms: int) -> Positions:
         """Those of the sessions so far that begin with a group, or after a gap that is longer than the quiet period."""

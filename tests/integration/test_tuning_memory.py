@@ -1,0 +1,44 @@
+"""The estimate of what open groups take in Redis, against what Redis says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from streams_app.delivery.batch import TP
+from streams_app.fold import Fold
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
+from streams_app.tuning.columns import Columns
+from streams_app.tuning.replay import curve_of
+from tests.conftest import Names
+from tests.shards import fold_some
+
+GROUPS = 5_000
+
+
+@pytest.mark.parametrize(("key_bytes", "name_count"), [(10, 1), (10, 3), (40, 8), (20, 60)])
+async def test_the_estimate_of_what_redis_holds_is_within_a_quarter(
+    redis_client: Redis, names: Names, key_bytes: int, name_count: int
+) -> None:
+    changed = {f"changed_{number}": None for number in range(name_count)}
+    events = [FoldEvent(at, 1_000 + at, b"s%0*d" % (key_bytes - 1, at), dict(changed)) for at in range(GROUPS)]
+    keys = shard_keys(names.app_id, "f", "t", 0)
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(hours=1))
+    shard = Shard(fold, TP("t", 0), ShardStore(ScriptSet(redis_client), keys))
+    await shard.claim(0, 1)
+    before = (await redis_client.info("memory"))["used_memory"]
+    await fold_some(shard, [event._replace(offset=event.offset + 1) for event in events])
+    held = (await redis_client.info("memory"))["used_memory"] - before
+    columns = Columns(now_ms=10_000)
+    columns.add(0, events)
+    (point,) = curve_of("f", columns, Bounds.of(fold), [3_600_000], prefix_bytes=len(keys.group_prefix)).points
+
+    assert point.peak_open_groups == GROUPS
+    assert held == pytest.approx(point.redis_bytes, rel=0.25)
