@@ -160,7 +160,7 @@ def command(
         else:
             range_ms = begin(now_ms), end(now_ms) if end else None
             advice = _read_topic(settings, of, columns, tally, told, *range_ms)
-        curve = _curve(of, columns, windows, told) if columns.events else None
+        curve = _curve(settings.app_id, of, columns, windows, told) if columns.events else None
     tell(tally, unit)
     if curve is None:
         raise ConfigurationError([escaped(advice)])
@@ -183,8 +183,9 @@ def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | 
         raise click.UsageError(f"--file needs --key FIELD: fold {fold.name} is by the record key, and lines have none")
 
 
-def _curve(fold: Fold, columns: Columns, windows: tuple[int, ...] | None, told: Telling) -> Curve:
+def _curve(app_id: str, fold: Fold, columns: Columns, windows: tuple[int, ...] | None, told: Telling) -> Curve:
     from streams_app.folding.core.closing import Bounds
+    from streams_app.folding.store.keys import shard_keys
     from streams_app.tuning.replay import curve_of
     from streams_app.tuning.windows import default_windows
 
@@ -192,7 +193,9 @@ def _curve(fold: Fold, columns: Columns, windows: tuple[int, ...] | None, told: 
         found = default_windows(columns.to_ms - columns.from_ms, columns.gaps(), also_ms=fold.quiet_period_ms)
         # The settings refuse a quiet period that is longer than the hold.
         windows = tuple(quiet_ms for quiet_ms in found if quiet_ms <= fold.max_hold_ms)
-    return curve_of(fold.name, columns, replace(Bounds.of(fold), sessions=True), windows, told.replaying)
+    prefix = shard_keys(app_id, fold.name, fold.source, 0).group_prefix
+    bounds = replace(Bounds.of(fold), sessions=True)
+    return curve_of(fold.name, columns, bounds, windows, told.replaying, prefix_bytes=len(prefix))
 
 
 def _read_topic(

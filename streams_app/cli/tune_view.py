@@ -71,7 +71,9 @@ def _legend(curve: Curve, recommended_ms: int, configured_ms: int, signs: Signs)
         lines.append("P50, P95, P99: so many of 100 events are in a record within this time")
     if any(point.redis_bytes is not None for point in curve.points):
         lines.append("REDIS: an estimate of what the groups hold that are open at the peak")
-    if curve.sample is not None:
+    if curve.sample is not None and curve.sample.ratio_error is None:
+        lines.append(f"the beginning of the range, {curve.sample.events:,} events, as a few groups have nearly all of them")
+    elif curve.sample is not None:
         lines.append(
             f"a sample: {curve.sample.groups:,} groups ({share(curve.sample.share)}), chosen by hash, with "
             f"{curve.sample.events:,} events; standard error of the ratio {curve.sample.ratio_error:.2%}"

@@ -7,8 +7,8 @@ from itertools import pairwise
 from math import floor, log
 from typing import Final
 
-from streams_app.durations import duration_text
 from streams_app.tuning.points import Curve, Point, Recommended
+from streams_app.tuning.spelling import setting, size
 from streams_app.words import counted, span
 
 KNEE_GAIN: Final = 0.01
@@ -76,13 +76,13 @@ def _limit(curve: Curve, limit_ms: int) -> Recommended:
         found = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
         return Recommended(
             found.quiet_ms,
-            f"With no candidate do 99 of 100 events wait at most {duration_text(limit_ms)}: {_name(found)} comes "
+            f"With no candidate do 99 of 100 events wait at most {setting(limit_ms)}: {_name(found)} comes "
             f"nearest and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
         )
     return Recommended(
         found.quiet_ms,
         f"{_name(found)} is the longest candidate with which 99 of 100 events wait at most "
-        f"{duration_text(limit_ms)}, and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
+        f"{setting(limit_ms)}, and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
     )
 
 
@@ -92,7 +92,7 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
         return Recommended(
             reaching.quiet_ms,
             f"{_name(reaching)} is the shortest candidate that folds at least {_percent(target)}, and stays within "
-            f"{duration_text(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
+            f"{setting(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
         )
     if reaching is None:
         most = f"the most there is, {_percent(best.ratio)}, takes {_name(best)}, with which {_costs(best)}"
@@ -103,13 +103,13 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
         )
     if within is None:
         taken = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
-        least = f"no candidate stays within {duration_text(limit_ms)}, and {_name(taken)}, which comes nearest,"
+        least = f"no candidate stays within {setting(limit_ms)}, and {_name(taken)}, which comes nearest,"
     else:
         taken = within
-        least = f"{_name(taken)}, the longest within {duration_text(limit_ms)},"
+        least = f"{_name(taken)}, the longest within {setting(limit_ms)},"
     return Recommended(
         taken.quiet_ms,
-        f"{_percent(target)} and {duration_text(limit_ms)} cannot both be had: {most}; {least} folds {_folds(curve, taken)}, and "
+        f"{_percent(target)} and {setting(limit_ms)} cannot both be had: {most}; {least} folds {_folds(curve, taken)}, and "
         f"{_costs(taken)}{_judged(curve)}.",
     )
 
@@ -158,13 +158,13 @@ def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
 
 
 def _name(point: Point) -> str:
-    return duration_text(point.quiet_ms)
+    return setting(point.quiet_ms)
 
 
 def _percent(ratio: float) -> str:
     """Never rounded up: 99.99 % is not everything."""
     steps = 10_000 if ratio >= _EXACT_FROM else 1_000
-    return f"{100 * floor(ratio * steps + 1e-6) / steps:g} %"
+    return f"{100 * floor(ratio * steps + 1e-6) / steps:g}%"
 
 
 def _folds(curve: Curve, point: Point) -> str:
@@ -185,20 +185,13 @@ def _costs(point: Point) -> str:
             waits = f"half of the events wait at most {_wait(point.latency_p50_ms)}, {waits.replace(' events wait', '')}"
     if point.peak_open_groups is None:
         return waits
-    room = f", {_room(point.redis_bytes)} of Redis" if point.redis_bytes else ""
+    room = f", some {size(point.redis_bytes)} of Redis" if point.redis_bytes else ""
     verb = "is" if point.peak_open_groups == 1 else "are"
     return f"{waits}, and at most {_many(point.peak_open_groups, 'group')} {verb} open at once{room}"
 
 
 def _wait(wait_ms: int) -> str:
     return f"{wait_ms} ms" if wait_ms < _SMALLEST_UNIT else span(wait_ms)
-
-
-def _room(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"some {count / size:.3g} {unit}"
-    return f"some {count} bytes"
 
 
 def _judged(curve: Curve) -> str:

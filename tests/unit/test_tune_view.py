@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from streams_app.cli.tune_view import show
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
 from streams_app.tuning.png import require, write_png
-from streams_app.tuning.points import Curve, Point, Recommended
+from streams_app.tuning.points import Curve, Point, Recommended, Sample
 from streams_app.tuning.spelling import brief, setting, share, size
 
 WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
@@ -111,6 +112,17 @@ def test_a_curve_without_latencies_has_neither_their_columns_nor_their_panel() -
 @pytest.mark.parametrize("windows", [[60_000], [59_000, 60_000], [60_000, 60_001]])
 def test_few_candidates_are_shown_too(windows: list[int]) -> None:
     assert "● 1m" in re.sub(" +", " ", shown(curve(windows), 80))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (0.0012, "a sample: 5,000 groups (25.0%), chosen by hash, with 2,500,000 events; standard error of the ratio 0.12%"),
+        (None, "the beginning of the range, 2,500,000 events, as a few groups have nearly all of them"),
+    ],
+)
+def test_how_exact_a_sample_is_stands_below(error: float | None, told: str) -> None:
+    assert told in " ".join(shown(replace(curve(), sample=Sample(0.25, 2_500_000, 5_000, error)), 200).split())
 
 
 def test_one_event_is_shown() -> None:
