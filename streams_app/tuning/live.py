@@ -48,7 +48,7 @@ class LiveFigures:
         """Gaps longer than that; between two bounds interpolated on the logarithmic scale."""
         bounds = [bound for bound, _ in self.gaps]
         at = bisect_left(bounds, quiet_ms)
-        if bounds[at] == quiet_ms or math.isinf(bounds[at]) or at == 0:
+        if math.isinf(bounds[at]) or at == 0:
             return self.gaps[-1][1] - self.gaps[at][1]
         (low, below), (high, upto) = self.gaps[at - 1], self.gaps[at]
         return self.gaps[-1][1] - below - (upto - below) * math.log(quiet_ms / low) / math.log(high / low)
