@@ -95,7 +95,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_folding_ratio_last_hour", "gauge", ("fold",), "The same of the last hour; NaN where nothing was emitted.",
-        "Falls while the other stands: the load has changed; another quiet period may fold better.", initial=math.nan,
+        "Falls while the other stands: the load has changed; `streams-app tune` says what the window should be.", initial=math.nan,
     ),
     Description(
         "streams_app_events_emitted_total", "counter", ("fold",), "Events that are in the records emitted.",
@@ -104,12 +104,12 @@ METRICS: Final = (
     Description(
         "streams_app_split_folds_total", "counter", ("fold",),
         "Folds opened within the quiet period after the fold of their group before them was closed; from the sample.",
-        "Many beside records_emitted: twice the quiet period would fold them.",
+        "Many beside records_emitted: twice the quiet period would fold them; `streams-app tune` shows the curve.",
     ),
     Description(
         "streams_app_gap_seconds", "histogram", ("fold",),
         "Time between neighbouring events of a group, also across its folds; from the sample.",
-        "Those longer than X, and groups_begun, are the records that a quiet period of X would make.", GAP_BUCKETS,
+        "Those longer than X, and groups_begun, are the records of a window X: see `streams-app tune --live`.", GAP_BUCKETS,
     ),
     Description(
         "streams_app_groups_begun_total", "counter", ("fold",), "Groups seen for the first time by this worker; from the sample.",
@@ -128,7 +128,7 @@ METRICS: Final = (
     Description(
         "streams_app_sample_error_ratio", "gauge", ("fold",),
         "Relative standard error of those estimates, reckoned from the sample; 0 where all groups are watched.",
-        "Above 0.1: few groups make most of the records; wait longer before you rely on them.",
+        "Above 0.1: few groups make most of the records; `streams-app tune` reads the topic.",
     ),
     Description(
         "streams_app_merging_backlog", "gauge", ("fold",), "1 while a backlog is merged and quiet groups stay open.",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
@@ -95,6 +96,14 @@ class _Moment(click.ParamType):
     "a larger one milliseconds; a text is ISO 8601, UTC unless it says otherwise.",
 )
 @click.option("--key", metavar="FIELD", help="With --file, for a fold by @key: the field that stands for the record key.")
+@click.option("--live", is_flag=True, help="By the gaps that running workers count, without reading the topic: an answer at once.")
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    metavar="URL",
+    help="With --live: a worker, as in http://host:8080; once for each. Default: the one on this machine.",
+)
 @click.option("--windows", type=_Durations(), metavar="X,X,...", help="Candidates. Default: some 30 on a logarithmic scale.")
 @click.option(
     "--target-ratio",
@@ -111,6 +120,8 @@ def command(
     begin: Callable[[int], int | None],
     end: Callable[[int], int | None] | None,
     file: Path | None,
+    live: bool,
+    urls: tuple[str, ...],
     windows: tuple[int, ...] | None,
     target_ratio: float | None,
     max_latency: int | None,
@@ -129,6 +140,7 @@ def command(
         streams-app tune                                  the source, the last 24 hours
         streams-app tune --from -7d --target-ratio 0.95   the shortest X that folds 95 %
         streams-app tune --max-latency 20m --png curve.png
+        streams-app tune --live                           what the worker on this machine has seen
         streams-app tune --file events.jsonl.gz --time created_at
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
@@ -136,18 +148,48 @@ def command(
     max_changed are those of the settings. More than ten million events are a sample of the groups, and the error is told.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     # numpy takes a while to import, and `--help` should not.
-    from streams_app.cli.tune_progress import telling
-    from streams_app.cli.tune_view import show, tell
-    from streams_app.operating.text import escaped, json_line
-    from streams_app.tuning.columns import Columns
+    from streams_app.cli.tune_live import curve_of_workers
+    from streams_app.cli.tune_view import show
+    from streams_app.operating.text import json_line
     from streams_app.tuning.png import require, write_png
     from streams_app.tuning.recommending import recommend
-    from streams_app.tuning.tally import Tally
 
     of, clock = one_fold(settings, fold), SystemClock()
     _check_file_options(of, file, {"time": time, "key": key})
+    _check_live_options(urls, is_live=live)
     if png is not None:
         require()
+    if live:
+        curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
+    else:
+        curve = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key)
+    recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency)
+    if png is not None:
+        write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
+    if as_json:
+        click.echo(json_line({**curve.as_json(), "recommended": {"quiet_ms": recommended.quiet_ms, "why": recommended.why}}))
+    else:
+        show(curve, recommended, of.quiet_period_ms)
+
+
+def _replayed(
+    settings: Settings,
+    of: Fold,
+    when: tuple[Callable[[int], int | None], Callable[[int], int | None] | None],
+    file: Path | None,
+    windows: tuple[int, ...] | None,
+    clock: Clock,
+    *,
+    time: str | None,
+    key: str | None,
+) -> Curve:
+    """Reads the events of a topic or a file, and replays them."""
+    from streams_app.cli.tune_progress import telling
+    from streams_app.cli.tune_view import tell
+    from streams_app.operating.text import escaped
+    from streams_app.tuning.columns import Columns
+    from streams_app.tuning.tally import Tally
+
     now_ms = clock.now_ms()
     columns, tally = Columns(now_ms=now_ms, max_changed=of.max_changed), Tally()
     unit = "lines" if file else "events"
@@ -158,19 +200,23 @@ def command(
         if file is not None:
             advice = _read_file(settings, of, file, columns, tally, told, clock, time=time, key=key)
         else:
+            begin, end = when
             range_ms = begin(now_ms), end(now_ms) if end else None
             advice = _read_topic(settings, of, columns, tally, told, *range_ms)
         curve = _curve(settings.app_id, of, columns, windows, told) if columns.events else None
     tell(tally, unit)
     if curve is None:
         raise ConfigurationError([escaped(advice)])
-    recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency)
-    if png is not None:
-        write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
-    if as_json:
-        click.echo(json_line({**curve.as_json(), "recommended": {"quiet_ms": recommended.quiet_ms, "why": recommended.why}}))
-    else:
-        show(curve, recommended, of.quiet_period_ms)
+    return curve
+
+
+def _check_live_options(urls: Sequence[str], *, is_live: bool) -> None:
+    given = click.get_current_context().get_parameter_source
+    if urls and not is_live:
+        raise click.UsageError("--url goes with --live: a topic is read from Kafka, not from a worker")
+    for name, option in (("begin", "--from"), ("end", "--to"), ("file", "--file")):
+        if is_live and given(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} does not go with --live: workers count since they started")
 
 
 def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:

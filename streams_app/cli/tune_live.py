@@ -1,0 +1,89 @@
+"""``streams-app tune --live``: the curve by what running workers count, without reading the topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from streams_app.durations import duration_text
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.fold import Fold
+from streams_app.operating.text import escaped
+from streams_app.operating.worker_pages import Page, pages, usual_url
+from streams_app.settings import Settings
+from streams_app.tuning.live import LiveFigures, doubt_of, figures_in, live_curve, live_windows, together
+
+if TYPE_CHECKING:
+    from streams_app.tuning.points import Curve
+
+
+def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], windows: Sequence[int] | None, now_ms: int) -> Curve:
+    """Asks workers for their gaps; what has to be said about the curve goes to stderr.
+
+    Args:
+        settings: Whose ``[http]`` says where a worker listens, and which token it wants.
+        fold: The fold.
+        urls: Workers to ask; none: the one of the settings, on this machine.
+        windows: Candidates; None: the bounds of the histogram.
+        now_ms: Wall clock.
+
+    Raises:
+        TryAgainError: No worker answers.
+        ConfigurationError: None of them has the fold, or has folded an event of it.
+        click.UsageError: Gaps of the length of a candidate are not told apart.
+    """
+    usual = usual_url(settings.http)
+    known = list(urls) or ([usual] if usual else [])
+    if not known:
+        raise ConfigurationError(["http.port is 0: name the workers with --url; their logs say where (http listens url=...)"])
+    answers = asyncio.run(pages(settings.http, known))
+    notes = [f"{page.url} {page.fault}; what it has folded is missing" for page in answers if page.text is None]
+    if len(notes) == len(answers):
+        faults = "; ".join(f"{page.url} {page.fault}" for page in answers)
+        raise TryAgainError(f"no worker answers: {faults}. Start one, or name those that run with --url http://HOST:PORT")
+    workers = [figures for page in answers if (figures := _figures(page, fold)) is not None]
+    if not workers:
+        raise ConfigurationError(
+            [f"no worker that was asked has fold {fold.name!r} ({', '.join(known)}): restart it with these settings"]
+        )
+    figures = together(workers, fold.quiet_period_ms)
+    if not figures.events:
+        raise ConfigurationError(
+            [f"no event of fold {fold.name!r} was folded since the workers started: wait, or read the topic, without --live"]
+        )
+    if windows is not None:
+        _check(windows, figures)
+    curve = live_curve(fold.name, figures, windows or live_windows(figures, fold.quiet_period_ms), now_ms)
+    if not urls:
+        notes.append(f"by the worker at {known[0]} alone; --url, several times if need be, names others")
+    notes.append("silence alone is reckoned with, not max_hold, max_events and max_changed; latency and memory are not known live")
+    doubt = doubt_of(figures, curve)
+    if doubt is not None:
+        notes.append(
+            f"{duration_text(doubt[0])} lies between two bounds of the histogram: its ratio may be off by up to {doubt[1]:.2%}"
+        )
+    for note in notes:
+        click.echo(f"note: {escaped(note)}", err=True)
+    return curve
+
+
+def _figures(page: Page, fold: Fold) -> LiveFigures | None:
+    if page.text is None:
+        return None
+    try:
+        return figures_in(page.text, fold.name)
+    except (ValueError, KeyError) as error:
+        raise ConfigurationError([f"the worker at {page.url} is of another version: it does not tell gaps"]) from error
+
+
+def _check(windows: Sequence[int], figures: LiveFigures) -> None:
+    shortest, longest = int(figures.gaps[0][0]), int(figures.gaps[-2][0])
+    wrong = [duration_text(quiet_ms) for quiet_ms in windows if not shortest <= quiet_ms <= longest]
+    if wrong:
+        raise click.UsageError(
+            f"--windows {', '.join(wrong)}: workers tell gaps apart from {duration_text(shortest)} to {duration_text(longest)}; "
+            "without --live the topic is read, and any window will do"
+        )

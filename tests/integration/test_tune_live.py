@@ -1,0 +1,82 @@
+"""``streams-app tune --live`` with a worker, and without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from typing import Any
+
+from streams_app.embedded.ports import free_port
+from tests.helpers import wait_until
+from tests.integration.commands import Place, Ran, run
+from tests.integration.site import LIMIT_SECONDS, Site, metric, send_at
+from tests.workers import WorkerProcess
+
+EVENTS = 2_000
+HOUR_MS = 3_600_000
+
+
+def events_of(begin_ms: int) -> list[tuple[str, int, int]]:
+    chosen = random.Random(5)
+    return [(f"account_{int(80 * chosen.random() ** 2)}", begin_ms + number * 2_000, number) for number in range(EVENTS)]
+
+
+def records(events: list[tuple[str, int, int]], quiet_ms: int) -> int:
+    """One event at a time: a group, and each longer gap, is one more record."""
+    last: dict[str, int] = {}
+    count = 0
+    for group, at_ms, _ in events:
+        count += group not in last or at_ms - last[group] > quiet_ms
+        last[group] = at_ms
+    return count
+
+
+async def test_the_curve_of_a_running_worker_is_that_of_its_topic(site: Site) -> None:
+    await site.topics("events", "folded", "empty", "none", "events.dead", "none.dead")
+    events = events_of(int(time.time() * 1000) - 5 * HOUR_MS)
+    await send_at(site, "events", events)
+    config = site.config(site.fold("folded", "events", quiet_period="1m") + site.fold("empty", "none"))
+    port = free_port()
+    environment: dict[str, Any] = {"STREAMS_APP_HTTP_PORT": str(port)}
+
+    async def live(*options: str, fold: str = "folded") -> Ran:
+        return await asyncio.to_thread(run, "tune", "--live", "--fold", fold, "--config", str(config), *options, **environment)
+
+    with WorkerProcess(config, site.folder, environment) as worker:
+        await worker.wait_ready()
+        await wait_until(
+            lambda: metric(worker, "streams_app_events_folded_total") == EVENTS, LIMIT_SECONDS, "all events are folded"
+        )
+        told = json.loads((await live("--json", "--target-ratio", "0.5")).out)
+        table = await live()
+        two = await live("--url", f"127.0.0.1:{port}", "--url", "127.0.0.1:1", "--windows", "90s", "--json")
+        short = await live("--windows", "500ms,1m")
+        nothing = await live(fold="empty")
+    gone = await live()
+
+    assert [records(events, point["quiet_ms"]) for point in told["curve"]] == [point["records"] for point in told["curve"]]
+    assert (EVENTS, len({group for group, _, _ in events}), None) == (told["events"], told["groups"], told["sample"])
+    assert 60_000 in [point["quiet_ms"] for point in told["curve"]]
+    reached = [point["quiet_ms"] for point in told["curve"] if point["ratio"] >= 0.5]
+    assert reached[0] == told["recommended"]["quiet_ms"]
+
+    assert table.code == 0, table.err
+    assert max(map(len, table.out.splitlines()[1:])) <= 80
+    assert "recommended: quiet_period" in table.out
+    assert f"by the worker at http://127.0.0.1:{port} alone" in table.err
+
+    assert "127.0.0.1:1 does not answer (ClientConnectorError); what it has folded is missing" in two.err
+    assert "90s lies between two bounds of the histogram" in two.err
+    assert (1, 1, 75) == (short.code, nothing.code, gone.code)
+    assert "tell gaps apart from 1s to 1d" in short.err
+    assert "no event of fold 'empty' was folded since the workers started" in nothing.err
+    assert f"no worker answers: http://127.0.0.1:{port} does not answer" in gone.err
+
+
+async def test_where_no_worker_can_be_found_the_command_says_how_to_name_one(away: Place) -> None:
+    ran = await asyncio.to_thread(run, "tune", "--live", "--config", away.config())
+
+    assert 1 == ran.code
+    assert "http.port is 0: name the workers with --url" in ran.err
