@@ -106,7 +106,7 @@ async def fold(
         fence: As it stands.
         chunk: To be folded.
         bounds: Of the fold.
-        events: Of its range, for groups that are wanted as single events.
+        events: Of its range, for groups whose runs are to be taken apart.
         epoch: Of the state.
         silent_from_ms: The silence after its events is not counted from before.
         most: Groups a script.
@@ -123,7 +123,7 @@ async def fold(
         sealed += reply.sealed
         match reply.outcome:
             case Outcome.DETAIL:
-                progress.detail(reply.detail)
+                progress.detail(reply.detail, bounds)
             case Outcome.MORE:
                 progress.moved_to(reply.cursor)
             case Outcome.DONE:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -153,7 +154,34 @@ async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_clien
     counts = await redis_client.info("commandstats")
 
     assert [(51, {"u", "v", "w"})] == [(entry.events, set(entry.names)) for entry in shard.outbox]
-    assert 2 == counts["cmdstat_hgetall"]["calls"], "by the script that asks for single events, and by the one that gets them"
+    assert 3 == counts["cmdstat_hgetall"]["calls"], "twice by the script that has the run taken apart, and by the one that gets it"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "closed"),
+    [
+        pytest.param({"hold_ms": 3_000}, [2_000, 2_001], id="max hold"),
+        pytest.param({"max_changed": 4}, [1_002], id="max changed"),
+        pytest.param({"max_changed": 3}, [1_002, 3_000], id="max changed twice"),
+        pytest.param({"max_events": 2_000}, [2_000, 2_000], id="max events"),
+    ],
+)
+async def test_a_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_closings(
+    redis_client: Redis, names: Names, bounds: dict[str, Any], closed: list[int]
+) -> None:
+    shard = await claimed_shard(redis_client, names, "merge")
+    shard.bounds = shard._packing.bounds = replace(shard.bounds, **bounds)
+    await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1, "v": 1})])
+    events = [FoldEvent(at, 1_000 + at, b"sa", {f"n{at // 1_001}": 1}) for at in range(1, 5_001)]
+    with (
+        patch.object(chunks_module, "MOST_SINGLE_EVENTS", MOST_EVENTS),
+        patch.object(shard.store, "fold", wraps=shard.store.fold) as fold,
+    ):
+        assert [5_000] == await fold_range(shard, events)
+    rests = [call.args[4].values[2] for call in fold.call_args_list]
+
+    assert closed == [entry.events for entry in shard.outbox]
+    assert [len(closed) + 1] == [len(rest) for rest in rests if isinstance(rest[0], list)]
 
 
 async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_others(redis_client: Redis, names: Names) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -127,7 +127,7 @@ async def fold_in_parts(
         outcome = reply.outcome
         found += reply.sealed
         if outcome is Outcome.DETAIL:
-            progress.detail(reply.detail)
+            progress.detail(reply.detail, packing.bounds)
         elif outcome is Outcome.MORE:
             assert reply.cursor > progress.cursor
             progress.moved_to(reply.cursor)
@@ -224,7 +224,7 @@ async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_take
         pytest.param(Bounds(1_000, 40, max_events=2, max_changed=2), id="all of them"),
     ],
 )
-async def test_a_bound_inside_a_run_has_its_events_sent_one_by_one(redis: Redis, bounds: Bounds, is_open: bool) -> None:
+async def test_a_bound_inside_a_run_has_it_taken_apart(redis: Redis, bounds: Bounds, is_open: bool) -> None:
     store = new_store(redis)
     await store.claim("me", -1, EPOCH, "")
     model, expected, fence, asked = MemoryShard(bounds, PARTITIONS), [], -1, []
@@ -232,9 +232,9 @@ async def test_a_bound_inside_a_run_has_its_events_sent_one_by_one(redis: Redis,
     late = [FoldEvent(at, 1_000 + 11 * at, b"sb" if at % 4 == 3 else b"sa", {f"n{at % 5}": at}) for at in range(1, 12)]
     original = Progress.detail
 
-    def noted(self: Progress, groups: frozenset[bytes]) -> None:
-        asked.append(groups)
-        original(self, groups)
+    def noted(self: Progress, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
+        asked.append({group: held is not None for group, held in groups.items()})
+        original(self, groups, bounds)
 
     with patch.object(Progress, "detail", noted):
         for events in filter(None, (history, late)):
@@ -244,7 +244,7 @@ async def test_a_bound_inside_a_run_has_its_events_sent_one_by_one(redis: Redis,
                 expected += model.fold(event, event.timestamp_ms)
     left = [told(entry) for entry in await outbox_of(store)]
 
-    assert any(b"sa" in groups for groups in asked)
+    assert is_open in [groups[b"sa"] for groups in asked if b"sa" in groups]
     assert sorted(map(told, expected), key=lambda entry: entry[1]) == left
     assert {group: held_of(held) for group, held in model.open.items()} == await open_groups(store)
     await emptied(store)

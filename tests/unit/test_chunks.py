@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams_app.folding.core import chunks as chunks_module
-from streams_app.folding.core.chunks import Chunk, Run, single_events
+from streams_app.folding.core.chunks import Chunk, Run
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.parting import parted, scored_events
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.folding.shard.outbox import ranges_of
@@ -169,7 +170,7 @@ def test_score_is_the_partition_clock_when_the_event_is_folded(stamps: list[int]
     events = [FoldEvent(offset, stamp, b"sa", {}) for offset, stamp in enumerate(stamps)]
     (chunk,) = cut(events, 9, how)
 
-    assert expected == [run.last_score for run in single_events(events, chunk, frozenset([b"sa"]))[b"sa"]]
+    assert expected == [score for _, score in scored_events(events, chunk)[b"sa"]]
     assert expected[-1] == chunk.clock_ms
 
 
@@ -233,13 +234,13 @@ BOUNDS = st.builds(
 
 
 @given(events_of_a_range, ways, BOUNDS, st.booleans(), st.frozensets(st.sampled_from(GROUPS)), st.integers(0, 200))
-def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sessions(
+def test_arguments_hold_each_event_once_as_open_runs_runs_taken_apart_or_ended_sessions(
     events: list[FoldEvent], how: How, bounds: Bounds, keep: bool, detail: frozenset[bytes], silent_from_ms: int
 ) -> None:
     (chunk,) = cut(events, 1_000, how._replace(session_gap_ms=bounds.session_gap_ms))
-    singles = {group: runs for group, runs in single_events(events, chunk, detail).items() if group in chunk.groups}
+    apart = {group: parted(scored, None, bounds) for group, scored in scored_events(events, chunk).items() if group in detail}
     packing = Packing(bounds, EPOCH, PARTITIONS, keeps_values=keep)
-    found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, singles)
+    found = packing.groups(chunk, sorted(chunk.groups), chunk.clock_ms, silent_from_ms, apart)
     values = msgpack.unpackb(msgpack.packb(found.values, use_bin_type=False), raw=True)
     told = list(zip(values[0::3], values[1::3], values[2::3], strict=True))
     entries = [Sealed.unpack(entry) for _, sessions, _ in told for entry in (sessions or [])[3::4]]
@@ -247,7 +248,7 @@ def test_arguments_hold_each_event_once_as_open_runs_single_events_or_ended_sess
     assert sorted(chunk.groups) == [group for group, *_ in told]
     assert entries == [session.sealed for session in found.sessions]
     for group, sessions, rest in told:
-        expected = [as_packed(run, keep, silent_from_ms) for run in singles.get(group, chunk.groups[group])]
+        expected = [as_packed(run, keep, silent_from_ms) for run in apart.get(group, chunk.groups[group])]
         ended = [Sealed.unpack(entry) for entry in (sessions or [])[3::4]]
         is_plain = rest and isinstance(rest[0], int)
         runs = [opened(run) for run in ([rest] if is_plain else rest or [])]

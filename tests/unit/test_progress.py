@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.shard.progress import Progress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import INFO_FIELD
 from tests.scripts import BOUNDS, EPOCH, PARTITIONS, chunk_of
 
+EACH = replace(BOUNDS, max_events=1)
 PACKING = Packing(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
 GROUPS = [b"sb", b"s\xff", b"j1", b"sa", b"s", b"sab"]
 IN_ORDER = [b"j1", b"s", b"sa", b"sab", b"sb", b"s\xff"]
@@ -91,8 +94,8 @@ def test_a_cursor_behind_the_known_one_means_that_redis_went_back() -> None:
 def test_groups_are_taken_apart_where_it_is_wanted_and_their_events_read_once() -> None:
     asked: list[int] = []
     progress = progress_of(GROUPS, asked=asked)
-    progress.detail(frozenset([b"sa"]))
-    progress.detail(frozenset([b"j1"]))
+    progress.detail({b"sa": None}, EACH)
+    progress.detail({b"j1": None}, EACH)
     groups, _ = progress.next_groups(3, PACKING, 0)
     rest = dict(zip(groups.values[0::3], groups.values[2::3], strict=True))
 
@@ -102,9 +105,24 @@ def test_groups_are_taken_apart_where_it_is_wanted_and_their_events_read_once() 
     assert {INFO_FIELD} == {run[2] for run in [*rest[b"j1"], *rest[b"sa"]]}
 
 
-def test_a_group_is_taken_apart_once() -> None:
+def test_a_group_is_taken_apart_in_the_same_way_once() -> None:
     progress = progress_of(GROUPS)
-    progress.detail(frozenset([b"sa", b"sb"]))
+    progress.detail({b"sa": None, b"sb": None}, EACH)
 
     with pytest.raises(RefusedError, match="detail"):
-        progress.detail(frozenset([b"sb"]))
+        progress.detail({b"sb": None}, EACH)
+
+
+def test_a_group_that_has_been_sealed_meanwhile_is_taken_apart_again() -> None:
+    progress, two = progress_of(GROUPS), replace(BOUNDS, max_events=2)
+    progress.detail({b"sa": OpenGroup(-1, 1_000, -1, 1_000, 1_000, events=1)}, two)
+    before = rest_of(progress, b"sa")
+    progress.detail({b"sa": None}, two)
+
+    assert ([3, 9], [3]) == (before, rest_of(progress, b"sa"))
+
+
+def rest_of(progress: Progress, group: bytes) -> list[int]:
+    """First offsets of the runs that are sent of a group."""
+    groups, _ = progress.next_groups(100, PACKING, 0)
+    return [run[0] for run in dict(zip(groups.values[0::3], groups.values[2::3], strict=True))[group]]

@@ -186,25 +186,3 @@ def _join(run: Run, names: dict[str, Any] | int) -> int:
         held = run.names = dict(of_mask(held))
     held.update(unmasked(names))
     return len(held)
-
-
-def single_events(events: Iterable[Event], chunk: Chunk, groups: frozenset[bytes]) -> dict[bytes, list[Run]]:
-    """The events of some groups of a chunk, as one run each.
-
-    Args:
-        events: At least those the chunk was made of, in offset order.
-        chunk: Made of them.
-        groups: The members wanted.
-    """
-    clock = chunk.start_ms
-    found: dict[bytes, list[Run]] = {group: [] for group in groups}
-    for offset, stamp, group, names in events:
-        if offset <= chunk.above:
-            continue
-        if offset > chunk.to:
-            break
-        clock = max(clock, min(stamp, chunk.time.cap_ms))
-        if group in groups:
-            at_ms = stamp if stamp >= 0 else clock
-            found[group].append(Run(offset, offset, 1, at_ms, at_ms, clock, clock, names))
-    return found

@@ -59,7 +59,7 @@ class MemoryShard:
         if held is not None and bounds.closes_before(held.opened_ms, held.score_ms, score_ms):
             reason, due_ms = bounds.closed_by(held.opened_ms, held.score_ms, quiet=bounds.sessions)
             sealed.append(self._close(group, reason, due_ms))
-        elif held is not None and len(held.names.keys() | event.changed.keys()) > bounds.max_changed:
+        elif held is not None and len(held.names) + sum(name not in held.names for name in event.changed) > bounds.max_changed:
             sealed.append(self._close(group, "max_changed", score_ms))
         held = self.open.get(group)
         if held is None:

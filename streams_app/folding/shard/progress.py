@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from streams_app.delivery.scripts import RefusedError
-from streams_app.folding.core.chunks import Chunk, Run, single_events
-from streams_app.folding.core.event import Event
+from streams_app.folding.core.chunks import Chunk, Run
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.model import OpenGroup
+from streams_app.folding.core.parting import parted, scored_events
 from streams_app.folding.store.arguments import Groups, Packing
 from streams_app.folding.store.replies import Outcome
 
@@ -49,8 +52,8 @@ class Progress:
         self._members = sorted(chunk.groups)
         self._events = events
         self._at = bisect_right(self._members, cursor)
-        self._apart: set[bytes] = set()
-        self._singles: dict[bytes, list[Run]] = {}
+        self._scored: dict[bytes, list[tuple[FoldEvent, int]]] = {}
+        self._apart: dict[bytes, list[Run]] = {}
 
     def next_groups(self, most: int, packing: Packing, silent_from_ms: int) -> tuple[Groups, bool]:
         """The next groups, packed, and whether they are the last ones.
@@ -62,21 +65,25 @@ class Progress:
         """
         members = self._members[self._at : self._at + most]
         is_last = self._at + len(members) == len(self._members)
-        singles = {group: self._singles[group] for group in self._apart.intersection(members)} if self._apart else {}
-        return packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, singles), is_last
+        return packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart), is_last
 
-    def detail(self, groups: frozenset[bytes]) -> None:
-        """Sends these groups as single events from now on.
+    def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
+        """Takes the runs of these groups apart from now on.
+
+        Args:
+            groups: Each as Redis holds it; None: it is not open.
+            bounds: Bounds of the fold.
 
         Raises:
-            RefusedError: They have been.
+            RefusedError: Just so they were taken apart before. Else a seal may have closed some of them meanwhile.
         """
-        if groups <= self._apart:
+        if not self._scored:
+            # Of all groups: the events are read once.
+            self._scored = scored_events(self._events(), self.chunk)
+        apart = {group: parted(self._scored[group], held, bounds) for group, held in groups.items()}
+        if apart.items() <= self._apart.items():
             raise RefusedError("fold", "detail")
-        if not self._singles:
-            # Of all groups to come: the events are read once.
-            self._singles = single_events(self._events(), self.chunk, frozenset(self._members[self._at :]))
-        self._apart |= groups
+        self._apart |= apart
 
     def begin_anew(self) -> None:
         """Goes back to the first group: the range is not under way in Redis."""

@@ -158,7 +158,7 @@ class Shard:
         return Progress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: Progress) -> FoldStep:
-        """Folds the next groups of a chunk: one script, or two where single events are wanted.
+        """Folds the next groups of a chunk: one script, or two where runs are to be taken apart.
 
         Raises:
             RefusedError: To be claimed again.
@@ -185,7 +185,7 @@ class Shard:
                 self.outbox.is_exact = was_exact
                 if reply.outcome is not Outcome.DETAIL:
                     break
-                progress.detail(reply.detail)
+                progress.detail(reply.detail, self.bounds)
             if reply.outcome is Outcome.FULL:
                 # The copy of it in this process is shorter than the outbox in Redis.
                 await self._load_outbox()

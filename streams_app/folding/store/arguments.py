@@ -48,7 +48,7 @@ class Packing:
         self.keeps_values = keeps_values
 
     def groups(
-        self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, singles: Mapping[bytes, list[Run]]
+        self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[Run]]
     ) -> Groups:
         """Packs groups of a chunk.
 
@@ -57,12 +57,12 @@ class Packing:
             members: Members of the groups, in the order of their bytes.
             clock_ms: Score of the last event of the chunk.
             silent_from_ms: The silence after its events is not counted from before.
-            singles: Groups that are sent as one run an event: bounds fall inside their runs.
+            apart: Runs of groups that were taken apart, see :mod:`streams_app.folding.core.parting`.
         """
         packed = Groups()
         epoch, keeps_values = self.epoch, self.keeps_values
         for member in members:
-            runs = singles.get(member)
+            runs = apart.get(member)
             if runs is not None:
                 rest: Any = [packed_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs]
                 packed.values += (member, False, rest)

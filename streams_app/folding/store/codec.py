@@ -7,7 +7,7 @@ writes both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -15,6 +15,7 @@ import orjson
 
 from streams_app.folding.core.chunks import Run
 from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.names import NameSet, of_mask, without_values
 from streams_app.folding.core.record import Sealed
 
@@ -71,6 +72,18 @@ class StoredGroup(NamedTuple):
         epoch, first, offsets, opened, scores, events, low, stamps, names, *silence = msgpack.unpackb(packed, raw=True)
         score, lowest = opened + scores, opened + low
         return cls(epoch, first, first + offsets, opened, score, events, lowest, lowest + stamps, names, score + sum(silence))
+
+
+def open_group_of(content: Sequence[bytes]) -> OpenGroup | None:
+    """A group out of its sidecar, field, value, field …; None where there is none."""
+    if not content:
+        return None
+    held = dict(zip(content[::2], content[1::2], strict=True))
+    told = StoredGroup.unpack(held.pop(INFO_FIELD))
+    return OpenGroup(
+        told.first_offset, told.opened_ms, told.last_offset, told.score_ms, told.silent_from_ms, told.events, told.low_ms,
+        told.high_ms, {name.decode(): value for name, value in held.items()},
+    )  # fmt: skip
 
 
 def packed_run(run: Run, epoch: bytes, silent_from_ms: int, *, keeps_values: bool) -> list[Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from streams_app.delivery import ranges
+from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 
@@ -17,7 +19,7 @@ CAUSES: Final = {
     "range": "Redis does not know the range that is being folded; it was rolled back",
     "open-groups": "groups are open where retention has removed events",
     "not-drained": "groups are open under the former definition",
-    "detail": "Redis asks for the same events again",
+    "detail": "Redis finds a bound inside a run that ends where bounds close its group",
     "lost-reply": "a reply of Redis was lost, and what it did is to be read again",
     "released": "a reply of Redis was lost, and what it did is to be read again",
 } | ranges.CAUSES
@@ -66,7 +68,7 @@ class Outcome(Enum):
     ALREADY = "already"
     """Nothing was done: the reply of a script was lost, which got as far as the cursor says; an empty one: to the end."""
     DETAIL = "detail"
-    """Nothing was done: of some groups the script wants single events, as bounds fall inside their runs."""
+    """Nothing was done: bounds fall inside the runs of some groups, which are to be taken apart there."""
     FULL = "full"
     """Nothing was done: the outbox is to be sent first."""
 
@@ -82,7 +84,7 @@ class Folded:
         sealed: What went into the outbox, in the order of first offsets.
         taken: Groups.
         work: Microseconds of Redis, as the script reckons them.
-        detail: Groups that are wanted as single events.
+        detail: Groups whose runs are to be taken apart, each as it is stored; None: it is not open.
     """
 
     outcome: Outcome
@@ -91,7 +93,7 @@ class Folded:
     sealed: list[Sealed] = field(default_factory=list)
     taken: int = 0
     work: int = 0
-    detail: frozenset[bytes] = frozenset()
+    detail: Mapping[bytes, OpenGroup | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

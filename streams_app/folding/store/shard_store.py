@@ -17,6 +17,7 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
 from streams_app.folding.store.arguments import Groups
+from streams_app.folding.store.codec import open_group_of
 from streams_app.folding.store.keys import ShardKeys
 from streams_app.folding.store.replies import Claimed, Folded, Outcome, SealedGroups, UnderWay
 from streams_app.folding.store.scripts import ScriptSet
@@ -102,7 +103,7 @@ class ShardStore:
         if outcome is Outcome.FULL:
             return Folded(outcome)
         if outcome is Outcome.DETAIL:
-            return Folded(outcome, detail=frozenset(reply[1]))
+            return Folded(outcome, detail=dict(zip(reply[1][::2], map(open_group_of, reply[1][1::2]), strict=True)))
         if outcome is Outcome.ALREADY:
             return Folded(outcome, reply[1], int(reply[2]))
         _, new_cursor, clock, sealed, elsewhere, sessions, taken, work = reply

@@ -32,7 +32,8 @@
 -- Returns {"done" | "more", cursor, clock, sealed records one after the other, msgpack array of the positions of those sessions, counted
 --         over all groups, that are not in the outbox as they were sent, sessions taken, groups taken, work done}
 --         {"already", cursor, clock} a reply was lost: the range stands there, "" = it is folded
---         {"detail", {group whose runs must be single events, ...}}, nothing written
+--         {"detail", {group with a bound inside a run, {field, value, ...} as it is stored, {} where it is not open, ...}}, nothing
+--         written: runs are to end where a bound closes the group
 --         {"full"} the outbox must be sent first, nothing written
 --         {"refused", "no-state" | "token" | "fence" | "range"}
 -- Cost    "most_work", and what a single group costs: about 10 us a group that opens, 11 us one that goes on, 5 us a session, 25 us a
@@ -52,7 +53,7 @@ if call('ZCARD', outbox) >= arg.outbox_limit then return {'full'} end
 local groups = arg.groups
 local max_events, max_changed = arg.max_events, arg.max_changed
 local work, session_number = 0, 0
-local sent_sessions, sealed, elsewhere, detail, asked = {}, {}, {}, {}, {}
+local sent_sessions, sealed, elsewhere, detail = {}, {}, {}, {}
 local sealed_entries, opening, plans = {}, {}, {}
 
 -- ---- work out: reads only
@@ -102,7 +103,7 @@ local function names_with(plan, run)
   return count
 end
 
--- Adds a run to the group of a plan; false where a bound falls inside it: it is to be sent as single events.
+-- Adds a run to the group of a plan; false where a bound falls inside it: it is to be taken apart.
 local function add(plan, run)
   local r, g = numbers_of(run[4]), plan.open
   if g and r.first <= g.last then return r.last <= g.last end -- folded by a script that died before its marks
@@ -165,7 +166,7 @@ local function plan_for(group, opened_at)
   return {group = group, key = key, opened_at = opened_at, runs = {}, open = g, is_stored = g ~= nil, is_dropped = g == nil}
 end
 
--- What the range does to one group; false where its events are wanted one by one.
+-- What the range does to one group; false where a bound falls inside a run.
 local function take(group, sessions, rest, opened_at)
   local is_plain = rest and type(rest[1]) == 'number'
   local plan = (opened_at or rest and not is_plain) and plan_for(group, opened_at)
@@ -195,7 +196,12 @@ while taken < count and work < arg.most_work do
   end
   local at = 3 * taken
   local group, stored = groups[at + 1], opened_at[taken - page_from + 1]
-  if not take(group, groups[at + 2], groups[at + 3], stored and tonumber(stored)) then detail[#detail + 1] = group end
+  stored = stored and tonumber(stored)
+  if not take(group, groups[at + 2], groups[at + 3], stored) then
+    local content = stored and open_group(prefix .. group, stored) and call('HGETALL', prefix .. group) or {}
+    detail[#detail + 1], detail[#detail + 2] = group, content
+    work = work + NAME * #content / 2
+  end
   taken = taken + 1
 end
 if #detail > 0 then return {'detail', detail} end

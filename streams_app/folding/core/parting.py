@@ -1,0 +1,67 @@
+"""Takes runs apart where a bound falls inside them (pure).
+
+Only Redis knows what is open: it says so of the groups concerned, and folding their events once more in memory shows where they
+close. A run for each event would do as well, but a busy group has thousands of them, and one script takes all runs of a group.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from streams_app.folding.core.chunks import Chunk, Run
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import Event, FoldEvent
+from streams_app.folding.core.model import MemoryShard, OpenGroup
+
+
+def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tuple[FoldEvent, int]]]:
+    """The events of a chunk with their scores, group by group.
+
+    Args:
+        events: At least those the chunk was made of, in offset order.
+        chunk: Made of them.
+    """
+    clock = chunk.start_ms
+    found = defaultdict(list)
+    for fields in events:
+        event = FoldEvent(*fields)
+        if chunk.above < event.offset <= chunk.to:
+            clock = max(clock, min(event.timestamp_ms, chunk.time.cap_ms))
+            found[event.group].append((event, clock))
+    return found
+
+
+def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[Run]:
+    """The events of a group as runs with no bound inside.
+
+    Args:
+        events: Of one group, with their scores.
+        held: The group as it is open before them; it is changed. Events at or below its last offset are in it already, by a script
+            that died before its marks: they are a run of their own, which the next script skips.
+        bounds: Bounds of the fold.
+    """
+    model, runs = MemoryShard(bounds), list[Run]()
+    behind, names = -1 if held is None else held.last_offset, dict[str, Any]()
+    if held is not None:
+        model.open[events[0][0].group] = held
+    for event, score in events:
+        if event.offset <= behind:
+            goes_on = bool(runs)
+        else:
+            group = model.open.get(event.group)
+            model.fold(event, score)
+            # Of a group that closed before the event the last offset is another one.
+            is_in_it = group is not None and group.last_offset == event.offset
+            goes_on = is_in_it and bool(runs) and runs[-1].last_offset > behind
+        stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
+        if goes_on:
+            run = runs[-1]
+            run.last_offset, run.last_score, run.events = event.offset, score, run.events + 1
+            run.low_ms, run.high_ms = min(run.low_ms, stamp), max(run.high_ms, stamp)
+            names.update(event.changed)
+        else:
+            names = dict(event.changed)
+            runs.append(Run(event.offset, event.offset, 1, stamp, stamp, score, score, names))
+    return runs

@@ -1,0 +1,79 @@
+"""Runs with a bound inside are taken apart where it closes their group."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.core.model import MemoryShard, OpenGroup
+from streams_app.folding.core.parting import parted
+
+bounds_of_a_fold = st.builds(
+    Bounds,
+    quiet_ms=st.sampled_from([5, 20]),
+    hold_ms=st.sampled_from([20, 50, 1_000]),
+    max_events=st.sampled_from([0, 1, 4]),
+    max_changed=st.sampled_from([2, 4, 10_000]),
+    sessions=st.booleans(),
+)
+histories = st.lists(
+    st.tuples(st.integers(0, 25), st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 9), max_size=3)),
+    min_size=1,
+    max_size=25,
+)
+
+
+def placed(history: list[tuple[int, dict[str, int]]]) -> list[tuple[FoldEvent, int]]:
+    """Events of one group with their scores."""
+    found, score = [], 1_000
+    for at, (later, names) in enumerate(history):
+        score += later
+        found.append((FoldEvent(at, score - 3, b"sa", names), score))
+    return found
+
+
+@given(histories, bounds_of_a_fold, st.integers(0, 24))
+def test_a_new_run_begins_where_the_group_closes_and_nowhere_else(
+    history: list[tuple[int, dict[str, int]]], bounds: Bounds, before: int
+) -> None:
+    events, model = placed(history), MemoryShard(bounds)
+    for event, score in events[:before]:
+        model.fold(event, score)
+    found = parted(events[before:], deepcopy(model.open.get(b"sa")), bounds) if events[before:] else []
+    begins: list[int] = []
+    for event, score in events[before:]:
+        held = model.open.get(b"sa")
+        model.fold(event, score)
+        if not begins or held is None or held.last_offset != event.offset:
+            begins.append(event.offset)
+
+    assert begins == [run.first_offset for run in found]
+    assert [event.offset for event, _ in events[before:]] == [
+        offset for run in found for offset in range(run.first_offset, run.last_offset + 1)
+    ]
+    assert [run.last_offset - run.first_offset + 1 for run in found] == [run.events for run in found]
+
+
+def test_what_the_group_holds_already_is_a_run_of_its_own() -> None:
+    held = OpenGroup(0, 1_000, 1, 1_000, 1_000, events=2)
+    found = parted(placed([(0, {"u": 1})] * 5), held, Bounds(10, 1_000, max_events=4))
+
+    assert [(0, 1), (2, 3), (4, 4)] == [(run.first_offset, run.last_offset) for run in found]
+
+
+def test_a_run_has_the_last_values_and_the_edges_of_its_events() -> None:
+    events = [
+        (FoldEvent(0, 70, b"sa", {"u": 1}), 90),
+        (FoldEvent(1, -1, b"sa", {"v": 2}), 95),
+        (FoldEvent(2, 60, b"sa", {"u": 3}), 99),
+    ]
+    (run,) = parted(events, None, Bounds(10, 1_000))
+
+    assert (0, 2, 3, 60, 95, 90, 99, {"u": 3, "v": 2}) == (
+        run.first_offset, run.last_offset, run.events, run.low_ms, run.high_ms, run.first_score, run.last_score, run.changed,
+    )  # fmt: skip
+    assert {"u": 1} == events[0][0].names
