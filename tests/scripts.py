@@ -40,8 +40,7 @@ def new_store(redis: Redis) -> ShardStore:
 
 def chunks_of(
     events: Iterable[FoldEvent], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
-    cap_ms: int = WALL,
-    arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False,
+    cap_ms: int = WALL, arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False, hold_ms: int = WALL,
 ) -> Iterator[Chunk]:  # fmt: skip
     """Events of a range, cut as a shard cuts them.
 
@@ -55,8 +54,10 @@ def chunks_of(
         arrived_ms: When it was fetched, if it was live.
         keeps_values: Beside the names.
         is_whole: One chunk, however long.
+        hold_ms: Max hold.
     """
-    cutter = Cutter(events, above, end, session_gap_ms=session_gap_ms, keeps_values=keeps_values)
+    bounds = Bounds(quiet_ms=session_gap_ms or 0, hold_ms=hold_ms, sessions=session_gap_ms is not None)
+    cutter = Cutter(events, above, end, bounds, keeps_values=keeps_values)
     while cutter.above < end:
         chunk = cutter.next(RangeTime(cap_ms, arrived_ms), start_ms, is_whole=is_whole)
         start_ms = chunk.clock_ms

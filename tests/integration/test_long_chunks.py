@@ -18,7 +18,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.processor import FoldProcessor
 from streams_app.folding.core import chunks as chunks_module
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_RUNS, MOST_SINGLE_EVENTS
+from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NEAR_EVENTS, MOST_RUNS
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.pace import WORK
 from streams_app.folding.shard.shard import Shard
@@ -90,7 +90,7 @@ async def test_however_many_events_and_sessions_a_group_has_no_script_takes_them
 ) -> None:
     shard = await claimed_shard(redis_client, names, "sessions")
     shard.bounds = shard._packing.bounds = replace(shard.bounds, max_events=max_events, hold_ms=10**9)
-    most = MOST_RUNS if gap_ms > 1 else MOST_SINGLE_EVENTS if max_events else MOST_EVENTS
+    most = MOST_RUNS if gap_ms > 1 else MOST_NEAR_EVENTS if max_events else MOST_EVENTS
     events = [FoldEvent(at, 1_000 + at * gap_ms, b"sa", {"u": 1}) for at in range(most + 100)]
     chunks = await fold_range(shard, events)
     left = [entry.events for entry in shard.outbox]
@@ -158,30 +158,30 @@ async def test_a_group_near_its_bound_on_names_is_read_once_a_script(redis_clien
 
 
 @pytest.mark.parametrize(
-    ("bounds", "closed"),
+    ("bounds", "closed", "runs"),
     [
-        pytest.param({"hold_ms": 3_000}, [2_000, 2_001], id="max hold"),
-        pytest.param({"max_changed": 4}, [1_002], id="max changed"),
-        pytest.param({"max_changed": 3}, [1_002, 3_000], id="max changed twice"),
-        pytest.param({"max_events": 2_000}, [2_000, 2_000], id="max events"),
+        pytest.param({"hold_ms": 3_000}, [3_000], 2, id="max hold"),
+        pytest.param({"max_changed": 4}, [2_002], 3, id="max changed"),
+        pytest.param({"max_changed": 3}, [1_001, 3_003], 5, id="max changed twice"),
+        pytest.param({"max_events": 2_000}, [2_000, 2_000], 3, id="max events"),
     ],
 )
 async def test_a_long_run_with_a_bound_inside_is_sent_as_the_runs_between_its_closings(
-    redis_client: Redis, names: Names, bounds: dict[str, Any], closed: list[int]
+    redis_client: Redis, names: Names, bounds: dict[str, Any], closed: list[int], runs: int
 ) -> None:
     shard = await claimed_shard(redis_client, names, "merge")
     shard.bounds = shard._packing.bounds = replace(shard.bounds, **bounds)
     await fold_some(shard, [FoldEvent(0, 1_000, b"sa", {"u": 1, "v": 1})])
     events = [FoldEvent(at, 1_000 + at, b"sa", {f"n{at // 1_001}": 1}) for at in range(1, 5_001)]
     with (
-        patch.object(chunks_module, "MOST_SINGLE_EVENTS", MOST_EVENTS),
+        patch.object(chunks_module, "MOST_NEAR_EVENTS", MOST_EVENTS),
         patch.object(shard.store, "fold", wraps=shard.store.fold) as fold,
     ):
         assert [5_000] == await fold_range(shard, events)
-    rests = [call.args[4].values[2] for call in fold.call_args_list]
+    sent = [call.args[4].values[2] for call in fold.call_args_list]
 
     assert closed == [entry.events for entry in shard.outbox]
-    assert [len(closed) + 1] == [len(rest) for rest in rests if isinstance(rest[0], list)]
+    assert (2, runs) == (len(sent), len(sent[-1]))
 
 
 async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_others(redis_client: Redis, names: Names) -> None:
@@ -193,7 +193,7 @@ async def test_a_chunk_that_is_taken_apart_reads_its_own_records_again_and_no_ot
     records = [SimpleNamespace(offset=at, timestamp=1, key=b"x", value=b'{"a":"x","m":"y"}', headers=()) for at in range(20)]
     batch = Batch(TP("t", 0), records, 0, 20, stable_offset=20, fetched_at_ms=10**9, seek_number=0)
     reader = processor._posts._readers["f"]
-    with patch.object(chunks_module, "MOST_SINGLE_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
+    with patch.object(chunks_module, "MOST_NEAR_EVENTS", 5), patch.object(reader, "events", wraps=reader.events) as events:
         await processor.fold_once(batch)
     read = [[record.offset for record in call.args[0]] for call in events.call_args_list]
 

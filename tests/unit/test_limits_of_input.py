@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_NAMES, MOST_RUNS
+from streams_app.folding.core.chunks import MOST_EVENTS, MOST_HOLDS, MOST_NAMES, MOST_NEAR_EVENTS, MOST_RUNS, NAMES_OF_A_RUN
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.read_store.record import Expected, Rejected, parse
@@ -54,6 +54,26 @@ def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
     chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
 
     assert [MOST_RUNS, MOST_RUNS, 1] == [len(chunk.groups[b"sg"]) for chunk in chunks]
+
+
+def test_one_group_with_gaps_and_many_names_is_cut_into_more_chunks() -> None:
+    names = {f"n{number}": 1 for number in range(9 * NAMES_OF_A_RUN)}
+    events = [FoldEvent(i, i * 10, b"sg", names) for i in range(MOST_RUNS)]
+
+    chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
+
+    assert [MOST_RUNS // 10] * 10 == [len(chunk.groups[b"sg"]) for chunk in chunks]
+
+
+@pytest.mark.parametrize(
+    ("hold_ms", "expected"),
+    [(10 * MOST_NEAR_EVENTS // MOST_HOLDS - 1, [MOST_NEAR_EVENTS] * 2), (10 * MOST_NEAR_EVENTS, [2 * MOST_NEAR_EVENTS])],
+    ids=["very many", "few"],
+)
+def test_a_run_in_which_very_many_holds_end_is_cut_short(hold_ms: int, expected: list[int]) -> None:
+    events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_NEAR_EVENTS)]
+
+    assert expected == [chunk.events for chunk in chunks_of(events, len(events) - 1, hold_ms=hold_ms)]
 
 
 def test_one_group_with_very_many_events_is_cut_into_chunks() -> None:

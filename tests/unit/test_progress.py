@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.scripts import RefusedError
+from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.shard.progress import Progress
 from streams_app.folding.store.arguments import Packing
 from streams_app.folding.store.codec import INFO_FIELD
-from tests.scripts import BOUNDS, EPOCH, PARTITIONS, chunk_of
+from tests.scripts import BOUNDS, EPOCH, PARTITIONS, SESSIONS, chunk_of
 
 EACH = replace(BOUNDS, max_events=1)
 PACKING = Packing(BOUNDS, EPOCH, PARTITIONS, keeps_values=True)
@@ -73,6 +75,29 @@ def test_each_group_is_sent_once_however_few_are_taken(groups: set[bytes], most:
     assert ([], True) == members(progress, most)
 
 
+MANY_NAMES = {f"n{number}": 1 for number in range(500)}
+
+
+@pytest.mark.parametrize(
+    ("names", "later_ms", "expected"),
+    [
+        pytest.param({"u": 1}, 0, 100, id="narrow"),
+        pytest.param(MANY_NAMES, 0, 30, id="many names"),
+        pytest.param({"u": "v" * 25_000}, 0, 30, id="a large value"),
+        pytest.param(MANY_NAMES, 20, 100, id="ended sessions of many names, which are one text each"),
+        pytest.param({"u": "v" * 25_000}, 20, 30, id="ended sessions with a large value"),
+    ],
+)
+def test_a_script_is_sent_fewer_groups_of_many_names_or_large_values(names: dict[str, Any], later_ms: int, expected: int) -> None:
+    groups = [b"s%03d" % at for at in range(100)]
+    events = [FoldEvent(at, 1_000, group, names) for at, group in enumerate(groups)]
+    progress = Progress(chunk_of(events, SESSIONS), b"", lambda: events)
+    progress.chunk.clock_ms += later_ms
+    sent, is_last = progress.next_groups(1_000, Packing(SESSIONS, EPOCH, PARTITIONS, keeps_values=True), 0)
+
+    assert (expected, expected == len(groups)) == (len(sent.values) // 3, is_last)
+
+
 def test_groups_that_a_script_did_not_take_are_sent_again() -> None:
     progress = progress_of(GROUPS)
     members(progress, 4)
@@ -116,13 +141,13 @@ def test_a_group_is_taken_apart_in_the_same_way_once() -> None:
 def test_a_group_that_has_been_sealed_meanwhile_is_taken_apart_again() -> None:
     progress, two = progress_of(GROUPS), replace(BOUNDS, max_events=2)
     progress.detail({b"sa": OpenGroup(-1, 1_000, -1, 1_000, 1_000, events=1)}, two)
-    before = rest_of(progress, b"sa")
+    before = rest_of(progress, b"sa", two)
     progress.detail({b"sa": None}, two)
 
-    assert ([3, 9], [3]) == (before, rest_of(progress, b"sa"))
+    assert ([3, 9], [3]) == (before, rest_of(progress, b"sa", two))
 
 
-def rest_of(progress: Progress, group: bytes) -> list[int]:
+def rest_of(progress: Progress, group: bytes, bounds: Bounds) -> list[int]:
     """First offsets of the runs that are sent of a group."""
-    groups, _ = progress.next_groups(100, PACKING, 0)
+    groups, _ = progress.next_groups(100, Packing(bounds, EPOCH, PARTITIONS, keeps_values=True), 0)
     return [run[0] for run in dict(zip(groups.values[0::3], groups.values[2::3], strict=True))[group]]

@@ -63,7 +63,7 @@ def told_by_shards(events: list[Raw], bounds: Bounds) -> list[Told]:
         groups: dict[int, bytes] = {}
         sealed = []
         for row in rows:
-            cutter = Cutter([row], row.offset - 1, row.offset, session_gap_ms=None, keeps_values=True)
+            cutter = Cutter([row], row.offset - 1, row.offset, bounds, keeps_values=True)
             clock = cutter.next(RangeTime(NOW_MS, None), clock).clock_ms
             scores[row.offset], groups[row.offset] = clock, row.group
             sealed += shard.seal(clock)

@@ -15,18 +15,25 @@ from typing import Any, Final
 
 import msgspec
 
+from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
-from streams_app.folding.core.names import mask_of, of_mask, unmasked
+from streams_app.folding.core.names import mask_of, of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
 MOST_EVENTS: Final = 20_000
-"""Most events in one run: one script does all that a chunk does to a group, event by event where a bound falls inside a run."""
+"""In one run: all that a chunk does to a group is done by one script."""
 
-MOST_SINGLE_EVENTS: Final = 1_000
-"""The same for a fold whose bounds fall inside the runs of any busy group: one script takes so many events in some 10 ms."""
+MOST_NEAR_EVENTS: Final = 1_000
+"""Likewise where bounds may close the group very often within a run: one script closes it so many times in some 10 ms."""
+
+MOST_HOLDS: Final = 300
+"""A run that is so many times longer than max hold is one of those."""
 
 MOST_RUNS: Final = 1_000
-"""Most runs of one group in a chunk, as one script folds them all."""
+"""Most runs of one group in a chunk, likewise; wide ones are fewer."""
+
+NAMES_OF_A_RUN: Final = 50
+"""So many names are as much work as a run."""
 
 MOST_NAMES: Final = 5_000
 """Most names in one run before its last event; names that all have a bit are few and not counted."""
@@ -83,25 +90,20 @@ class Chunk:
 class Cutter:
     """Makes chunks of the events of one fetched range: usually one."""
 
-    def __init__(
-        self, events: Iterable[Event], above: int, end: int, *, session_gap_ms: int | None, keeps_values: bool,
-        are_bounds_near: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, events: Iterable[Event], above: int, end: int, bounds: Bounds, *, keeps_values: bool) -> None:
         """Nothing is read before the first chunk is wanted.
 
         Args:
             events: Events of the range in offset order, all of them beyond ``above``; they are not changed.
             above: Offset before the range.
             end: Offset of the fence after the range.
-            session_gap_ms: A longer gap in the scores begins a new run; None: only bounds close groups while they are folded.
+            bounds: Bounds of the fold.
             keeps_values: The last value of each name is wanted; else only the names are kept.
-            are_bounds_near: See :attr:`.Bounds.are_near`.
         """
         self.above = above
         self.end = end
         self._events: Iterator[Event] = iter(events)
-        self._session_gap_ms = session_gap_ms
-        self._are_bounds_near = are_bounds_near
+        self._bounds = bounds
         self._own: Callable[[dict[str, Any]], dict[str, Any] | int] = dict if keeps_values else _masked
 
     def next(self, time: RangeTime, start_ms: int, *, is_whole: bool = False) -> Chunk:
@@ -112,10 +114,10 @@ class Cutter:
             start_ms: Score before the first event.
             is_whole: Whether the chunk takes all that is left, however much it is: the range was begun by another owner.
         """
-        clock, now, gap = start_ms, time.cap_ms, math.inf if self._session_gap_ms is None else self._session_gap_ms
+        clock, now, gap = start_ms, time.cap_ms, self._bounds.quiet_ms if self._bounds.sessions else math.inf
         own, pause = self._own, min(PAUSE_MS, gap)
-        usual = MOST_SINGLE_EVENTS if self._are_bounds_near else MOST_EVENTS
-        most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (usual, MOST_RUNS, MOST_NAMES)
+        page = min(MOST_EVENTS, MOST_NEAR_EVENTS)
+        page_of_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (page, MOST_RUNS, MOST_NAMES)
         groups: dict[bytes, list[Run]] = {}
         pauses: list[int] = []
         paused: list[bytes] = []
@@ -133,7 +135,7 @@ class Cutter:
                         groups[member] = [run]
                         continue
                     runs.append(run)
-                    if len(runs) < most_runs:
+                    if len(runs) * (1 + size_of(run.names) // NAMES_OF_A_RUN) < most_runs:
                         continue
                     to = offset
                     break
@@ -151,12 +153,17 @@ class Cutter:
                 run.names = held | names
             else:
                 is_wide = _join(run, names) >= most_names
-            if is_wide or run.events >= most_events:
+            if is_wide or (run.events % page_of_events == 0 and self._is_long(run)):
                 to = offset
                 break
         chunk = Chunk(self.above, to, time, start_ms, clock, count, groups, pauses, paused)
         self.above = to
         return chunk
+
+    def _is_long(self, run: Run) -> bool:
+        """Whether a run is to be the last one of its chunk; asked now and then, as a question for each event would be dear."""
+        bounds, lasted_ms = self._bounds, run.last_score - run.first_score
+        return bounds.are_near or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
 
 
 def digest_of(chunk: Chunk) -> bytes:

@@ -36,6 +36,8 @@ def scored_events(events: Iterable[Event], chunk: Chunk) -> dict[bytes, list[tup
 def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, bounds: Bounds) -> list[Run]:
     """The events of a group as runs with no bound inside.
 
+    Names of a whole run do not tell which event they came with: one that closes its group by its names is a run of its own.
+
     Args:
         events: Of one group, with their scores.
         held: The group as it is open before them; it is changed. Events at or below its last offset are in it already, by a script
@@ -44,6 +46,7 @@ def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, boun
     """
     model, runs = MemoryShard(bounds), list[Run]()
     behind, names = -1 if held is None else held.last_offset, dict[str, Any]()
+    is_alone = False
     if held is not None:
         model.open[events[0][0].group] = held
     for event, score in events:
@@ -51,10 +54,11 @@ def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, boun
             goes_on = bool(runs)
         else:
             group = model.open.get(event.group)
-            model.fold(event, score)
+            closed = model.fold(event, score)
             # Of a group that closed before the event the last offset is another one.
             is_in_it = group is not None and group.last_offset == event.offset
-            goes_on = is_in_it and bool(runs) and runs[-1].last_offset > behind
+            goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind
+            is_alone = any(entry.reason == "max_changed" for entry in closed)
         stamp = event.timestamp_ms if event.timestamp_ms >= 0 else score
         if goes_on:
             run = runs[-1]

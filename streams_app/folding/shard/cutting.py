@@ -30,13 +30,13 @@ def chunks_of(
         now_ms: Wall clock.
         keeps_values: The last value of each name is wanted.
     """
-    cut = partial(Cutter, session_gap_ms=bounds.session_gap_ms, keeps_values=keeps_values)
+    cut = partial(Cutter, bounds=bounds, keeps_values=keeps_values)
     if begun is not None:
         listed = list(events)
         first = cut((event for event in listed if event[0] <= begun.to), fence, begun.to)
         yield first.next(begun.time, clock.start_ms(begun.time), is_whole=True)
         events, fence = (event for event in listed if event[0] > begun.to), begun.to
     time = clock.range_time(view, now_ms)
-    cutter = cut(events, fence, end, are_bounds_near=bounds.are_near)
+    cutter = cut(events, fence, end)
     while cutter.above < end:
         yield cutter.next(time, clock.start_ms(time))

@@ -64,8 +64,8 @@ class Progress:
             silent_from_ms: See :meth:`.ShardClock.silent_from_ms`.
         """
         members = self._members[self._at : self._at + most]
-        is_last = self._at + len(members) == len(self._members)
-        return packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart), is_last
+        groups = packing.groups(self.chunk, members, self.chunk.clock_ms, silent_from_ms, self._apart)
+        return groups, self._at + len(groups.values) // 3 == len(self._members)
 
     def detail(self, groups: Mapping[bytes, OpenGroup | None], bounds: Bounds) -> None:
         """Takes the runs of these groups apart from now on.

@@ -7,12 +7,18 @@ was open before. A run that is left open, and that no bound closes by itself, is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from streams_app.folding.core.chunks import Chunk, Run
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flat, packed_run, session_of
+
+MOST_PARTS: Final = 30_000
+"""Names and other parts of runs in one script: to unpack them takes some 3 ms, before the script can tell that it is enough."""
+
+BYTES_OF_A_PART: Final = 25
+"""So many bytes of values are as much work as a part."""
 
 
 class Groups:
@@ -50,7 +56,7 @@ class Packing:
     def groups(
         self, chunk: Chunk, members: Iterable[bytes], clock_ms: int, silent_from_ms: int, apart: Mapping[bytes, list[Run]]
     ) -> Groups:
-        """Packs groups of a chunk.
+        """Packs groups of a chunk, as many as one script should unpack, at least one.
 
         Args:
             chunk: The chunk.
@@ -61,25 +67,29 @@ class Packing:
         """
         packed = Groups()
         epoch, keeps_values = self.epoch, self.keeps_values
+        parts = 0
         for member in members:
-            runs = apart.get(member)
-            if runs is not None:
-                rest: Any = [packed_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs]
-                packed.values += (member, False, rest)
-                continue
-            runs = chunk.groups[member]
-            count = self._session_count(runs, clock_ms) if self.bounds.sessions else 0
+            if parts >= MOST_PARTS:
+                break
+            runs, count = apart.get(member), 0
+            if runs is None:
+                runs = chunk.groups[member]
+                count = self._session_count(runs, clock_ms) if self.bounds.sessions else 0
             sessions: Any = False
             if count:
                 new = [session_of(member, run, self.bounds, self.partitions, keeps_values=keeps_values) for run in runs[:count]]
                 packed.sessions += new
                 sessions = flat(new)
-            rest = False
+            rest: Any = False
             if count == len(runs) - 1 and self._is_plain(runs[-1]):
                 rest = packed_run(runs[-1], epoch, silent_from_ms, keeps_values=keeps_values)
+                parts += len(rest)
             elif count < len(runs):
                 rest = [packed_run(run, epoch, silent_from_ms, keeps_values=keeps_values) for run in runs[count:]]
+                parts += sum(map(len, rest))
             packed.values += (member, sessions, rest)
+            if keeps_values:
+                parts += _bytes_of(sessions, rest) // BYTES_OF_A_PART
         return packed
 
     def _is_plain(self, run: Run) -> bool:
@@ -95,3 +105,9 @@ class Packing:
         """How many of the runs are sessions by the clock of the chunk; 0 where another bound than silence may close one of them."""
         count = len(runs) - (clock_ms - runs[-1].last_score <= self.bounds.quiet_ms)
         return count if all(map(self._is_plain, runs[:count])) else 0
+
+
+def _bytes_of(sessions: Any, rest: Any) -> int:
+    """The values of a group, as they are packed."""
+    runs = rest if rest and isinstance(rest[0], list) else [rest or []]
+    return sum(map(len, (sessions or [])[3::4])) + sum(len(value) for run in runs for value in run[5::2])
