@@ -8,7 +8,15 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.folding.core.chunks import MOST_EVENTS, MOST_HOLDS, MOST_NAMES, MOST_NEAR_EVENTS, MOST_RUNS, NAMES_OF_A_RUN
+from streams_app.folding.core.chunks import (
+    MOST_EVENTS,
+    MOST_HOLDS,
+    MOST_NAMES,
+    MOST_NAMES_OF_RUNS,
+    MOST_NEAR_EVENTS,
+    MOST_RUNS,
+    MOST_WIDE_RUNS,
+)
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import EventReader, decode_all
 from streams_app.read_store.record import Expected, Rejected, parse
@@ -57,12 +65,12 @@ def test_one_group_with_a_gap_before_every_event_is_cut_into_chunks() -> None:
 
 
 def test_one_group_with_gaps_and_many_names_is_cut_into_more_chunks() -> None:
-    names = {f"n{number}": 1 for number in range(9 * NAMES_OF_A_RUN)}
-    events = [FoldEvent(i, i * 10, b"sg", names) for i in range(MOST_RUNS)]
+    names = {f"n{number}": 1 for number in range(MOST_NAMES_OF_RUNS // MOST_WIDE_RUNS)}
+    events = [FoldEvent(i, i * 10, b"sg", names) for i in range(2 * MOST_WIDE_RUNS)]
 
     chunks = list(chunks_of(events, len(events) - 1, session_gap_ms=1))
 
-    assert [MOST_RUNS // 10] * 10 == [len(chunk.groups[b"sg"]) for chunk in chunks]
+    assert [MOST_WIDE_RUNS] * 2 == [len(chunk.groups[b"sg"]) for chunk in chunks]
 
 
 @pytest.mark.parametrize(

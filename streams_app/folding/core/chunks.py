@@ -30,10 +30,13 @@ MOST_HOLDS: Final = 300
 """A run that is so many times longer than max hold is one of those."""
 
 MOST_RUNS: Final = 1_000
-"""Most runs of one group in a chunk, likewise; wide ones are fewer."""
+"""Most runs of one group in a chunk, likewise."""
 
-NAMES_OF_A_RUN: Final = 50
-"""So many names are as much work as a run."""
+MOST_WIDE_RUNS: Final = 100
+"""Likewise where they have very many names."""
+
+MOST_NAMES_OF_RUNS: Final = 50_000
+"""In all runs of one group together, before their last ones."""
 
 MOST_NAMES: Final = 5_000
 """Most names in one run before its last event; names that all have a bit are few and not counted."""
@@ -116,8 +119,8 @@ class Cutter:
         """
         clock, now, gap = start_ms, time.cap_ms, self._bounds.quiet_ms if self._bounds.sessions else math.inf
         own, pause = self._own, min(PAUSE_MS, gap)
-        page = min(MOST_EVENTS, MOST_NEAR_EVENTS)
-        page_of_events, most_runs, most_names = (math.inf,) * 3 if is_whole else (page, MOST_RUNS, MOST_NAMES)
+        limits = min(MOST_EVENTS, MOST_NEAR_EVENTS), min(MOST_RUNS, MOST_WIDE_RUNS), MOST_NAMES
+        most_events, most_runs, most_names = (math.inf,) * 3 if is_whole else limits
         groups: dict[bytes, list[Run]] = {}
         pauses: list[int] = []
         paused: list[bytes] = []
@@ -135,7 +138,7 @@ class Cutter:
                         groups[member] = [run]
                         continue
                     runs.append(run)
-                    if len(runs) * (1 + size_of(run.names) // NAMES_OF_A_RUN) < most_runs:
+                    if len(runs) < most_runs or (most_runs := _more_runs(runs)):
                         continue
                     to = offset
                     break
@@ -153,17 +156,24 @@ class Cutter:
                 run.names = held | names
             else:
                 is_wide = _join(run, names) >= most_names
-            if is_wide or (run.events % page_of_events == 0 and self._is_long(run)):
+            if is_wide or (run.events >= most_events and not (most_events := self._more_events(run))):
                 to = offset
                 break
         chunk = Chunk(self.above, to, time, start_ms, clock, count, groups, pauses, paused)
         self.above = to
         return chunk
 
-    def _is_long(self, run: Run) -> bool:
-        """Whether a run is to be the last one of its chunk; asked now and then, as a question for each event would be dear."""
+    def _more_events(self, run: Run) -> int:
+        """How many events a run may have from now on; 0: the chunk ends. Asked now and then: for each event it would be dear."""
         bounds, lasted_ms = self._bounds, run.last_score - run.first_score
-        return bounds.are_near or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
+        is_long = bounds.are_near or run.events >= MOST_EVENTS or lasted_ms >= MOST_HOLDS * bounds.hold_ms
+        return 0 if is_long else run.events + MOST_NEAR_EVENTS
+
+
+def _more_runs(runs: list[Run]) -> int:
+    """How many runs a group may have from now on; 0: the chunk ends."""
+    is_long = len(runs) >= MOST_RUNS or sum(size_of(run.names) for run in runs) >= MOST_NAMES_OF_RUNS
+    return 0 if is_long else len(runs) + MOST_WIDE_RUNS
 
 
 def digest_of(chunk: Chunk) -> bytes:

@@ -14,8 +14,8 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.names import size_of
 from streams_app.folding.store.codec import Session, flat, packed_run, session_of
 
-MOST_PARTS: Final = 30_000
-"""Names and other parts of runs in one script: to unpack them takes some 3 ms, before the script can tell that it is enough."""
+MOST_PARTS: Final = 16_000
+"""Names and other parts of runs in one script: it takes no more, and unpacks all before it can tell that it has done enough."""
 
 BYTES_OF_A_PART: Final = 25
 """So many bytes of values are as much work as a part."""
