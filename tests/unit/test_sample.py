@@ -39,7 +39,8 @@ def cut(events: Sequence[Event], ends: Sequence[int], session_gap_ms: int | None
     above = -1
     for end in ends:
         part = [event for event in events if above < event[0] <= end]
-        cutter = Cutter(part, above, end, session_gap_ms=session_gap_ms, keeps_values=False)
+        bounds = Bounds(session_gap_ms or 0, hold_ms=LATE, sessions=session_gap_ms is not None)
+        cutter = Cutter(part, above, end, bounds, keeps_values=False)
         chunks.append(cutter.next(RangeTime(LATE, None), chunks[-1].clock_ms if chunks else start_ms))
         above = end
     return chunks
