@@ -21,22 +21,22 @@ from streams_app.folding.core.names import mask_of, of_mask, size_of, unmasked
 from streams_app.folding.core.shard_clock import RangeTime
 
 MOST_EVENTS: Final = 20_000
-"""In one run: all that a chunk does to a group is done by one script."""
+"""Most events in one run, as one script does all that a chunk does to a group."""
 
 MOST_NEAR_EVENTS: Final = 1_000
-"""Likewise where bounds may close the group very often within a run: one script closes it so many times in some 10 ms."""
+"""Most events in one run where bounds may close the group very often: one script closes it so many times in some 10 ms."""
 
 MOST_HOLDS: Final = 300
-"""A run that is so many times longer than max hold is one of those."""
+"""Where a run lasts so many times as long as max hold, the group closes very often."""
 
 MOST_RUNS: Final = 1_000
-"""Most runs of one group in a chunk, likewise."""
+"""Most runs of one group in a chunk, as one script folds them all."""
 
 MOST_WIDE_RUNS: Final = 100
-"""Likewise where they have very many names."""
+"""After so many runs, and each time again, the names of all runs of the group are counted."""
 
 MOST_NAMES_OF_RUNS: Final = 50_000
-"""In all runs of one group together, before their last ones."""
+"""Most names in all runs of one group together when they are counted."""
 
 MOST_NAMES: Final = 5_000
 """Most names in one run before its last event; names that all have a bit are few and not counted."""
