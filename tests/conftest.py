@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import asyncpg
 import hypothesis
 import pytest
 import redis
@@ -26,6 +27,7 @@ from streams_app.errors import ConfigurationError
 from tests.helpers import wait_until_sync
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
+from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis7 import Redis7
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
@@ -124,7 +126,7 @@ def _unavailable(error: Exception) -> NoReturn:
 
 
 @contextmanager
-def _started(server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7]) -> Iterator[object]:
+def _started(server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7] | type[PostgreSQL]) -> Iterator[object]:
     try:
         running = server.start()
     except (ServerUnavailableError, ConfigurationError) as error:
@@ -151,6 +153,24 @@ def redis_server() -> Iterator[object]:
         return
     with _started(Redis7 if REDIS_CHOICE == "redis" else Valkey) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[object]:
+    """A PostgreSQL for the whole session; under xdist one for each worker."""
+    with _started(PostgreSQL) as running:
+        yield running
+
+
+@pytest.fixture
+async def postgresql_url(postgresql: PostgreSQL) -> AsyncIterator[str]:
+    """A database of this test alone."""
+    name = f"test_{secrets.token_hex(6)}"
+    connection = await asyncpg.connect(postgresql.url)
+    await connection.execute(f"CREATE DATABASE {name}")
+    yield postgresql.url.replace("/postgres", f"/{name}")
+    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await connection.close()
 
 
 @pytest.fixture

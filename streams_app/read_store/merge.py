@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-Value: TypeAlias = int | float | str | bytes | None
-"""What a cell holds. None: the source knows the name no longer."""
+
+class JsonText(str):
+    """A list or an object as compact JSON, which is not the same as a text that reads like it."""
+
+    __slots__ = ()
+
+
+Value: TypeAlias = int | float | Decimal | str | bytes | None
+"""What a cell holds: a number, true or false, text, :class:`JsonText`, bytes. None: the source knows the name no longer."""
 
 
 class Cell(NamedTuple):

@@ -14,10 +14,9 @@ import orjson
 from streams_app.codec import TEXT_MARK, canonical_bytes, member_of
 from streams_app.errors import BadEventError
 from streams_app.read_store.merge import Cell, Change, Value
+from streams_app.read_store.values import value_of
 
 MAX_VERSION: Final = 2**63 - 1
-MIN_INTEGER: Final = -(2**63)
-MAX_INTEGER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +131,6 @@ def group_text(key: bytes) -> str:
     return key.decode("utf-8", errors="backslashreplace")
 
 
-def column_value(value: Any) -> Value:
-    """A JSON value as a column holds it: scalars natively, true and false as 1 and 0, the rest as compact JSON text.
-
-    The same choices as SQLite's own JSON functions make, so that a value carried equals a value read by SQL.
-    """
-    if value is None or type(value) in (str, float, bytes):
-        return value
-    if type(value) is bool:
-        return int(value)
-    if type(value) is int:
-        return value if MIN_INTEGER <= value <= MAX_INTEGER else float(value)
-    return orjson.dumps(value).decode()
-
-
 def _version(fold: Any, name: str) -> int | Rejected:
     if type(fold) is not dict:
         return Rejected("no field 'fold'")
@@ -159,7 +144,7 @@ def _version(fold: Any, name: str) -> int | Rejected:
 
 def _names(changed: Any, expected: Expected) -> dict[str, Value] | Rejected:
     if type(changed) is dict:
-        return {name: column_value(carried) for name, carried in changed.items()}
+        return {name: value_of(carried) for name, carried in changed.items()}
     if type(changed) is not list or not all(type(name) is str for name in changed):
         return Rejected(f"no usable field '{expected.changed}'")
     if expected.carries_values:

@@ -6,18 +6,17 @@ so a crash leaves either the changes with their progress or neither.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.merge import Cell, Change, Stored, merge
 from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
-from streams_app.read_store.store import Counts
-
-TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
+from streams_app.read_store.store import TABLE_NAME, Counts
+from streams_app.read_store.values import sqlite_value
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
@@ -105,6 +104,10 @@ class SqliteStore:
         """Merges changes and notes the progress in one transaction."""
         return await self._thread.call(lambda connection: self._apply(connection, changes, progress, now_ms))
 
+    def refusal(self, change: Change) -> str | None:
+        """Nothing: SQLite holds whatever there is."""
+        return None
+
     async def guarded(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: file or tables are not there."""
         return await self._thread.call(lambda connection: self._guarded(connection, fold)) if self._path.exists() else None
@@ -165,7 +168,8 @@ class SqliteStore:
         # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
         connection.execute("BEGIN IMMEDIATE")
         self._require_tables(connection)
-        merged = merge(self._stored(connection, (change.cell for change in changes)), changes)
+        held = [replace(change, value=sqlite_value(change.value)) for change in changes]
+        merged = merge(self._stored(connection, (change.cell for change in held)), held)
         connection.executemany(
             self._sql(UPSERT, self._table),
             [(*change.cell, change.value, change.version, now_ms) for change in merged.written],

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.merge import Change
 from streams_app.settings import ReadStoreSettings
+
+TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
+"""Becomes part of SQL text, within quotes. Short enough for the name of the table beside it, which a server would cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,9 @@ class ReadStore(Protocol):
             now_ms: Wall clock, for the column ``updated_ms``.
         """
 
+    def refusal(self, change: Change) -> str | None:
+        """Why the store can never hold a change, in words that go behind "it"; None: it can. Such a change is not to be applied."""
+
     async def guarded(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: the store has never been initialised."""
 
@@ -60,15 +68,40 @@ class ReadStore(Protocol):
         """Interrupts what is under way and lets go of the store."""
 
 
+POSTGRESQL: Final = ("postgresql://", "postgres://")
+
+
+@contextmanager
+def needing(driver: str, settings: ReadStoreSettings) -> Iterator[None]:
+    """Says what to install where a driver is missing.
+
+    Raises:
+        ConfigurationError: The driver is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != driver:
+            raise
+        raise ConfigurationError([f"{settings.section}: {driver} is not installed; pip install {driver}"]) from error
+
+
 def open_store(settings: ReadStoreSettings) -> ReadStore:
     """The store of ``url``; nothing is opened yet.
 
     Raises:
         ConfigurationError: A URL or table name this version cannot use.
     """
-    from streams_app.read_store.sqlite import SqliteStore  # a store imports this module for its protocol
+    # A store imports this module for its protocol, and a driver only those need who have that database.
+    if settings.url.startswith(POSTGRESQL):
+        with needing("asyncpg", settings):
+            from streams_app.read_store.postgresql import PostgresStore
+        return PostgresStore(settings)
+    from streams_app.read_store.sqlite import SqliteStore
 
     if settings.url.startswith("sqlite:"):
         return SqliteStore(settings.url, settings.table, settings.name)
     scheme = settings.url.partition(":")[0]
-    raise ConfigurationError([f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE"])
+    raise ConfigurationError(
+        [f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE or postgresql://HOST/DATABASE"]
+    )

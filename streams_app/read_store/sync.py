@@ -47,6 +47,7 @@ class SyncResult:
         stale: Cells for which the store knew a newer version.
         unchanged: Cells that held the value already.
         next_offset: What the store goes on with from now on.
+        refused: Cells with something that the store can never hold; they are told and left as they are.
     """
 
     records: int
@@ -56,6 +57,7 @@ class SyncResult:
     stale: int
     unchanged: int
     next_offset: int
+    refused: int = 0
 
 
 class Sync:
@@ -123,11 +125,20 @@ class Sync:
                 changes.extend(parsed)
         latest = newest(changes)
         current = await self._source.current(latest) if latest else []
-        counts = await self._store.apply(current, {tp: next_offset}, self._clock.now_ms())
+        refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
+        taken = [change for change in current if change.cell not in refused]
+        counts = await self._store.apply(taken, {tp: next_offset}, self._clock.now_ms())
         self._report(tp, rejected)
+        if refused:
+            logger.error(
+                "values skipped: the store can never hold them store=%s count=%d source=%s first_offset=%d first_why=%s",
+                self.store_name, len(refused), tp, records[0].offset, next(iter(refused.values())),
+            )  # fmt: skip
         for result in ("written", "stale", "unchanged"):
             self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
-        return SyncResult(len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, next_offset)
+        return SyncResult(
+            len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, next_offset, len(refused)
+        )
 
     async def close(self) -> None:
         """Interrupts what is under way and closes source and store."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from streams_app.durations import Duration, milliseconds
 from streams_app.fold import FOLD_NAME, Fold
-from streams_app.settings.base import Section, suggestion
+from streams_app.settings.base import Section, secret, suggestion
 
 
 class ReadStoreSettings(Section):
@@ -17,13 +20,21 @@ class ReadStoreSettings(Section):
     name: str
     """Label ``store`` of its metrics, and part of its consumer group ``<app_id>.read-store.<name>``."""
     url: str = Field(repr=False)
-    """``sqlite:///FILE``."""
+    """``sqlite:///FILE`` or ``postgresql://USER@HOST:PORT/DATABASE``."""
+    password_file: Path | None = None
+    """File that holds the password for ``url``."""
+    ssl_cafile: Path | None = None
+    """Authority to trust; the servers of ``url`` and ``source_url`` must speak TLS then and have the name they are called by."""
+    timeout: Duration = timedelta(seconds=10)
+    """How long a connection or a statement may take before it is tried again; for PostgreSQL; 100ms to 10m."""
     folds: Annotated[tuple[str, ...], Field(min_length=1)]
     """Folds whose changed names are synced."""
     source: Literal["sql", "carried", "python"] = "sql"
     """Where current values come from: ``sql``, or ``carried`` in the records (needs ``keep = "last"``)."""
     source_url: str | None = Field(None, repr=False)
-    """``sqlite:///FILE`` of the write side, for ``sql``."""
+    """``sqlite:///FILE`` or ``postgresql://USER@HOST:PORT/DATABASE`` of the write side, for ``sql``."""
+    source_password_file: Path | None = None
+    """File that holds the password for ``source_url``."""
     sql: str | None = None
     """The query for current values, see below."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
@@ -40,7 +51,24 @@ class ReadStoreSettings(Section):
     def _check(self) -> ReadStoreSettings:
         if self.source == "sql" and not (self.source_url and self.sql):
             raise ValueError('source = "sql" needs source_url and sql')
+        if not timedelta(milliseconds=100) <= self.timeout <= timedelta(minutes=10):
+            raise ValueError("timeout must be between 100ms and 10m")
         return self
+
+    @property
+    def password(self) -> str | None:
+        """Read from ``password_file`` at each use."""
+        return secret(f"{self.section}.password_file", self.password_file)
+
+    @property
+    def source_password(self) -> str | None:
+        """Read from ``source_password_file`` at each use."""
+        return secret(f"{self.section}.source_password_file", self.source_password_file)
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a statement may take."""
+        return milliseconds(self.timeout)
 
     @property
     def group(self) -> str:

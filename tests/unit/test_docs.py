@@ -24,6 +24,8 @@ from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
 from streams_app.metrics import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
+from streams_app.read_store.sources import open_source
+from streams_app.read_store.store import open_store
 from streams_app.settings import Settings
 from streams_app.testing import FoldTester
 from tests.chaos.__main__ import main as chaos
@@ -241,6 +243,16 @@ def test_the_settings_of_the_readme_are_the_file_of_the_examples_and_load() -> N
 
     assert [file.read_text("utf-8")] == fenced(ROOT / "README.md", "toml")
     assert "post-metric-updated.account-metrics" == Settings.load(file, {}).fold("account-metrics").output
+
+
+@pytest.mark.parametrize("section", fenced(ROOT / "docs" / "read-stores.md", "toml"))
+def test_the_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_path: Path) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text((ROOT / "examples" / "streams.toml").read_text("utf-8") + section, "utf-8")
+    declared = Settings.load(file, {}).read_store(None)
+
+    assert 5 == len(section.splitlines())
+    assert {"dashboard"} == {declared.name for _ in (open_store(declared), open_source(declared))}
 
 
 def test_the_record_of_the_readme_is_what_its_settings_make_of_the_event() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.folding.core.record import RecordShape, Sealed, render
-from streams_app.read_store.merge import Cell, Change, Value
-from streams_app.read_store.record import Expected, Rejected, column_value, group_column, group_text, parse
+from streams_app.read_store.merge import Cell, Change
+from streams_app.read_store.record import Expected, Rejected, group_column, group_text, parse
 
 NAMES = Expected("f", "metrics", ("account_id",), carries_values=False)
 VALUES = Expected("f", "metrics", ("account_id",), carries_values=True)
@@ -78,20 +78,6 @@ def test_names_without_values_are_rejected_where_values_are_expected() -> None:
 @pytest.mark.parametrize("version", [0, 4_398_046_512_181, 2**53 - 1, 2**63 - 1])
 def test_version_is_taken_exactly(version: int) -> None:
     assert [Change(Cell("f", "a", "likes"), version)] == parse(b"a", record(fold={"name": "f", "version": version}), NAMES)
-
-
-@pytest.mark.parametrize(
-    ("carried", "expected"),
-    [
-        (None, None), (0, 0), (-7, -7), (1.5, 1.5), (1.0, 1.0), ("text", "text"), ("", ""), (True, 1), (False, 0),
-        (2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**63, float(2**63)), ([1, None], "[1,null]"),
-        ({"a": {"b": True}}, '{"a":{"b":true}}'), ([], "[]"), (["ä"], '["ä"]'), (b"\x00", b"\x00"),
-    ],
-)  # fmt: skip
-def test_json_value_is_held_as_a_column_can(carried: Any, expected: Value) -> None:
-    found = column_value(carried)
-
-    assert (type(expected), expected) == (type(found), found)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,226 @@
+"""The read store in PostgreSQL, a row for each (fold, group_key, name).
+
+Owns the table of ``read_stores.NAME.table`` and a second one beside it, ``<table>_progress``. A batch is one statement: it
+writes the rows that are newer and the progress, both or neither, and counts what it did. Nothing is written row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+import asyncpg
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.merge import Change
+from streams_app.read_store.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
+from streams_app.read_store.store import TABLE_NAME, Counts
+from streams_app.read_store.values import json_fault, json_text, text_fault
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+COLUMNS: Final = {
+    "fold": "text", "group_key": "text", "name": "text", "value": "jsonb", "version": "bigint", "updated_ms": "bigint",
+}  # fmt: skip
+PROGRESS_COLUMNS: Final = {"topic": "text", "partition": "integer", "next_offset": "bigint", "updated_ms": "bigint"}
+
+MOST_KEY_BYTES: Final = 2_600
+"""Of fold, group and name together; an entry of an index takes 2 704 bytes, and nobody can make it larger."""
+
+# Space in each page, so that a row is updated beside its former self and no index is written.
+CREATE: Final = "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key})) WITH (fillfactor = 85)"
+FOUND: Final = """
+SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
+WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+# Values are compared as text: 1 and 1.0 are equal numbers and two values. Rows are locked in the order of their key, so that two
+# workers never wait for each other in a circle. ``before`` sees what the statement found, ``stored`` what is there in the moment of
+# writing: the guard is right whoever writes meanwhile, only the counts may then be of a moment before.
+# A newer version of the same value is noted, as a record between the two versions would take the value back otherwise; value and
+# updated_ms stay.
+APPLY: Final = """
+WITH batch AS MATERIALIZED (
+    SELECT fold, group_key, name, value::jsonb AS value, version
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) AS given (fold, group_key, name, value, version)
+), before AS MATERIALIZED (
+    SELECT fold, group_key, name, batch.version AS version, found.version AS stored_version,
+        found.version IS NOT NULL AND found.value::text IS NOT DISTINCT FROM batch.value::text AS is_same
+    FROM batch LEFT JOIN {table} AS found USING (fold, group_key, name)
+), upserted AS (
+    INSERT INTO {table} AS stored (fold, group_key, name, value, version, updated_ms)
+    SELECT fold, group_key, name, value, version, $6::bigint FROM batch ORDER BY fold, group_key, name
+    ON CONFLICT (fold, group_key, name) DO UPDATE SET
+        version = excluded.version,
+        (value, updated_ms) = (
+            SELECT CASE WHEN is_same THEN stored.value ELSE excluded.value END,
+                CASE WHEN is_same THEN stored.updated_ms ELSE excluded.updated_ms END
+            FROM (SELECT stored.value::text IS NOT DISTINCT FROM excluded.value::text) AS compared (is_same)
+        )
+    WHERE stored.version < excluded.version
+    RETURNING fold, group_key, name
+), noted AS (
+    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
+    SELECT topic, partition, next_offset, $6::bigint
+    FROM unnest($7::text[], $8::integer[], $9::bigint[]) AS given (topic, partition, next_offset)
+    ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+)
+SELECT
+    count(*) FILTER (WHERE is_written AND NOT is_same) AS written,
+    count(*) FILTER (WHERE NOT is_written AND NOT (is_same AND version = stored_version)) AS stale,
+    count(*) FILTER (WHERE is_same AND (is_written OR version = stored_version)) AS unchanged
+FROM before LEFT JOIN (SELECT *, true AS is_upserted FROM upserted) AS done USING (fold, group_key, name),
+    LATERAL (SELECT is_upserted IS NOT NULL) AS outcome (is_written)
+"""
+PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
+PROBE: Final = "INSERT INTO {progress} (topic, partition, next_offset, updated_ms) VALUES ('', -1, 0, 0)"
+GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
+LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
+
+
+class PostgresStore:
+    """See :class:`streams_app.read_store.store.ReadStore`."""
+
+    def __init__(self, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        table = settings.table
+        if TABLE_NAME.fullmatch(table) is None:
+            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name (letters, digits and _; at most 49)"])
+        self._settings = settings
+        self._names = {"table": f'"{table}"', "progress": f'"{table}_progress"'}  # TABLE_NAME allows no quote
+        self._apply = APPLY.format(**self._names)
+        self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
+
+    async def initialise(self) -> list[str]:
+        """Creates the tables where they are missing.
+
+        Raises:
+            ConfigurationError: A table of that name has other columns.
+            TryAgainError: The server is away, or does not let us.
+        """
+        return await self._pool.call(self._initialise)
+
+    async def missing(self) -> list[str]:
+        """Tables that are not there as they should be."""
+
+        async def look(connection: Connection) -> list[str]:
+            return [f"table {table}" for table, columns, _ in self._tables() if await _columns(connection, table) != columns]
+
+        return await self._pool.call(look)
+
+    async def probe(self) -> None:
+        """Writes a row and takes it back."""
+
+        async def run(connection: Connection) -> None:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                await connection.execute(PROBE.format(**self._names))
+            finally:
+                await transaction.rollback()
+
+        await self._pool.call(run)
+
+    async def progress(self) -> dict[TP, int]:
+        """The offset to go on with, for each partition ever synced."""
+
+        async def read(connection: Connection) -> dict[TP, int]:
+            return {TP(topic, number): offset for topic, number, offset in await connection.fetch(PROGRESS.format(**self._names))}
+
+        return await self._with_tables(read)
+
+    async def apply(self, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
+        """Merges changes and notes the progress in one statement.
+
+        A reply that is lost leaves the outcome unknown; repeated, the statement changes nothing.
+        """
+        arguments = (
+            [change.cell.fold for change in changes],
+            [change.cell.group_key for change in changes],
+            [change.cell.name for change in changes],
+            [json_text(change.value) for change in changes],
+            [change.version for change in changes],
+            now_ms,
+            [tp.topic for tp in progress],
+            [tp.partition for tp in progress],
+            list(progress.values()),
+        )
+
+        async def run(connection: Connection) -> Counts:
+            row = await connection.fetchrow(self._apply, *arguments)
+            assert row is not None  # counts are always one row
+            return Counts(row["written"], row["stale"], row["unchanged"])
+
+        return await self._with_tables(run)
+
+    def refusal(self, change: Change) -> str | None:
+        """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""
+        for text in change.cell:
+            if fault := text_fault(text):
+                return f"group or name {fault}"
+        size = sum(len(text.encode()) for text in change.cell)
+        if size > MOST_KEY_BYTES:
+            return f"group and name have {size} bytes, {MOST_KEY_BYTES} are possible"
+        fault = json_fault(change.value)
+        return f"the value {fault}" if fault else None
+
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: the tables are not there."""
+        if await self.missing():
+            return None
+        sql = GUARDED.format(**self._names)
+        return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        await self._pool.call_long(lambda connection: connection.execute(LOWER.format(**self._names), fold, timeout=LONG_SECONDS))
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._pool.close()
+
+    def _tables(self) -> list[tuple[str, dict[str, str], str]]:
+        table = self._settings.table
+        return [(table, COLUMNS, "fold, group_key, name"), (f"{table}_progress", PROGRESS_COLUMNS, "topic, partition")]
+
+    async def _initialise(self, connection: Connection) -> list[str]:
+        done = []
+        async with connection.transaction():
+            await connection.fetchval(LOCK, self._settings.table)
+            for table, columns, key in self._tables():
+                found = await _columns(connection, table)
+                if not found:
+                    told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
+                    await connection.execute(CREATE.format(table=f'"{table}"', columns=told, key=key))
+                    done.append(f"created table {table}")
+                elif found != columns:
+                    raise ConfigurationError(
+                        [f"{self._settings.section}.table: {table} has the columns {_told(found)}; expected {_told(columns)}"]
+                    )
+                else:
+                    done.append(f"table {table} is there already")
+        return done
+
+    async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
+        """As the pool's call; says how to make tables that are not there."""
+        try:
+            return await self._pool.call(function)
+        except TryAgainError as error:
+            if isinstance(error.__cause__, (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)):
+                init = f"streams-app read-store init --store {self._settings.name}"
+                raise TryAgainError(f"{error}; run `{init}`") from error
+            raise
+
+
+async def _columns(connection: Connection, table: str) -> dict[str, str]:
+    return {name: kind for name, kind in await connection.fetch(FOUND, f'"{table}"')}
+
+
+def _told(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())

@@ -1,0 +1,149 @@
+"""A few connections to a PostgreSQL, made when they are needed and made again after a fault.
+
+Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials. A statement ends
+at its time-out on the server's side; where the server does not answer at all, a little later on ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+import orjson
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.settings import ReadStoreSettings, redacted
+
+T = TypeVar("T")
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
+MOST_CONNECTIONS: Final = 2
+"""A store takes one batch after the other; the second is for whoever looks at it meanwhile."""
+
+GRACE_SECONDS: Final = 2.0
+"""So much longer than the server we wait ourselves."""
+
+LONG_SECONDS: Final = 3600.0
+FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+
+class PostgresPool:
+    """Runs functions of a connection, each call by itself."""
+
+    def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
+        """Connects nothing yet.
+
+        Args:
+            url: ``postgresql://...``, of the store or of its source.
+            settings: Of the store.
+            what: What it is, for messages.
+            is_source: It is only read.
+
+        Raises:
+            ConfigurationError: Not a URL of PostgreSQL.
+        """
+        try:
+            parts = urlsplit(url)
+            is_url = bool(parts.path.strip("/")) and parts.port != 0
+        except ValueError:  # the port is no number, or the brackets of an address do not match
+            is_url = False
+        if not is_url:
+            # Not shown: a part of the password may stand where the port should.
+            setting = f"{settings.section}.{'source_url' if is_source else 'url'}"
+            raise ConfigurationError(
+                [f"{setting}: expected postgresql://USER@HOST:PORT/DATABASE; / # ? in a password are written as %2F %23 %3F"]
+            )
+        self._url = url
+        self._settings = settings
+        self._what = f"{what} {redacted(url)}"
+        self._is_source = is_source
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def call(self, function: Callable[[Connection], Awaitable[T]]) -> T:
+        """Runs ``function(connection)``; when the caller is cancelled, the server is told to end the statement.
+
+        Raises:
+            TryAgainError: The server is away, refused, or took too long; a transaction was rolled back, or its outcome is unknown.
+            ConfigurationError: A password or authority cannot be read.
+        """
+        try:
+            if self._pool is None:
+                self._pool = await self._opened()
+            async with self._pool.acquire(timeout=self._seconds + GRACE_SECONDS) as connection:
+                return await function(connection)
+        except FAULTS as error:
+            raise TryAgainError(f"{self._what}: {_text(error)}") from error
+
+    async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
+        """As :meth:`call`, in a transaction whose statements may take as long as they need."""
+
+        async def run(connection: Connection) -> T:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                return await function(connection)
+
+        return await self.call(run)
+
+    async def close(self) -> None:
+        """Ends all connections at once. A later call opens new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+    @property
+    def _seconds(self) -> float:
+        return self._settings.timeout_ms / 1000
+
+    def _password(self) -> str:
+        return (self._settings.source_password if self._is_source else self._settings.password) or ""
+
+    async def _opened(self) -> asyncpg.Pool[asyncpg.Record]:
+        options = {
+            "application_name": f"streams_app {self._settings.name}",
+            "statement_timeout": str(self._settings.timeout_ms),
+            "lock_timeout": str(self._settings.timeout_ms * 3 // 4),  # sooner, as it says more
+            "idle_in_transaction_session_timeout": str(self._settings.timeout_ms),
+        }
+        if self._is_source:
+            options["default_transaction_read_only"] = "on"
+        given: dict[str, Any] = {}
+        if (self._settings.source_password_file if self._is_source else self._settings.password_file) is not None:
+            given["password"] = self._password  # read for each connection: it may have been changed
+        if self._settings.ssl_cafile is not None:
+            given["ssl"] = _trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
+        return await asyncpg.create_pool(
+            self._url, min_size=0, max_size=MOST_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
+            server_settings=options, init=_prepare, reset=_left_as_it_is, **given,
+        )  # fmt: skip
+
+
+async def _prepare(connection: Any) -> None:
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_as_it_is, decoder=orjson.loads)
+
+
+async def _left_as_it_is(connection: Any) -> None:
+    """Nothing of a session is changed here; asking the server to forget it would be a round trip for each call."""
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _trusting(cafile: Path, setting: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(cafile))
+    except OSError as error:  # of which an SSLError is one
+        raise ConfigurationError([f"{setting}: cannot read {cafile}: {error}"]) from error
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return "no answer in time"
+    return str(error) or repr(error)

@@ -1,0 +1,72 @@
+"""Current values from a query of a PostgreSQL database, which is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streams_app.read_store.merge import Change
+from streams_app.read_store.named_parameters import numbered
+from streams_app.read_store.postgresql_pool import Connection, PostgresPool
+from streams_app.read_store.rows import check_columns, names_of, plain_groups, with_values
+from streams_app.read_store.sources import by_fold
+from streams_app.settings import ReadStoreSettings
+
+
+class PostgresSource:
+    """A parametrised SELECT; one statement, in one round trip, for all changed names of all groups of a fold and batch."""
+
+    carries_values = False
+
+    def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: Not a URL of PostgreSQL.
+        """
+        self._sql, self._used = numbered(sql)
+        self._setting = f"{settings.section}.sql"
+        self._pool = PostgresPool(url, settings, f"{settings.section} source", is_source=True)
+        self._is_checked = False
+
+    async def current(self, changes: Sequence[Change]) -> list[Change]:
+        """Asks once for each fold among the changes.
+
+        Raises:
+            TryAgainError: The database is away or too slow, or the SQL does not do what it must.
+        """
+        found = []
+        for mentioned in by_fold(changes):
+            given = {"groups": plain_groups(mentioned), "names": names_of(mentioned)}
+            rows = await self._query([_without_nul(given[name]) for name in self._used])
+            found += with_values(mentioned, rows, self._setting)
+        return found
+
+    async def check(self) -> None:
+        """Runs the SQL for no group and no name.
+
+        Raises:
+            TryAgainError: It does not run, or does not return three columns.
+        """
+        self._is_checked = False
+        await self._query([[] for _ in self._used])
+
+    async def close(self) -> None:
+        """Ends a running query and all connections."""
+        await self._pool.close()
+
+    async def _query(self, arguments: list[list[str]]) -> list[tuple[Any, ...]]:
+        async def run(connection: Connection) -> list[tuple[Any, ...]]:
+            if not self._is_checked:
+                # Once: a query without rows says nothing of its columns, and no row would mean that everything is gone.
+                statement = await connection.prepare(self._sql)
+                check_columns(len(statement.get_attributes()), self._setting)
+                self._is_checked = True
+            return [tuple(row) for row in await connection.fetch(self._sql, *arguments)]
+
+        return await self._pool.call(run)
+
+
+def _without_nul(texts: list[str]) -> list[str]:
+    """PostgreSQL has no text with U+0000: nothing can be found under it."""
+    return [text for text in texts if "\0" not in text]

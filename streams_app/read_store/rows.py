@@ -1,0 +1,115 @@
+"""What a query of current values is asked for, and which of its rows belongs to which change (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+
+from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
+from streams_app.errors import TryAgainError
+from streams_app.read_store.merge import Change, JsonText, Value
+from streams_app.read_store.record import group_column, group_of_column, group_text
+from streams_app.read_store.values import value_of
+
+COLUMNS: Final = 3
+
+
+def typed_groups(changes: Sequence[Change]) -> list[Any]:
+    """Groups for a database that tells numbers from text within a list: of a number the number and its text."""
+    columns = dict.fromkeys(change.cell.group_key for change in changes)
+    return [group for column in columns for group in _typed(column)]
+
+
+def plain_groups(changes: Sequence[Change]) -> list[str]:
+    """Groups as they read, whatever their type, each once."""
+    return list(dict.fromkeys(_plain(change.cell.group_key) for change in changes))
+
+
+def names_of(changes: Sequence[Change]) -> list[str]:
+    """Changed names, each once."""
+    return list(dict.fromkeys(change.cell.name for change in changes))
+
+
+def with_values(changes: Sequence[Change], rows: Iterable[Sequence[Any]], setting: str) -> list[Change]:
+    """The same changes with the values of the rows; a pair without a row is gone, its value is None.
+
+    Args:
+        changes: Of one fold.
+        rows: (group, name, value), of more pairs than asked for perhaps.
+        setting: The query's name, for messages.
+
+    Raises:
+        TryAgainError: Two rows are of one pair, or a row has another number of columns.
+    """
+    pairs = _pairs(rows, setting)
+    same_text = _by_text(pairs)
+    found = []
+    for change in changes:
+        _, column, name = change.cell
+        row = (column, name) if (column, name) in pairs else same_text.get((_plain(column), name))
+        found.append(replace(change, value=None if row is None else pairs[row]))
+    return found
+
+
+def check_columns(count: int, setting: str) -> None:
+    """A query returns group, name and value.
+
+    Raises:
+        TryAgainError: It does not.
+    """
+    if count != COLUMNS:
+        raise TryAgainError(f"{setting} returns {count} columns; expected group, name, value")
+
+
+def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str], Value]:
+    pairs: dict[tuple[str, str], Value] = {}
+    for row in rows:
+        check_columns(len(row), setting)
+        group, name, value = row
+        pair = (_column(value_of(group)), _text(value_of(name)))
+        if pair in pairs:
+            # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
+            raise TryAgainError(f"{setting} returns several rows for one group and name; aggregate them (GROUP BY)")
+        pairs[pair] = value_of(value)
+    return pairs
+
+
+def _column(value: Value) -> str:
+    """What a group that a query names is called in the read store."""
+    is_text = isinstance(value, str) and not isinstance(value, JsonText)
+    return group_column(TEXT_MARK + str(value).encode()) if is_text else _text(value)
+
+
+def _typed(column: str) -> list[Any]:
+    """A group as a query is asked for it: SQLite takes no number of a list for the text it reads as."""
+    group = group_of_column(column)
+    return [group] if isinstance(group, str) else [group, column]
+
+
+def _plain(column: str) -> str:
+    """A group as it reads, whatever its type."""
+    group = group_of_column(column)
+    return group if isinstance(group, str) else column
+
+
+def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Pairs by how they read; without those that read as another one does, as nobody can tell which is meant."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for column, name in pairs:
+        found.setdefault((_plain(column), name), []).append((column, name))
+    return {text: same[0] for text, same in found.items() if len(same) == 1}
+
+
+def _text(value: Value) -> str:
+    """A name, or a group that is no text, as text: a number as JSON writes it, which is how the group key writes it."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
+        value = int(value)  # the canonical group key knows no 1.0
+    return group_text(value) if isinstance(value, bytes) else orjson.dumps(value).decode()

@@ -1,0 +1,95 @@
+"""Values on their way to a store (pure): as a record carries them or a source knows them, and as each kind of store holds them.
+
+Nothing is made poorer than the store makes it: PostgreSQL holds every JSON value as it is; SQLite knows numbers, text and bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from math import isfinite, isnan
+from typing import Any, Final
+
+import orjson
+
+from streams_app.read_store.merge import JsonText, Value
+
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**63 - 1
+NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def value_of(value: Any) -> Value:
+    """What a database client or a JSON parser returned, as a value: an object or a list becomes the text of its JSON.
+
+    A decimal number without a fraction is an integer, so that a sum is one whatever type a database adds in. What is no number
+    (NaN) is nothing, as in SQLite. What has no counterpart in JSON, as a date, is its text.
+
+    Raises:
+        orjson.JSONEncodeError: It is nested too deeply.
+    """
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, float) and isnan(value):
+        return None
+    if value is None or isinstance(value, (str, int, float, bytes)):
+        return value
+    if isinstance(value, (dict, list)):
+        return JsonText(orjson.dumps(value, default=_inner).decode())
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def sqlite_value(value: Value) -> Value:
+    """As SQLite holds it: true and false as 1 and 0, JSON as text, decimals as the nearest float.
+
+    The same choices as SQLite's own JSON functions make, so that a value carried equals a value read by SQL.
+    """
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, JsonText):
+        return str(value)
+    is_whole = isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER
+    return float(value) if isinstance(value, (int, Decimal)) and not is_whole else value
+
+
+def json_text(value: Value) -> str | None:
+    r"""As JSON; bytes as PostgreSQL writes them in text, ``\x00ff``."""
+    if value is None or isinstance(value, JsonText):
+        return value
+    if isinstance(value, bytes):
+        return orjson.dumps(f"\\x{value.hex()}").decode()
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        return str(value)
+    return orjson.dumps(value).decode()
+
+
+def json_fault(value: Value) -> str | None:
+    """Why a value can never be held as JSON by PostgreSQL; None: it can."""
+    if isinstance(value, (float, Decimal)) and not isfinite(value):
+        return "is not a finite number"
+    if isinstance(value, JsonText):
+        return "holds U+0000" if NUL_IN_JSON.search(value) else None
+    return text_fault(value) if isinstance(value, str) else None
+
+
+def text_fault(text: str) -> str | None:
+    """Why PostgreSQL can never hold a text; None: it can."""
+    if "\0" in text:
+        return "holds U+0000"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds an unpaired surrogate"
+    return None
+
+
+def _number(value: Decimal) -> Value:
+    if value.is_nan():
+        return None
+    is_whole = value.is_finite() and value == value.to_integral_value() and MIN_INTEGER <= value <= MAX_INTEGER
+    return int(value) if is_whole else value
+
+
+def _inner(value: Any) -> Any:
+    """What is within a list or an object and no JSON: a number as it is, anything else as text."""
+    return orjson.Fragment(str(value)) if isinstance(value, Decimal) and value.is_finite() else str(value)

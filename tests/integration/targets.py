@@ -1,0 +1,119 @@
+"""The targets of a read store as tests see them: the store, and what somebody else sees and does in its database."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from streams_app.read_store.store import ReadStore, open_store
+from streams_app.settings import ReadStoreSettings
+
+ROWS = "SELECT group_key, name, value, version, updated_ms FROM cells"
+
+
+class Target(ABC):
+    """One database with one store, whose table is called ``cells``."""
+
+    def __init__(self, url: str) -> None:
+        self.settings = ReadStoreSettings(name="dashboard", url=url, table="cells", folds=("f",), source="carried", timeout="500ms")  # type: ignore[call-arg, arg-type, unused-ignore]  # durations are written as text
+        self.opened: list[ReadStore] = []
+        self.store = self.another()
+
+    def another(self) -> ReadStore:
+        """A store of another process on the same tables."""
+        self.opened.append(open_store(self.settings))
+        return self.opened[-1]
+
+    async def close(self) -> None:
+        """All its stores."""
+        for store in self.opened:
+            await store.close()
+
+    @abstractmethod
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """As somebody else does it."""
+
+    @abstractmethod
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        """Somebody else keeps the store from writing."""
+
+    @abstractmethod
+    async def refuse(self, table: str) -> None:
+        """Every new row of a table fails from now on."""
+
+    @abstractmethod
+    async def allow(self, table: str) -> None:
+        """No more."""
+
+    async def rows(self) -> list[tuple[Any, ...]]:
+        """Group, name, value, version and time of every cell, sorted."""
+        return sorted(await self.run(ROWS))
+
+
+class Sqlite(Target):
+    """A file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"sqlite:///{path}")
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            return connection.execute(sql).fetchall()
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+
+    async def refuse(self, table: str) -> None:
+        await self.run(f"CREATE TRIGGER broken BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
+
+    async def allow(self, table: str) -> None:
+        await self.run("DROP TRIGGER broken")
+
+
+class Postgres(Target):
+    """A database of a server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(url)
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        async with self.connected() as connection:
+            return [tuple(row) for row in await connection.fetch(sql)]
+
+    async def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(await self.run(ROWS.replace("value,", "value::text,")))
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        connection = await asyncpg.connect(self.url)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        async with self.connected() as other, other.transaction():
+            await other.execute("LOCK TABLE cells, cells_progress IN SHARE MODE")
+            yield
+
+    async def refuse(self, table: str) -> None:
+        async with self.connected() as connection:
+            await connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;"
+                f"CREATE TRIGGER broken BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+            )
+
+    async def allow(self, table: str) -> None:
+        await self.run(f"DROP TRIGGER broken ON {table}")

