@@ -10,6 +10,7 @@ import click
 from streams_app.cli import tell
 from streams_app.cli.options import app_option, config_option, named
 from streams_app.errors import StreamsAppError
+from streams_app.settings import Settings
 
 
 @click.command(name="worker")
@@ -29,21 +30,30 @@ from streams_app.errors import StreamsAppError
     show_default=True,
     help="json: one object a line: time, level, logger, message, and each key=value of it as a field.",
 )
-def command(config: Path | None, app: str | None, log_level: str, log_format: str) -> None:
+@click.option("--only", metavar="NAME", help="Run one of [read_stores.NAME] and nothing else; workers without it share it.")
+def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: str | None) -> None:
     """Run one worker: fold the sources, emit the records, sync the read store.
 
     Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds. Another worker (or this one,
     started again) goes on exactly where it was, also after kill -9.
     """
     declared = named(config, app)
+    settings = declared if isinstance(declared, Settings) else declared.settings
+    store = None if only is None else settings.read_store(only)
     # Faust takes a second to import, and `--help` should not.
     from streams_app.leaving import leave
     from streams_app.logs import set_up_logging
-    from streams_app.serving import serve
 
     set_up_logging(log_level, log_format)
     try:
-        serve(declared)
+        if store is not None:
+            from streams_app.serving_store import serve_store
+
+            serve_store(settings, store)
+        else:
+            from streams_app.serving import serve
+
+            serve(declared)
     except StreamsAppError as error:
         if log_format == "json":
             logging.getLogger(__name__).critical("%s", error)

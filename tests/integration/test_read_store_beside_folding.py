@@ -48,6 +48,17 @@ async def second_member(config: Path) -> AsyncIterator[ReadStoreAgent]:
         await running
 
 
+def stores_of(stage: Stage, *names: str) -> str:
+    """Sections of stores with a file each, and a source without any value."""
+    with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
+        source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
+    return "".join(
+        f'[read_stores.{name}]\nurl = "sqlite:///{stage.folder}/{name}.db"\nfolds = ["account-metrics"]\n'
+        f'source_url = "sqlite:///{stage.folder}/write.db"\nsql = "SELECT account_id, metric, value FROM m"\n'
+        for name in names
+    )
+
+
 def is_behind_alone(worker: WorkerProcess) -> bool:
     """Folding has nothing left, the read store has."""
     return metric(worker, "streams_app_lag_events") == 0 < metric(worker, "streams_app_read_store_lag_records")
@@ -91,15 +102,7 @@ async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_
 
 async def test_a_store_that_is_absent_does_not_delay_another_one(stage: Stage) -> None:
     """Each has a member, a turn and a patience of its own; the absent one catches up once it is there."""
-    config = stage.config(
-        extra="".join(
-            f'[read_stores.{name}]\nurl = "sqlite:///{stage.folder}/{name}.db"\nfolds = ["account-metrics"]\n'
-            f'source_url = "sqlite:///{stage.folder}/write.db"\nsql = "SELECT account_id, metric, value FROM m"\n'
-            for name in ("there", "absent")
-        )
-    )
-    with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
-        source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
+    config = stage.config(extra=stores_of(stage, "there", "absent"))
     settings = load(config, {})
     there, absent = (open_store(settings.read_store(name)) for name in ("there", "absent"))
     await there.initialise()
@@ -132,3 +135,27 @@ async def test_a_store_that_is_absent_does_not_delay_another_one(stage: Stage) -
     await absent.close()
 
     assert (0, [1, 0]) == (code, ups)
+
+
+async def test_a_worker_for_one_store_alone_syncs_it_and_folds_nothing(stage: Stage) -> None:
+    with stage.worker(stage.config()) as folding:
+        await folding.wait_ready()
+        await stage.send(48)
+        await stage.outcome()
+        assert 0 == await folding.terminate()
+    config = stage.config(extra=stores_of(stage, "this", "other"))
+    settings = load(config, {})
+    this, other = (open_store(settings.read_store(name)) for name in ("this", "other"))
+    for store in (this, other):
+        await store.initialise()
+    await stage.send(48)
+    with WorkerProcess(config, stage.folder, arguments=["--only", "this"]) as alone:
+        await alone.wait_ready()
+        await wait_until(this.progress, LIMIT_SECONDS, "the store is synced")
+        folded = metric(alone, "streams_app_events_folded_total")
+        code = await alone.terminate()
+        left = await other.progress()
+    for store in (this, other):
+        await store.close()
+
+    assert (0, 0, {}) == (code, folded, left)
