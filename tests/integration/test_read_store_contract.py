@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
@@ -23,6 +22,7 @@ from streams_app.read_store.store import Counts
 from streams_app.read_store.sync import Sync, SyncResult
 from streams_app.settings import Settings
 from tests.integration.targets import Postgres, Sqlite, Target
+from tests.manual_clock import ManualClock
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 P0, P1 = TP("s.f", 0), TP("s.f", 1)

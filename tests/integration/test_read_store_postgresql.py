@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from streams_app.clock import ManualClock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
@@ -25,6 +24,7 @@ from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.reading import PARTITIONS, Reading
 from tests.integration.targets import Postgres
+from tests.manual_clock import ManualClock
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.tls import Authority
 from tests.servers.tls_front import tls_front
