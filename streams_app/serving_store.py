@@ -42,7 +42,7 @@ async def _serve(settings: Settings, store: ReadStoreSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     http = HttpServer(settings.http, status, metrics, clock)
     http.start()
-    logger.info("read store worker starts app_id=%s store=%s", settings.app_id, store.name)
+    logger.info("worker starts app_id=%s only=%s", settings.app_id, store.name)
     status.clear("start")
     running = asyncio.create_task(agent.run(stop), name=store.group)
     try:
@@ -52,4 +52,4 @@ async def _serve(settings: Settings, store: ReadStoreSettings) -> None:
         await running
     finally:
         http.stop()
-    logger.info("read store worker ended")
+    logger.info("worker ended")
