@@ -19,7 +19,7 @@ _NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
 
 
 def moment_ms(value: Any) -> float | None:
-    """Milliseconds since 1970 of a JSON value; None where it is no moment.
+    """Milliseconds since 1970 of a JSON value; None where it is no moment, or one before 1970.
 
     Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds; so are texts of nine digits or more. Other texts are
     ISO 8601, in UTC where they name no zone.
@@ -29,9 +29,10 @@ def moment_ms(value: Any) -> float | None:
             return moment_ms(float(value))
         try:
             moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+            at_ms = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
         except (ValueError, OverflowError):
             return None
+        return at_ms if at_ms >= 0 else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MILLISECONDS_TO:
         return None
     return float(value) if value >= MILLISECONDS_FROM else value * 1000.0
@@ -47,7 +48,7 @@ def parse_moment(text: str, now_ms: int) -> int:
         return max(0, now_ms - milliseconds(parse_duration(text.removeprefix("-"))))
     except ValueError:
         found = moment_ms(float(text) if text.isdigit() and len(text) != len("20231114") else text)
-    if found is None or found < 0:
+    if found is None:
         raise ValueError(
             f"{text!r} is no moment: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, or ms since 1970"
         )

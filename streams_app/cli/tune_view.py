@@ -9,10 +9,11 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from streams_app.durations import duration_text
 from streams_app.operating.text import escaped
 from streams_app.tuning.plot import Signs, plot
 from streams_app.tuning.points import Curve, Recommended
-from streams_app.tuning.spelling import setting, share
+from streams_app.tuning.spelling import share
 from streams_app.tuning.table import table
 from streams_app.tuning.tally import Tally
 from streams_app.words import span, time_text
@@ -34,7 +35,9 @@ def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Co
     for line in drawn:
         console.print(line, no_wrap=True, crop=True)
     console.print()
-    console.print(Text.assemble(("recommended: ", "bold"), (f'quiet_period = "{setting(recommended.quiet_ms)}"', "bold green")))
+    console.print(
+        Text.assemble(("recommended: ", "bold"), (f'quiet_period = "{duration_text(recommended.quiet_ms)}"', "bold green"))
+    )
     why = textwrap.fill(recommended.why, min(console.width, WHY_WIDTH), initial_indent="  ", subsequent_indent="  ")
     console.print(Text(why), soft_wrap=True)
 

@@ -6,7 +6,6 @@ Lines that are not JSON objects are produced as they are, and become dead letter
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +15,9 @@ import orjson
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.demo.load import Update
 from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.moments import moment_ms
 
 TIME_FIELDS: Final = ("time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "event_time", "created_at", "updated_at", "date")
-MILLISECONDS_FROM: Final = 100_000_000_000
-"""A time from here on is in milliseconds since 1970, a smaller one in seconds (until the year 5138)."""
-
 LONGEST_LINE_BYTES: Final = 16_000_000
 LOOKED_AT: Final = 100
 
@@ -104,17 +101,7 @@ def time_of(event: Any) -> float | None:
     """Milliseconds since 1970 by the first time field of an event; None where there is none."""
     if type(event) is not dict:
         return None
-    for name in TIME_FIELDS:
-        value = event.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value) if abs(value) >= MILLISECONDS_FROM else value * 1000.0
-        if isinstance(value, str):
-            try:
-                moment = datetime.fromisoformat(value)
-            except ValueError:
-                continue
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
-    return None
+    return next((at_ms for name in TIME_FIELDS if (at_ms := moment_ms(event.get(name))) is not None), None)
 
 
 def _decoded(value: bytes) -> Any:

@@ -9,9 +9,10 @@ from typing import Final
 
 from rich.text import Text
 
+from streams_app.durations import duration_text
 from streams_app.tuning.canvas import Canvas
 from streams_app.tuning.points import Curve, Point
-from streams_app.tuning.spelling import setting, share
+from streams_app.tuning.spelling import share
 
 HEIGHT: Final = 11
 AXIS: Final = 7
@@ -107,7 +108,7 @@ def _latencies(points: Sequence[Point]) -> _Panel | None:
     known = [math.log(max(1, span)) for span in spans if span is not None]
     if len(known) < len(spans):
         return None
-    ticks = [(math.log(tick), setting(tick)) for tick in TICKS_MS]
+    ticks = [(math.log(tick), duration_text(tick)) for tick in TICKS_MS]
     return _Panel("latency, P95", known, min(known), max(known), ticks, "magenta")
 
 
@@ -157,7 +158,7 @@ def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float],
     free_from = AXIS
     for tick in TICKS_MS:
         if points[0].quiet_ms <= tick <= points[-1].quiet_ms:
-            label = setting(tick)
+            label = duration_text(tick)
             begin = AXIS + 1 + canvas.column_of(x_of(tick)) - len(label) // 2
             begin = min(max(begin, AXIS), width - len(label))
             if begin >= free_from:

@@ -6,10 +6,11 @@ import importlib.util
 from pathlib import Path
 from typing import Any, Final
 
+from streams_app.durations import duration_text
 from streams_app.errors import ConfigurationError
 from streams_app.tuning.plot import TICKS_MS
 from streams_app.tuning.points import Curve
-from streams_app.tuning.spelling import setting, share
+from streams_app.tuning.spelling import share
 from streams_app.words import time_text
 
 INCHES: Final = (9.0, 6.4)
@@ -54,7 +55,7 @@ def write_png(path: Path, curve: Curve, recommended_ms: int, configured_ms: int)
         axes.axvline(recommended_ms, color=GREEN, linewidth=1, linestyle="--")
     low, high = curve.points[0].quiet_ms, curve.points[-1].quiet_ms
     ticks = [tick for tick in TICKS_MS if low <= tick <= high] or [low, high]
-    below.set_xticks(ticks, [setting(tick) for tick in ticks], fontsize=8)
+    below.set_xticks(ticks, [duration_text(tick) for tick in ticks], fontsize=8)
     below.set_xlabel("quiet period X")
     try:
         figure.savefig(path, format="png")
@@ -69,7 +70,7 @@ def _ratios(axes: Any, curve: Curve, recommended_ms: int, configured_ms: int) ->
         for point in curve.points:
             if point.quiet_ms == quiet_ms:
                 axes.plot([quiet_ms], [100 * point.ratio], color=colour, marker="o", markersize=8, linestyle="none",
-                          label=f"{word}: {setting(quiet_ms)}, {share(point.ratio)}, {point.records:,} records")  # fmt: skip
+                          label=f"{word}: {duration_text(quiet_ms)}, {share(point.ratio)}, {point.records:,} records")  # fmt: skip
     axes.legend(loc="lower right", fontsize=9, edgecolor="none", framealpha=0.9)
 
 
@@ -85,6 +86,6 @@ def _latencies(axes: Any, curve: Curve) -> None:
     if spans:
         ticks = [tick for tick in TICKS_MS if min(spans) <= tick <= max(spans)]
         axes.set_yticks(
-            ticks[:: max(1, len(ticks) // 6)], [setting(tick) for tick in ticks[:: max(1, len(ticks) // 6)]], fontsize=8
+            ticks[:: max(1, len(ticks) // 6)], [duration_text(tick) for tick in ticks[:: max(1, len(ticks) // 6)]], fontsize=8
         )
         axes.legend(loc="upper left", fontsize=8, frameon=False)

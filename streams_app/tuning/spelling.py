@@ -1,4 +1,4 @@
-"""Durations, shares and sizes in few characters: for tables, axes and settings (pure)."""
+"""Durations, shares and sizes in few characters: for tables and axes (pure)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,6 @@ _PAIRS: Final = ((_MS["h"], ("m", "s")), (2 * _MS["d"], ("h", "m")), (math.inf, 
 """Below how long a span is told in which two units."""
 
 _KILO: Final = 1_000
-
-
-def setting(span_ms: int) -> str:
-    """``15m``, ``90s``, ``1.5s``, ``1234ms``: as it can be written into the settings."""
-    if _SECOND < span_ms < 10 * _SECOND and span_ms % (_SECOND // 10) == 0:
-        return f"{span_ms / _SECOND:g}s"
-    for unit, unit_ms in _MS.items():
-        if span_ms >= unit_ms and span_ms % unit_ms == 0:
-            return f"{span_ms // unit_ms}{unit}"
-    return f"{span_ms}ms"
 
 
 def brief(span_ms: int | None) -> str:

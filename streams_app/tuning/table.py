@@ -8,15 +8,16 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
+from streams_app.durations import duration_text
 from streams_app.tuning.plot import Signs
 from streams_app.tuning.points import Curve, Point
-from streams_app.tuning.spelling import brief, setting, size
+from streams_app.tuning.spelling import brief, size
 
 GAP: Final = 2
 FEWEST: Final = 3
 
 _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
-    ("X", "quiet_ms", setting),
+    ("X", "quiet_ms", duration_text),
     ("RECORDS", "records", "{:,}".format),
     ("RATIO", "ratio", "{:.2%}".format),
     ("P50", "latency_p50_ms", brief),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,9 @@ class Demo:
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "tmp"
-        self.home.mkdir()
+        self.place = folder / "place"
+        for each in (self.home, self.place):
+            each.mkdir()
         self.environment = {
             **os.environ,
             "TMPDIR": str(self.home),
@@ -51,6 +54,7 @@ class Demo:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.environment,
+                cwd=self.place,
                 start_new_session=True,
             )
         self.started.append(process)
@@ -83,6 +87,10 @@ class Demo:
             except OSError:
                 continue  # ended, or somebody else's
         return found
+
+    def kept(self) -> set[str]:
+        """Files in the directory in which it was started."""
+        return {str(path.relative_to(self.place)) for path in self.place.rglob("*") if path.is_file()}
 
     def left(self) -> set[str]:
         """What lies in the temporary directory."""
@@ -127,6 +135,20 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
     assert "Traceback" not in text
     assert {} == demo.processes()
     assert demo.left() <= FAUSTS_OWN
+    assert {".cache/streams-app-demo/events.jsonl", ".cache/streams-app-demo/streams.toml"} == demo.kept()
+
+
+def test_the_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Demo) -> None:
+    _, text = demo.run("--events", "300", "--rate", "600")
+    *_, figures, _, command = text.splitlines()
+    drawn = subprocess.run(
+        shlex.split(command.removeprefix("draw the curve")),
+        check=False, capture_output=True, text=True, cwd=demo.place, env=demo.environment,
+    )  # fmt: skip
+
+    assert figures.startswith("which X?           X = 2 s would have folded ")
+    assert 0 == drawn.returncode, drawn.stderr
+    assert drawn.stdout.startswith("account-metrics: 300 events of ")
 
 
 @pytest.mark.long

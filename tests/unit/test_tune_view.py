@@ -12,11 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from streams_app.cli.tune_view import show
-from streams_app.durations import milliseconds, parse_duration
+from streams_app.durations import duration_text, milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
 from streams_app.tuning.png import require, write_png
 from streams_app.tuning.points import Curve, Point, Recommended, Sample
-from streams_app.tuning.spelling import brief, setting, share, size
+from streams_app.tuning.spelling import brief, share, size
 
 WINDOWS_MS = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 150_000, 300_000, 900_000, 3_600_000, 6 * 3_600_000]
 
@@ -45,7 +45,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(width: int) -> 
 
     assert [line for line in text.splitlines()[1:] if cell_len(line.rstrip()) > width] == []
     assert "…" not in text
-    assert [setting(quiet_ms) for quiet_ms in WINDOWS_MS] == [row.lstrip("●○ ").split()[0] for row in rows]
+    assert [duration_text(quiet_ms) for quiet_ms in WINDOWS_MS] == [row.lstrip("●○ ").split()[0] for row in rows]
 
 
 def test_at_80_columns_every_figure_is_there() -> None:
@@ -148,7 +148,7 @@ def test_one_event_is_shown() -> None:
     ],
 )
 def test_a_candidate_is_written_as_the_settings_take_it(span_ms: int, text: str) -> None:
-    assert (text, span_ms) == (setting(span_ms), milliseconds(parse_duration(text)))
+    assert (text, span_ms) == (duration_text(span_ms), milliseconds(parse_duration(text)))
 
 
 @pytest.mark.parametrize(

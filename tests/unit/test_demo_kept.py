@@ -1,0 +1,95 @@
+"""What stays of a demo: its events, for the command that draws their curve."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from streams_app.cli import run
+from streams_app.demo import kept
+from streams_app.demo.kept import FOLDER, Kept, with_time
+from streams_app.demo.load import Load, Update
+
+BEGAN_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return tmp_path
+
+
+def lines_of(folder: Path, updates: list[Update], **fields: str) -> list[str]:
+    one = Kept(folder, **({"group_key": "account_id", "changed": "metrics"} | fields))
+    for update in updates:
+        one.add([update], BEGAN_MS)
+    return one.lines()
+
+
+def test_the_command_it_shows_draws_the_curve_whose_figures_it_shows(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["streams-app"])
+    first, second, third = lines_of(folder, Load(groups=50, rate=300).until(20_000))
+    words = shlex.split(third.removeprefix("draw the curve"))
+    code = run([*words[words.index("tune") :], "--windows", "2s,10s,60s", "--json"])
+    found = json.loads(capsys.readouterr().out)
+
+    shown = [float(share) for share in re.findall(r"([\d.]+)%", first)]
+    assert 0 == code
+    assert [pytest.approx(100 * point["ratio"], abs=0.06) for point in found["curve"]] == shown
+    assert first.startswith("which X?           X = 2 s would have folded ")
+    assert "in this demo X was 3s and max_hold 10s" in second
+
+
+def test_nothing_stays_but_the_two_files_of_the_command(folder: Path) -> None:
+    lines_of(folder, Load(groups=50, rate=300).until(1_000))
+
+    assert {FOLDER / "events.jsonl", FOLDER / "streams.toml"} == {path for path in Path().rglob("*") if path.is_file()}
+
+
+def test_where_nothing_can_be_written_there_is_no_command(folder: Path) -> None:
+    Path(".cache").write_text("in the way")
+    lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
+
+    assert lines[-1].strip().startswith("the events could not be kept in .cache/streams-app-demo: ")
+
+
+def test_no_more_is_kept_than_can_be_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_EVENTS", 10)
+    lines = lines_of(folder, Load(groups=50, rate=300).until(1_000))
+
+    assert lines[0].endswith(" of the first 10 events")
+    assert 10 == len((FOLDER / "events.jsonl").read_bytes().splitlines())
+
+
+def test_fields_of_ones_own_are_those_of_the_kept_settings(folder: Path) -> None:
+    lines = lines_of(folder, [Update(5, b"a", b'{"user": "a", "seen": {"x": 1}}')] * 2, group_key="user", changed="seen")
+
+    assert "folded 50.0%, 10 s 50.0%" in lines[0]
+
+
+def test_events_that_cannot_be_folded_have_no_curve(folder: Path) -> None:
+    assert [] == lines_of(folder, [Update(0, b"a", b"not json")])
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (b'{"a":1}', b'{"happened_ms":5,"a":1}\n'),
+        (b' {"a":1} ', b'{"happened_ms":5,"a":1}\n'),
+        (b"{}", b"{}\n"),
+        (b"{ }", b"{ }\n"),
+        (b"[1]", b"[1]\n"),
+        (b"{broken", b'{"happened_ms":5,broken\n'),
+    ],
+)
+def test_an_event_gets_its_time_and_what_is_no_event_stays_none(value: bytes, line: bytes) -> None:
+    assert line == with_time(value, 5)

@@ -1,0 +1,44 @@
+"""Moments as people and programs write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.moments import moment_ms, parse_moment
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "at_ms"),
+    [
+        (1_700_000_000, NOW_MS), (NOW_MS, NOW_MS), (99_999_999_999, 99_999_999_999_000), (100_000_000_000, 100_000_000_000),
+        ("1700000000.5", NOW_MS + 500), ("20231114", 1_699_920_000_000), ("2023-11-14T22:13:20+00:00", NOW_MS),
+        (None, None), (True, None), ("", None), ({}, None), (-1, None), (1e15, None), (float("nan"), None), ("1e9", None),
+        ("0001-01-01T00:00:00+14:00", None),
+    ],
+)  # fmt: skip
+def test_a_value_is_a_moment_or_none(value: Any, at_ms: float | None) -> None:
+    assert at_ms == moment_ms(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("-1h", NOW_MS - 3_600_000),
+        ("1h", NOW_MS - 3_600_000),
+        ("-100000d", 0),
+        (str(NOW_MS), NOW_MS),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_a_moment_is_read_from_a_command_line(text: str, at_ms: int) -> None:
+    assert at_ms == parse_moment(text, NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["", "-", "soon", "-5", "1e400", "0001-01-01"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no moment"):
+        parse_moment(text, NOW_MS)

@@ -1,0 +1,180 @@
+"""``streams-app tune`` on files: what it prints, and that bad input ends it with the right words and exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.cli import run
+
+BEGIN_MS = 1_700_000_000_000
+SETTINGS = """\
+app_id = "social"
+
+[folds.account-metrics]
+source = "post-metric-updated"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "15m"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "streams.toml").write_text(SETTINGS, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def line(at_ms: Any, account: str = "a") -> str:
+    return json.dumps({"ts": at_ms, "account_id": account, "metrics": {"likes": 1}})
+
+
+def tuned(lines: Sequence[str], *arguments: str) -> int:
+    Path("events.jsonl").write_text("".join(f"{each}\n" for each in lines), "utf-8")
+    return run(["tune", "--file", "events.jsonl", "--time", "ts", *arguments])
+
+
+BURSTS = [line(BEGIN_MS + burst * 60_000 + at, account) for burst in range(5) for at in range(0, 8_000, 1_000) for account in "ab"]
+
+
+def curve_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_json_has_the_curve_and_what_is_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = tuned(BURSTS, "--windows", "500ms,1s,52s,53s", "--json")
+    found = curve_of(capsys)
+
+    assert 0 == code
+    assert ["fold", "events", "groups", "from_ms", "to_ms", "curve", "sample", "recommended"] == list(found)
+    assert ("account-metrics", 80, 2, BEGIN_MS, BEGIN_MS + 247_000) == tuple(found.values())[:5]
+    assert [500, 1_000, 52_000, 53_000] == [point["quiet_ms"] for point in found["curve"]]
+    assert [80, 10, 10, 2] == [point["records"] for point in found["curve"]]
+    assert [
+        "quiet_ms", "records", "ratio", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "peak_open_groups", "redis_bytes",
+    ] == list(found["curve"][0])  # fmt: skip
+    assert ["quiet_ms", "why"] == list(found["recommended"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "quiet_ms"),
+    [(["--target-ratio", "0.8"], 1_000), (["--target-ratio", "0.95"], 53_000), (["--max-latency", "9s"], 1_000)],
+)
+def test_what_is_asked_for_is_recommended(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], quiet_ms: int
+) -> None:
+    tuned(BURSTS, "--windows", "500ms,1s,53s", "--json", *arguments)
+
+    assert quiet_ms == curve_of(capsys)["recommended"]["quiet_ms"]
+
+
+def test_by_default_the_configured_candidate_is_among_them_and_none_is_beyond_the_hold(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned([line(BEGIN_MS), line(BEGIN_MS + 40 * 3_600_000), line(BEGIN_MS + 40 * 3_600_000 + 5_000)], "--json")
+    windows = [point["quiet_ms"] for point in curve_of(capsys)["curve"]]
+
+    assert 900_000 in windows
+    assert 6 * 3_600_000 == max(windows)
+
+
+def test_a_person_gets_a_table_a_plot_and_a_line_for_the_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = tuned(BURSTS)
+    out, err = capsys.readouterr()
+
+    assert (0, "") == (code, err)
+    assert out.startswith("account-metrics: 80 events of 2 groups, 2023-11-14 22:13:20Z to 2023-11-14 22:17:27Z (4 min 7 s)\n")
+    assert "folding ratio" in out
+    assert 'recommended: quiet_period = "' in out
+    assert "\x1b" not in out
+
+
+def test_the_picture_is_written(folder: Path) -> None:
+    tuned(BURSTS, "--png", "curve.png")
+
+    assert b"\x89PNG" == (folder / "curve.png").read_bytes()[:4]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("lines", "records"),
+    [
+        pytest.param([line(BEGIN_MS)], 1, id="one event"),
+        pytest.param([line(BEGIN_MS, str(n % 3)) for n in range(9)], 3, id="all at one time"),
+        pytest.param([line(BEGIN_MS + ms) for ms in (0, 900, 100, 950)], 1, id="times that go back"),
+        pytest.param([line(BEGIN_MS), "{broken", line("soon"), "[]", "{}", line(BEGIN_MS)], 1, id="broken lines"),
+    ],
+)
+def test_odd_input_has_a_curve(folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], records: int) -> None:
+    code = tuned(lines, "--windows", "1s,10s", "--json")
+
+    assert 0 == code
+    assert [records, records] == [point["records"] for point in curve_of(capsys)["curve"]]
+    assert 0 == tuned(lines)
+
+
+def test_what_was_refused_is_told_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned([line(BEGIN_MS), "{bro\x1b[2Jken", line("soon"), line("soon")], "--json")
+
+    assert capsys.readouterr().err.splitlines() == [
+        "3 of 4 lines were refused, and are not in the curve:",
+        "  2 bad-time, the first at line 3: 'soon' in 'ts' is no time",
+        "  1 not-json, the first at line 2: unexpected character, expected a string key: line 1 column 2 (char 1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ([], "there is nothing in it"),
+        ([line(BEGIN_MS).replace('"ts"', '"created\\u202e"')] * 2, "no line has a time in 'ts'; the fields are created\\u202e"),
+        (["{broken"], "none of its 1 lines is a JSON object"),
+    ],
+)
+def test_where_nothing_is_left_it_ends_with_what_to_do(
+    folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], fault: str
+) -> None:
+    code = tuned(lines)
+
+    assert 1 == code
+    assert f"error: --file events.jsonl: {fault}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--file", "events.jsonl"], "--file needs --time FIELD"),
+        (["--time", "ts"], "--time goes with --file"),
+        (["--key", "ts"], "--key goes with --file"),
+        (["--from", "soon"], "'soon' is no moment"),
+        (["--windows", "1s,soon"], "'soon' is not a duration"),
+        (["--windows", "0s"], "'0s' is shorter than 1ms"),
+        (["--target-ratio", "1"], "1.0 is not in the range"),
+        (["--fold", "account-metric"], "did you mean 'account-metrics'"),
+        (["--file", "none.jsonl", "--time", "ts"], "cannot read none.jsonl"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
+) -> None:
+    code = run(["tune", *arguments])
+
+    assert 1 == code
+    assert fault in capsys.readouterr().err
+
+
+def test_a_fold_by_the_record_key_needs_a_field_for_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "streams.toml").write_text(SETTINGS.replace('"account_id"', '"@key"'), "utf-8")
+
+    assert 1 == tuned(BURSTS)
+    assert "--file needs --key FIELD: fold account-metrics is by the record key" in capsys.readouterr().err
+    assert 0 == tuned(BURSTS, "--key", "account_id")
