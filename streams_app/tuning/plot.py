@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from rich.text import Text
@@ -125,9 +126,9 @@ def _drawn(panel: _Panel, points: Sequence[Point], marks: dict[int, str], width:
     bar, corner, flat = ("│", "└", "─") if signs.is_fine else ("|", "+", "-")
     lines = [Text(f"{'':{AXIS + 1}}{panel.title}"[:width].ljust(width), style="bold")]
     for row, drawn in enumerate(canvas.rows()):
-        line = Text(f"{labels.get(row, ''):>{AXIS - 1}} {bar}", style="dim")
-        for char in drawn:
-            line.append(char, style=_STYLES.get(char, panel.style))
+        line = Text.assemble((f"{labels.get(row, ''):>{AXIS - 1}} {bar}", "dim"))
+        for style, chars in groupby(drawn, lambda char: _STYLES.get(char, panel.style)):
+            line.append("".join(chars), style=style)
         lines.append(line)
     lines.append(Text(f"{'':{AXIS}}{corner}{flat * canvas.width}", style="dim"))
     lines.append(Text(_foot(points, canvas, x_of, width), style="dim"))
