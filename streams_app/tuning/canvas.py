@@ -45,11 +45,11 @@ class Canvas:
 
     def column_of(self, x: float) -> int:
         """The column of characters at a position."""
-        return _scaled(x, self.width)
+        return _scaled(x, self.width * self._columns) // self._columns
 
     def row_of(self, y: float) -> int:
         """The line at a position, from above."""
-        return self.height - 1 - _scaled(y, self.height)
+        return self._from_above(y) // self._rows
 
     def rows(self) -> list[str]:
         """The lines, from above, each as wide as the canvas."""
@@ -58,8 +58,12 @@ class Canvas:
             for row, line in enumerate(self._bits)
         ]
 
+    def _from_above(self, y: float) -> int:
+        """The row of dots at a position."""
+        return self.height * self._rows - 1 - _scaled(y, self.height * self._rows)
+
     def _dot(self, x: float, y: float) -> None:
-        column, row = _scaled(x, self.width * self._columns), self.height * self._rows - 1 - _scaled(y, self.height * self._rows)
+        column, row = _scaled(x, self.width * self._columns), self._from_above(y)
         self._bits[row // self._rows][column // self._columns] |= _BITS[column % self._columns][row % self._rows]
 
     def _char(self, bits: int) -> str:

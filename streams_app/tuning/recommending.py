@@ -7,8 +7,9 @@ from itertools import pairwise
 from math import floor, log
 from typing import Final
 
+from streams_app.durations import duration_text
 from streams_app.tuning.points import Curve, Point, Recommended
-from streams_app.tuning.spelling import setting, size
+from streams_app.tuning.spelling import size
 from streams_app.words import counted, span
 
 KNEE_GAIN: Final = 0.01
@@ -76,13 +77,13 @@ def _limit(curve: Curve, limit_ms: int) -> Recommended:
         found = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
         return Recommended(
             found.quiet_ms,
-            f"With no candidate do 99 of 100 events wait at most {setting(limit_ms)}: {_name(found)} comes "
+            f"With no candidate do 99 of 100 events wait at most {duration_text(limit_ms)}: {_name(found)} comes "
             f"nearest and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
         )
     return Recommended(
         found.quiet_ms,
         f"{_name(found)} is the longest candidate with which 99 of 100 events wait at most "
-        f"{setting(limit_ms)}, and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
+        f"{duration_text(limit_ms)}, and folds {_folds(curve, found)}; {_costs(found)}{_judged(curve)}.",
     )
 
 
@@ -92,7 +93,7 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
         return Recommended(
             reaching.quiet_ms,
             f"{_name(reaching)} is the shortest candidate that folds at least {_percent(target)}, and stays within "
-            f"{setting(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
+            f"{duration_text(limit_ms)}: {_folds(curve, reaching)}; {_costs(reaching)}{_judged(curve)}.",
         )
     if reaching is None:
         most = f"the most there is, {_percent(best.ratio)}, takes {_name(best)}, with which {_costs(best)}"
@@ -103,13 +104,13 @@ def _both(curve: Curve, best: Point, target: float, limit_ms: int) -> Recommende
         )
     if within is None:
         taken = min(curve.points, key=lambda point: (_wait_ms(point), point.quiet_ms))
-        least = f"no candidate stays within {setting(limit_ms)}, and {_name(taken)}, which comes nearest,"
+        least = f"no candidate stays within {duration_text(limit_ms)}, and {_name(taken)}, which comes nearest,"
     else:
         taken = within
-        least = f"{_name(taken)}, the longest within {setting(limit_ms)},"
+        least = f"{_name(taken)}, the longest within {duration_text(limit_ms)},"
     return Recommended(
         taken.quiet_ms,
-        f"{_percent(target)} and {setting(limit_ms)} cannot both be had: {most}; {least} folds {_folds(curve, taken)}, and "
+        f"{_percent(target)} and {duration_text(limit_ms)} cannot both be had: {most}; {least} folds {_folds(curve, taken)}, and "
         f"{_costs(taken)}{_judged(curve)}.",
     )
 
@@ -158,7 +159,7 @@ def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
 
 
 def _name(point: Point) -> str:
-    return setting(point.quiet_ms)
+    return duration_text(point.quiet_ms)
 
 
 def _percent(ratio: float) -> str:
