@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -255,23 +256,18 @@ async def test_process_killed_while_it_writes_leaves_one_whole_batch(target: Tar
     assert progress > 20
 
 
-async def test_two_workers_on_the_same_cells_never_block_each_other_for_good(target: Target) -> None:
-    cells = [Cell("f", "a", f"n{number}") for number in range(200)]
+async def test_two_workers_on_the_same_cells_never_wait_for_each_other_in_a_circle(target: Target) -> None:
+    cells = [Cell("f", "a", f"n{number}") for number in range(1_000)]
+    target.settings = target.settings.model_copy(update={"timeout": timedelta(seconds=30)})
 
     async def write(step: int) -> None:
         store = target.another()
-        for version in range(10):
-            changes = [Change(cell, version, version) for cell in cells[::step]]
-            for _ in range(50):
-                try:
-                    await store.apply(changes, {}, 0)
-                    break
-                except TryAgainError as error:
-                    assert "deadlock" not in str(error)
+        for version in range(8):
+            await store.apply([Change(cell, version, version) for cell in cells[::step]], {}, 0)
 
     await asyncio.gather(write(1), write(-1), write(1))
 
-    assert {(held(target, 9), 9)} == {(value, version) for _, _, value, version, _ in await target.rows()}
+    assert {(held(target, 7), 7)} == {(value, version) for _, _, value, version, _ in await target.rows()}
 
 
 # Folded records
