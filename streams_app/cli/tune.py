@@ -158,7 +158,7 @@ def command(
     _check_file_options(of, file, {"time": time, "key": key})
     _check_live_options(urls, is_live=live)
     if png is not None:
-        require()
+        require(png)
     if live:
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:

@@ -219,12 +219,13 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
 
 def size_of(path: Path) -> int | None:
     """Bytes of a file, as far as :func:`opened` can say how many of them are read."""
+    if not path.is_file():  # a pipe can be opened only once
+        return None
     try:
         with path.open("rb") as file:
-            is_plain = path != STANDARD_INPUT and not file.read(len(_ZSTD)).startswith(_ZSTD)
-            return os.fstat(file.fileno()).st_size if is_plain else None
+            return None if file.read(len(_ZSTD)).startswith(_ZSTD) else os.fstat(file.fileno()).st_size
     except OSError:
-        return None
+        return None  # said when it is opened to be read
 
 
 def _told(file: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +20,14 @@ GREEN, AMBER, GREY, BLUE = "#1a7f37", "#b35900", "#57606a", "#0969da"
 SHADES: Final = {"latency_p50_ms": "#c297d6", "latency_p95_ms": "#8250a8", "latency_p99_ms": "#4c2a6b"}
 
 
-def require() -> None:
-    """Looks for matplotlib before anything is read.
+def require(path: Path) -> None:
+    """Looks before anything is read whether a picture can be written.
 
     Raises:
-        ConfigurationError: It is not installed; says how to do that.
+        ConfigurationError: There is no matplotlib, with the words that install it; or no such folder.
     """
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigurationError([f"--png: there is no folder {path.parent} that can be written to"])
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(["--png needs matplotlib: pip install 'streams_app[png]'"])
 

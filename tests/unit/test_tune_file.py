@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.file import LineReader
+from streams_app.tuning.file import LineReader, size_of
 from streams_app.tuning.tally import Tally
 
 NOW_MS = 1_800_000_000_000
@@ -215,6 +216,13 @@ def test_of_a_compressed_file_that_breaks_off_is_read_what_is_there(tmp_path: Pa
 
     assert 1_000 < read.columns.events < 30_000
     assert ["the file cannot be read beyond line "] == [note[:36] for note in read.tally.notes]
+
+
+def test_a_pipe_is_opened_only_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert None is size_of(pipe)
 
 
 def test_a_file_that_does_not_exist_is_a_fault_of_the_call(tmp_path: Path) -> None:

@@ -190,8 +190,13 @@ def test_a_picture_that_cannot_be_written_is_a_fault_of_the_call(tmp_path: Path)
         write_png(tmp_path / "none" / "curve.png", curve(is_live=True), 60_000, 900_000)
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_does_not_exist_is_noticed_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no folder .*none that can be written to"):
+        require(tmp_path / "none" / "curve.png")
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     with pytest.raises(ConfigurationError, match=r"pip install 'streams_app\[png\]'"):
-        require()
+        require(tmp_path / "curve.png")
