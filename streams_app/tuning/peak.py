@@ -40,17 +40,20 @@ def most_open(opens: Times, closes: Times) -> tuple[int, int]:
     some_opens, some_closes = _within(opens, wanted, shift), _within(closes, wanted, shift)
     some_opens.sort()
     some_closes.sort()
-    spans = (some_opens >> shift).astype(np.int64)
     before = np.flatnonzero(wanted)
     # Of those looked into, how many opened and closed in the spans before that of each opening.
-    numbers = np.searchsorted(before, spans)
-    opened_before = np.append(0, np.cumsum(opening[before]))[numbers]
-    closed_before = np.append(0, np.cumsum(closing[before]))[numbers]
-    opened = np.searchsorted(some_opens, some_opens, "right") - opened_before
-    closed = np.searchsorted(some_closes, some_opens, "left") - closed_before
-    here = begun[spans] + opened - closed
-    at = int(here.argmax())
-    return (int(here[at]), int(some_opens[at])) if here[at] > most else (most, instant)
+    opened_before, closed_before = np.append(0, np.cumsum(opening[before])), np.append(0, np.cumsum(closing[before]))
+    for begin in range(0, len(some_opens), _BLOCK):
+        block = some_opens[begin : begin + _BLOCK]
+        spans = (block >> shift).astype(np.int64)
+        numbers = np.searchsorted(before, spans)
+        opened = np.searchsorted(some_opens, block, "right") - opened_before[numbers]
+        closed = np.searchsorted(some_closes, block, "left") - closed_before[numbers]
+        here = begun[spans] + opened - closed
+        at = int(here.argmax())
+        if here[at] > most:
+            most, instant = int(here[at]), int(block[at])
+    return most, instant
 
 
 def _counted(times: Times, shift: int) -> NDArray[np.int64]:

@@ -123,11 +123,11 @@ def test_odd_input_has_a_curve(folder: Path, capsys: pytest.CaptureFixture[str],
 
 
 def test_what_was_refused_is_told_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned([line(BEGIN_MS), "{bro\x1b[2Jken", line("soon"), line("soon")], "--json")
+    tuned([line(BEGIN_MS), "{broken", line("so\x1bon"), line("soon")], "--json")
 
     assert capsys.readouterr().err.splitlines() == [
         "3 of 4 lines were refused, and are not in the curve:",
-        "  2 bad-time, the first at line 3: 'soon' in 'ts' is no time",
+        "  2 bad-time, the first at line 3: 'so\\x1bon' in 'ts' is no time",
         "  1 not-json, the first at line 2: unexpected character, expected a string key: line 1 column 2 (char 1)",
     ]
 
