@@ -40,7 +40,7 @@ def event_lists(draw: st.DrawFn) -> list[Raw]:
     at_ms, events = 1_000, []
     for step, partition, group, names in draw(st.lists(st.tuples(STEPS, st.integers(0, 2), GROUPS, NAMES), max_size=40)):
         at_ms += step
-        stamp = {0: -1, 1: NOW_MS + 5}.get(at_ms % 23, at_ms)
+        stamp = {0: -1, 1: NOW_MS + 5, 2: NOW_MS + 50}.get(at_ms % 13, at_ms)
         events.append((partition, stamp, group, names))
     return events
 
@@ -95,13 +95,15 @@ def figures(events: list[Raw], bounds: Bounds, quiet_ms: int) -> tuple[Any, ...]
 
 def columns_of(events: list[Raw], **options: Any) -> Columns:
     columns = Columns(now_ms=NOW_MS, capacity=1_000, **options)
-    for at, (partition, stamp, group, names) in enumerate(events):
-        columns.add(partition, [(at, stamp, group, names)])
+    for half in (events[: len(events) // 2], events[len(events) // 2 :]):
+        for partition in range(3):
+            columns.add(partition, [(at, *event[1:]) for at, event in enumerate(half) if event[0] == partition])
     return columns
 
 
 @given(event_lists(), BOUNDS, WINDOWS)
 @example([(0, 1_000, b"sa", {})] * 3, Bounds(1, 1, 1, 1, sessions=True), [1])
+@example([(0, NOW_MS + 5, b"sa", {}), (0, NOW_MS + 50, b"sa", {})], Bounds(1, 10**9, sessions=True), [1])
 def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
     events: list[Raw], bounds: Bounds, windows: list[int]
 ) -> None:
@@ -111,3 +113,5 @@ def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
 
     assert [figures(events, bounds, quiet_ms) for quiet_ms in sorted(windows)] == found
     assert (len(events), len({(event[0], event[2]) for event in events})) == (curve.events, curve.groups)
+    scores = [score for one in told_by_shards(events, bounds) for score in one.scores]
+    assert (min(scores, default=0), max(scores, default=0)) == (curve.from_ms, curve.to_ms)
