@@ -130,7 +130,7 @@ def test_names_that_do_not_fit_are_counted_where_the_bound_is_far_off(monkeypatc
 
 
 def test_names_that_do_not_fit_make_a_sample_where_the_bound_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 10_000)
+    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
     columns = filled([(at, at, b"s%d" % (at % 500), {f"n{at}": 0, "m": 0}) for at in range(2_000)], 5_000, max_changed=3)
     curve = curve_of("f", columns, Bounds(1, 10**9, max_changed=3, sessions=True), [10_000])
 
