@@ -28,6 +28,7 @@ HISTORY = ("history", "history fragile:fold crash")
 OWNERS = ("lossy crash:3 rebalance:3", "history lossy crash zombie rebalance")
 CLOSING = "shared/closing.lua"
 SHARD_CLOCK = "folding.core.shard_clock"
+CUTTER = "folding.core.chunks:Cutter.next"
 
 LIMITS: Final = (
     Mutant(
@@ -40,7 +41,7 @@ LIMITS: Final = (
         "a run ends at exactly X",
         "As between chunks.",
         HISTORY,
-        (Change("folding.core.chunks:Cutter.next", "since > gap", "since >= gap"),),
+        (Change(CUTTER, "last_score) > pause", "last_score) >= pause"), Change(CUTTER, "since > gap", "since >= gap")),
     ),
     Mutant(
         "a session goes on at exactly M",
