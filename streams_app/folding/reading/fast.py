@@ -7,6 +7,7 @@ for the same reasons, or an event could be refused while a name in it is new and
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -30,6 +31,9 @@ SHALLOW_BYTES: Final = 2_000
 SHALLOW: Final = 1_000
 """Brackets an event may open without a closer look: orjson refuses what is nested deeper than 1 024."""
 
+_ESCAPED: Final = re.compile(r'[\x00-\x1f"\\]').search
+"""What JSON escapes in the name of a field: msgspec takes no such name."""
+
 _Changed = dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
@@ -41,8 +45,10 @@ def is_depth_guarded() -> bool:
 def is_usual(fold: Fold) -> bool:
     """Whether this reader can read for a fold."""
     own = fold.decode, fold.source_filter
-    plain = isinstance(fold.group_key, str) and "." not in fold.group_key and fold.group_key != RECORD_KEY
-    return plain and isinstance(fold.changed, str) and fold.keep == "names" and not any(own)
+    if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str) or fold.keep != "names" or any(own):
+        return False
+    is_field = "." not in fold.group_key and fold.group_key != RECORD_KEY
+    return is_field and not _ESCAPED(fold.group_key + fold.changed)
 
 
 class FastReader(EventReader):
