@@ -25,7 +25,7 @@ def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Co
     """Shows a curve on stdout, as wide as the terminal."""
     console = console or Console()
     signs = Signs(is_fine=console.encoding.lower().startswith("utf"))
-    console.print(Text(_about(curve)), soft_wrap=True)
+    console.print(Text(_about(curve)))
     console.print()
     console.print(table(curve, recommended.quiet_ms, configured_ms, console.width, signs))
     console.print(Text(_legend(curve, recommended.quiet_ms, configured_ms, signs), style="dim"))
