@@ -55,7 +55,7 @@ def tell(tally: Tally, unit: str) -> None:
 
 def _about(curve: Curve) -> str:
     return (
-        f"{curve.fold}: {_counted(curve.events, 'event')} of {_counted(curve.groups, 'group')}, "
+        f"{curve.fold}: {_counted(curve.events, 'event')} of {_counted(curve.groups, 'group')}\n"
         f"{time_text(curve.from_ms)} to {time_text(curve.to_ms)} ({span(max(1, curve.to_ms - curve.from_ms))})"
     )
 

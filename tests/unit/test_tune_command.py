@@ -90,7 +90,7 @@ def test_a_person_gets_a_table_a_plot_and_a_line_for_the_settings(folder: Path, 
     out, err = capsys.readouterr()
 
     assert (0, "") == (code, err)
-    assert out.startswith("account-metrics: 80 events of 2 groups, 2023-11-14 22:13:20Z to 2023-11-14 22:17:27Z (4 min 7 s)\n")
+    assert out.startswith("account-metrics: 80 events of 2 groups\n2023-11-14 22:13:20Z to 2023-11-14 22:17:27Z (4 min 7 s)\n")
     assert "folding ratio" in out
     assert 'recommended: quiet_period = "' in out
     assert "\x1b" not in out
