@@ -19,7 +19,7 @@ from streams_app.http import HttpServer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
-from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -59,6 +59,8 @@ class Services:
             await self._warn_of_redis()
         except REDIS_ERRORS as error:
             raise await connection.why_unreachable(self.settings.redis, error) from error
+        # Before anything runs: what is wrong with one of them ends the start.
+        agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.settings.read_stores]
         self.status.groups_provider = lambda fold, limit: groups_of_worker(
             self.held.shards(), self.settings, self.redis, fold, limit
         )
@@ -66,8 +68,7 @@ class Services:
         self.http.start()
         self.watchdog.start(ownership, self.held)
         self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
-        for store in self.settings.read_stores:
-            agent = ReadStoreAgent(self.settings, store, self.metrics, self.clock)
+        for store, agent in agents:
             self.tasks.append(asyncio.create_task(agent.run(self.stopping), name=store.group))
 
     async def _warn_of_redis(self) -> None:

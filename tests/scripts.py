@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import Script
 from streams_app.folding.core.chunks import Chunk, Cutter
-from streams_app.folding.core.closing import Bounds
+from streams_app.folding.core.closing import FEW_NAMES, Bounds
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.core.pace import WORK
 from streams_app.folding.core.record import Sealed
@@ -41,6 +41,7 @@ def new_store(redis: Redis) -> ShardStore:
 def chunks_of(
     events: Iterable[FoldEvent], end: int, *, start_ms: int = 0, above: int = -1, session_gap_ms: int | None = None,
     cap_ms: int = WALL, arrived_ms: int | None = None, keeps_values: bool = True, is_whole: bool = False, hold_ms: int = WALL,
+    max_changed: int = FEW_NAMES,
 ) -> Iterator[Chunk]:  # fmt: skip
     """Events of a range, cut as a shard cuts them.
 
@@ -55,8 +56,9 @@ def chunks_of(
         keeps_values: Beside the names.
         is_whole: One chunk, however long.
         hold_ms: Max hold.
+        max_changed: Most names of a group; so many are no bound that is near.
     """
-    bounds = Bounds(quiet_ms=session_gap_ms or 0, hold_ms=hold_ms, sessions=session_gap_ms is not None)
+    bounds = Bounds(quiet_ms=session_gap_ms or 0, hold_ms=hold_ms, max_changed=max_changed, sessions=session_gap_ms is not None)
     cutter = Cutter(events, above, end, bounds, keeps_values=keeps_values)
     while cutter.above < end:
         chunk = cutter.next(RangeTime(cap_ms, arrived_ms), start_ms, is_whole=is_whole)

@@ -19,7 +19,7 @@ from streams_app.folding.core.chunks import (
 )
 from streams_app.folding.core.event import FoldEvent
 from streams_app.folding.reading.reader import EventReader, decode_all
-from streams_app.read_store.record import Expected, Rejected, parse
+from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.settings import Limits, Settings
 from tests.records import Raw
 from tests.scripts import chunks_of
@@ -82,6 +82,17 @@ def test_a_run_in_which_very_many_holds_end_is_cut_short(hold_ms: int, expected:
     events = [FoldEvent(i, i * 10, b"sg", {}) for i in range(2 * MOST_NEAR_EVENTS)]
 
     assert expected == [chunk.events for chunk in chunks_of(events, len(events) - 1, hold_ms=hold_ms)]
+
+
+def test_a_run_with_more_names_than_a_group_may_have_is_cut_short() -> None:
+    events = [FoldEvent(i, i, b"sg", {f"a{i}": 1, f"b{i}": 1}) for i in range(2 * MOST_NEAR_EVENTS)]
+
+    found = [
+        [chunk.events for chunk in chunks_of(events, len(events) - 1, max_changed=most)]
+        for most in (2 * MOST_NEAR_EVENTS - 1, 4 * MOST_NEAR_EVENTS)
+    ]
+
+    assert [[MOST_NEAR_EVENTS] * 2, [2 * MOST_NEAR_EVENTS]] == found
 
 
 def test_one_group_with_very_many_events_is_cut_into_chunks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from decimal import Decimal
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,13 @@ def test_what_the_group_holds_already_is_a_run_of_its_own() -> None:
     found = parted(placed([(0, {"u": 1})] * 5), held, Bounds(10, 1_000, max_events=4))
 
     assert [(0, 1), (2, 3), (4, 4)] == [(run.first_offset, run.last_offset) for run in found]
+
+
+def test_values_that_json_does_not_have_are_left_alone() -> None:
+    events = [(FoldEvent(at, 70, b"sa", {"u": Decimal(at)}), 70) for at in range(3)]
+    found = parted(events, None, Bounds(10, 1_000, max_events=2))
+
+    assert [(2, {"u": Decimal(1)}), (1, {"u": Decimal(2)})] == [(run.events, run.changed) for run in found]
 
 
 def test_a_run_has_the_last_values_and_the_edges_of_its_events() -> None:

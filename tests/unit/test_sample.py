@@ -154,6 +154,22 @@ def test_a_fold_that_opens_again_is_told_before_it_is_closed_again() -> None:
     assert 1 == sample.folded(0, second).split
 
 
+def test_a_record_that_is_made_again_is_no_split_fold() -> None:
+    sample = GroupSample(bounds(), BOUNDS_MS)
+    record = Sealed(b"sa", 0, 4, 5, DAY, DAY, "quiet", DAY + 10 * SECOND, 1, {})
+    seen = [sample.emitted(0, [one], LATE).split for one in (record, record, record._replace(last_offset=6, events=7))]
+
+    assert [0, 0, 0] == seen
+
+
+def test_many_records_of_few_groups_leave_none_of_them_out() -> None:
+    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=4)
+    records = [Sealed(GROUPS[at % 3], at, at, 1, DAY, DAY, "max_events", DAY, 1, {}) for at in range(30)]
+    sample.emitted(0, records, LATE)
+
+    assert (1, 3) == (sample.share, len(sample))
+
+
 def record_of(events: int, first_ms: int, last_ms: int) -> Sealed:
     return Sealed(b"sa", 0, events - 1, events, first_ms, last_ms, "quiet", 0, 1, {})
 

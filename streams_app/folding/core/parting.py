@@ -54,7 +54,9 @@ def parted(events: Sequence[tuple[FoldEvent, int]], held: OpenGroup | None, boun
             goes_on = bool(runs)
         else:
             group = model.open.get(event.group)
-            closed = model.fold(event, score)
+            # Which values the names have does not matter here, and JSON may not have them.
+            named = event if isinstance(event.names, int) else event._replace(names=dict.fromkeys(event.names))
+            closed = model.fold(named, score)
             # Of a group that closed before the event the last offset is another one.
             is_in_it = group is not None and group.last_offset == event.offset
             goes_on = is_in_it and not is_alone and bool(runs) and runs[-1].last_offset > behind

@@ -218,13 +218,15 @@ class GroupSample:
         if self.weight > 1:
             limit = ALL // self.weight
             records = [record for record in records if crc32(record.member) < limit]
-        self._admit(groups, [record.member for record in records if record.member not in groups])
+        self._admit(groups, list(dict.fromkeys(record.member for record in records if record.member not in groups)))
         for record in records:
             known = groups.get(record.member)
             if known is None:
                 continue  # it had to make room
             self._wait(seen.waits, record, now_ms)
-            if known.closed_ms is not None:
+            if record.last_offset <= known.closed_offset:
+                continue  # made again, as Redis has lost the first one, or its acknowledgement came late
+            if known.closed_ms is not None and record.first_offset > known.closed_offset:
                 self._judge(seen, known, record.first_event_ms)
             known.closed_ms, known.closed_offset = _closed_ms(record, self.bounds), record.last_offset
             known.is_open_again = known.last_offset > record.last_offset

@@ -75,14 +75,18 @@ class StoredGroup(NamedTuple):
 
 
 def open_group_of(content: Sequence[bytes]) -> OpenGroup | None:
-    """A group out of its sidecar, field, value, field …; None where there is none."""
+    """An open group without the values of its names; None where there is none.
+
+    Args:
+        content: The fields of its sidecar, then the numbers; empty: the group is not open.
+    """
     if not content:
         return None
-    held = dict(zip(content[::2], content[1::2], strict=True))
-    told = StoredGroup.unpack(held.pop(INFO_FIELD))
+    *fields, numbers = content
+    told = StoredGroup.unpack(numbers)
     return OpenGroup(
         told.first_offset, told.opened_ms, told.last_offset, told.score_ms, told.silent_from_ms, told.events, told.low_ms,
-        told.high_ms, {name.decode(): value for name, value in held.items()},
+        told.high_ms, {field.decode(): b"" for field in fields if field != INFO_FIELD},
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@
 -- Returns {"done" | "more", cursor, clock, sealed records one after the other, msgpack array of the positions of those sessions, counted
 --         over all groups, that are not in the outbox as they were sent, sessions taken, groups taken, work done}
 --         {"already", cursor, clock} a reply was lost: the range stands there, "" = it is folded
---         {"detail", {group with a bound inside a run, {field, value, ...} as it is stored, {} where it is not open, ...}}, nothing
+--         {"detail", {group with a bound inside a run, {its fields, ..., its numbers}, {} where it is not open, ...}}, nothing
 --         written: runs are to end where a bound closes the group
 --         {"full"} the outbox must be sent first, nothing written
 --         {"refused", "no-state" | "token" | "fence" | "range"}
@@ -198,9 +198,13 @@ while taken < count and work < arg.most_work do
   local group, stored = groups[at + 1], opened_at[taken - page_from + 1]
   stored = stored and tonumber(stored)
   if not take(group, groups[at + 2], groups[at + 3], stored) then
-    local content = stored and open_group(prefix .. group, stored) and call('HGETALL', prefix .. group) or {}
+    local key, content = prefix .. group, {}
+    if stored and open_group(key, stored) then
+      content = call('HKEYS', key)
+      content[#content + 1] = call('HGET', key, INFO)
+    end
     detail[#detail + 1], detail[#detail + 2] = group, content
-    work = work + NAME * #content / 2
+    work = work + NAME * #content
   end
   taken = taken + 1
 end
