@@ -16,7 +16,7 @@ from streams_app.clock import SystemClock
 from streams_app.http import HttpServer
 from streams_app.kafka.member import wait
 from streams_app.metrics import Metrics
-from streams_app.read_store.agent import ReadStoreAgent
+from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.status import Status
 

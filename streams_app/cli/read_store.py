@@ -23,7 +23,7 @@ def init(settings: Settings, store: str | None) -> None:
 
     A worker waits with syncing (not with folding) until they are there.
     """
-    from streams_app.read_store.store import open_store
+    from streams_app.read_store.targets.choice import open_store
 
     declared = settings.read_store(store)
 

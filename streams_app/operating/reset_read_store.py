@@ -17,8 +17,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
-from streams_app.read_store.store import ReadStore, open_store
-from streams_app.read_store.sync import Sync, steps
+from streams_app.read_store.agents.sync import Sync, steps
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import ReadStore
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-MERGE = "read_store.merge:merge"
-DECIDE = "read_store.merge:decide"
+MERGE = "read_store.core.merge:merge"
+DECIDE = "read_store.core.merge:decide"
 
 READ_STORE: Final = (
     Mutant(
@@ -42,7 +42,7 @@ READ_STORE: Final = (
         "the first record wins",
         "Of several records in one batch the oldest one is taken.",
         (),
-        (Change("read_store.merge:newest", "change.version > known.version", "change.version < known.version"),),
+        (Change("read_store.core.merge:newest", "change.version > known.version", "change.version < known.version"),),
     ),
 )
 
@@ -51,7 +51,11 @@ SYNCING: Final = (
         "the first transaction of a range notes its end",
         "A crash between two transactions loses what follows.",
         ("lossy crash zombie rebalance drops history",),
-        (Change("read_store.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"),),
+        (
+            Change(
+                "read_store.agents.processor:_steps", "taken[at + 1][0].offset if at + 1 < len(taken) else batch.end", "batch.end"
+            ),
+        ),
     ),
     Mutant(
         "what is delivered may be committed",
@@ -59,7 +63,7 @@ SYNCING: Final = (
         ("fragile:store crash",),
         (
             Change(
-                "read_store.processor:StoreProcessor.deliver",
+                "read_store.agents.processor:StoreProcessor.deliver",
                 "self._arrived.put_nowait(batch)",
                 "self._next = batch.end\nself._arrived.put_nowait(batch)",
             ),
@@ -69,7 +73,7 @@ SYNCING: Final = (
         "what the store refuses is passed over",
         "A store that is away loses names.",
         ("fragile:store crash",),
-        (Change("read_store.processor:StoreProcessors.done", "await asyncio.sleep(wait_ms / 1000)", "return None"),),
+        (Change("read_store.agents.processor:StoreProcessors.done", "await asyncio.sleep(wait_ms / 1000)", "return None"),),
     ),
     Mutant(
         "every range is taken",

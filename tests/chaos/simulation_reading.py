@@ -17,9 +17,9 @@ from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.patience import Patience
-from streams_app.read_store.processor import StoreProcessors
-from streams_app.read_store.sqlite import SqliteStore
-from streams_app.read_store.sync import Record, Sync, SyncResult, steps
+from streams_app.read_store.agents.processor import StoreProcessors
+from streams_app.read_store.agents.sync import Record, Sync, SyncResult, steps
+from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings
 from tests.chaos.simulation_ledger import marks_in
 
@@ -93,7 +93,7 @@ class StoreLedger:
 
 
 class _Wire:
-    """In the place of :class:`streams_app.read_store.sqlite_thread.SqliteThread`: a store elsewhere, that may be away."""
+    """In the place of :class:`streams_app.read_store.databases.sqlite_thread.SqliteThread`: a store elsewhere, that may be away."""
 
     def __init__(self, worker: Worker, connection: sqlite3.Connection, ledger: StoreLedger) -> None:
         self._worker = worker
@@ -131,7 +131,7 @@ class Reading:
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
         """Few records a transaction."""
-        with patch("streams_app.read_store.processor.steps", partial(steps, max_records=1 + seed % 3)):
+        with patch("streams_app.read_store.agents.processor.steps", partial(steps, max_records=1 + seed % 3)):
             yield
         self._connection.close()
 

@@ -10,8 +10,8 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams_app.read_store import merge as merging
-from streams_app.read_store.merge import Cell, Change, Stored
+from streams_app.read_store.core import merge as merging
+from streams_app.read_store.core.merge import Cell, Change, Stored
 from tests.chaos import mutants, simulation_counting
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_cursor import CURSOR

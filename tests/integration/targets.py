@@ -11,7 +11,8 @@ from typing import Any
 
 import asyncpg
 
-from streams_app.read_store.store import ReadStore, open_store
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import ReadStore
 from streams_app.settings import ReadStoreSettings
 
 ROWS = "SELECT group_key, name, value, version, updated_ms FROM cells"

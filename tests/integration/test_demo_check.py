@@ -14,7 +14,7 @@ import pytest
 from streams_app.demo.load import Update
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.fold import Fold
-from streams_app.read_store.sqlite import SqliteStore
+from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Limits
 
 FOLD = Fold.model_validate({"name": "f", "source": "events", "group_key": "account_id", "changed": "metrics", "quiet_period": "1s"})

@@ -12,9 +12,9 @@ import pytest
 
 from streams_app.clock import SystemClock
 from streams_app.metrics import Metrics
-from streams_app.read_store.agent import ReadStoreAgent
-from streams_app.read_store.sqlite import SqliteStore
-from streams_app.read_store.store import open_store
+from streams_app.read_store.agents.agent import ReadStoreAgent
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings.loading import load
 from tests.helpers import wait_until
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric

@@ -18,9 +18,9 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
-from streams_app.read_store.merge import Cell, Change, JsonText
-from streams_app.read_store.store import Counts
-from streams_app.read_store.sync import Sync, SyncResult
+from streams_app.read_store.agents.sync import Sync, SyncResult
+from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.targets.port import Counts
 from streams_app.settings import Settings
 from tests.integration.targets import Postgres, Sqlite, Target
 from tests.manual_clock import ManualClock
@@ -223,8 +223,8 @@ async def test_a_store_without_tables_guards_nothing(bare: Target) -> None:
 WRITER = """
 import asyncio, sys
 from streams_app.delivery.batch import TP
-from streams_app.read_store.merge import Cell, Change
-from streams_app.read_store.store import open_store
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import ReadStoreSettings
 
 async def main():

@@ -15,10 +15,10 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
-from streams_app.read_store.merge import Cell, Change
-from streams_app.read_store.postgresql import MOST_KEY_BYTES, PostgresStore
-from streams_app.read_store.store import Counts
-from streams_app.read_store.sync import Sync
+from streams_app.read_store.agents.sync import Sync
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.port import Counts
+from streams_app.read_store.targets.postgresql import MOST_KEY_BYTES, PostgresStore
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until

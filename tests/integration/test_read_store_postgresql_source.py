@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from streams_app.errors import TryAgainError
-from streams_app.read_store.merge import Cell, Change, JsonText
-from streams_app.read_store.sources import open_source
+from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.sources.choice import open_source
 from streams_app.settings import ReadStoreSettings
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")

@@ -16,10 +16,10 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
-from streams_app.read_store.merge import Cell, Change
-from streams_app.read_store.sqlite import SqliteStore
-from streams_app.read_store.store import Counts
-from streams_app.read_store.sync import Sync, SyncResult
+from streams_app.read_store.agents.sync import Sync, SyncResult
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.port import Counts
+from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings
 from tests.manual_clock import ManualClock
 

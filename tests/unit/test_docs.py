@@ -24,8 +24,8 @@ from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
 from streams_app.metrics import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
-from streams_app.read_store.sources import open_source
-from streams_app.read_store.store import open_store
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import Settings
 from streams_app.testing import FoldTester
 from tests.chaos.__main__ import main as chaos

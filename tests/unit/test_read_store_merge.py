@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.read_store.merge import Cell, Change, Stored, Value, Verdict, decide, is_same, merge, newest
+from streams_app.read_store.core.merge import Cell, Change, Stored, Value, Verdict, decide, is_same, merge, newest
 
 CELL = Cell("f", "a", "likes")
 OTHER = Cell("f", "a", "shares")

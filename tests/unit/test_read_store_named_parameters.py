@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.read_store.named_parameters import numbered
+from streams_app.read_store.core.named_parameters import numbered
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.read_store.sources import open_source
-from streams_app.read_store.store import open_store
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import ReadStoreSettings
 
 URL = "postgresql://u:s3cret@db:5432/read"
@@ -39,7 +39,7 @@ def test_a_table_name_that_a_server_would_cut_is_refused() -> None:
 
 def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    for name in ("postgresql", "postgresql_pool", "postgresql_source"):
+    for name in ("targets.postgresql", "databases.postgresql_pool", "sources.postgresql"):
         monkeypatch.delitem(sys.modules, f"streams_app.read_store.{name}", raising=False)
 
     for opened in (open_store, open_source):

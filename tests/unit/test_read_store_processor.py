@@ -16,8 +16,8 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Edges, Mark
 from streams_app.metrics import Metrics
 from streams_app.patience import Patience
-from streams_app.read_store.processor import StoreProcessor, StoreProcessors, beginning
-from streams_app.read_store.sync import MAX_RECORDS, Sync
+from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors, beginning
+from streams_app.read_store.agents.sync import MAX_RECORDS, Sync
 from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.folding.core.record import RecordShape, Sealed, render
-from streams_app.read_store.merge import Cell, Change
-from streams_app.read_store.record import Expected, Rejected, group_column, group_text, parse
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.record import Expected, Rejected, group_column, group_text, parse
 
 NAMES = Expected("f", "metrics", ("account_id",), carries_values=False)
 VALUES = Expected("f", "metrics", ("account_id",), carries_values=True)

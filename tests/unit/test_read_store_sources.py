@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.merge import Cell, Change
-from streams_app.read_store.sources import CarriedSource, SqliteSource
-from streams_app.read_store.sqlite import SqliteStore
-from streams_app.read_store.sync import steps
+from streams_app.read_store.agents.sync import steps
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.sources.carried import CarriedSource
+from streams_app.read_store.sources.sqlite import SqliteSource
+from streams_app.read_store.targets.sqlite import SqliteStore
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 SUM = """

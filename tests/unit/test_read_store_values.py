@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from streams_app.read_store.merge import JsonText, Value
-from streams_app.read_store.values import json_fault, json_text, sqlite_value, text_fault, value_of
+from streams_app.read_store.core.merge import JsonText, Value
+from streams_app.read_store.core.values import json_fault, json_text, sqlite_value, text_fault, value_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.read_store.waiting import MOST_SEEN, Ends, age_ms
+from streams_app.read_store.agents.waiting import MOST_SEEN, Ends, age_ms
 
 
 def seen(*ends: tuple[int, int]) -> Ends:

@@ -17,7 +17,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import run
 from streams_app.patience import Patience
-from streams_app.read_store.sync import Record, Sync, steps
+from streams_app.read_store.agents.sync import Record, Sync, steps
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.merge import Cell, Change, Stored, merge
-from streams_app.read_store.sqlite_thread import SqliteThread, sqlite_path
-from streams_app.read_store.store import TABLE_NAME, Counts
-from streams_app.read_store.values import sqlite_value
+from streams_app.read_store.core.merge import Cell, Change, Stored, merge
+from streams_app.read_store.core.values import sqlite_value
+from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
+from streams_app.read_store.targets.port import TABLE_NAME, Counts
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
@@ -52,7 +52,7 @@ ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset,
 
 
 class SqliteStore:
-    """See :class:`streams_app.read_store.store.ReadStore`."""
+    """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
     def __init__(self, url: str, table: str, name: str) -> None:
         """Opens nothing yet.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streams_app.read_store.merge import Change
-from streams_app.read_store.named_parameters import numbered
-from streams_app.read_store.postgresql_pool import Connection, PostgresPool
-from streams_app.read_store.rows import check_columns, names_of, plain_groups, with_values
-from streams_app.read_store.sources import by_fold
+from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.named_parameters import numbered
+from streams_app.read_store.core.rows import check_columns, names_of, plain_groups, with_values
+from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
+from streams_app.read_store.sources.port import by_fold
 from streams_app.settings import ReadStoreSettings
 
 

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
-from streams_app.read_store.merge import Change, newest
-from streams_app.read_store.record import Expected, Rejected, parse
-from streams_app.read_store.sources import open_source
-from streams_app.read_store.store import open_store
+from streams_app.read_store.core.merge import Change, newest
+from streams_app.read_store.core.record import Expected, Rejected, parse
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.kafka.member import GroupMember, wait
 from streams_app.metrics import Metrics
 from streams_app.patience import Patience
-from streams_app.read_store.processor import StoreProcessors
-from streams_app.read_store.sync import Sync
-from streams_app.read_store.waiting import Ends, age_ms
+from streams_app.read_store.agents.processor import StoreProcessors
+from streams_app.read_store.agents.sync import Sync
+from streams_app.read_store.agents.waiting import Ends, age_ms
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.status import Status
 

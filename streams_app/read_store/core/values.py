@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.read_store.merge import JsonText, Value
+from streams_app.read_store.core.merge import JsonText, Value
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1

@@ -11,9 +11,9 @@ import orjson
 
 from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
 from streams_app.errors import TryAgainError
-from streams_app.read_store.merge import Change, JsonText, Value
-from streams_app.read_store.record import group_column, group_of_column, group_text
-from streams_app.read_store.values import value_of
+from streams_app.read_store.core.merge import Change, JsonText, Value
+from streams_app.read_store.core.record import group_column, group_of_column, group_text
+from streams_app.read_store.core.values import value_of
 
 COLUMNS: Final = 3
 

@@ -13,10 +13,10 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.merge import Change
-from streams_app.read_store.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
-from streams_app.read_store.store import TABLE_NAME, Counts
-from streams_app.read_store.values import json_fault, json_text, text_fault
+from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.values import json_fault, json_text, text_fault
+from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
+from streams_app.read_store.targets.port import TABLE_NAME, Counts
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1
 
 
 class PostgresStore:
-    """See :class:`streams_app.read_store.store.ReadStore`."""
+    """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Connects nothing yet.

@@ -1,17 +1,14 @@
-"""What a read store can do, and which one a URL names."""
+"""What a read store can do."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.errors import ConfigurationError
-from streams_app.read_store.merge import Change
-from streams_app.settings import ReadStoreSettings
+from streams_app.read_store.core.merge import Change
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """Becomes part of SQL text, within quotes. Short enough for the name of the table beside it, which a server would cut."""
@@ -66,42 +63,3 @@ class ReadStore(Protocol):
 
     async def close(self) -> None:
         """Interrupts what is under way and lets go of the store."""
-
-
-POSTGRESQL: Final = ("postgresql://", "postgres://")
-
-
-@contextmanager
-def needing(driver: str, settings: ReadStoreSettings) -> Iterator[None]:
-    """Says what to install where a driver is missing.
-
-    Raises:
-        ConfigurationError: The driver is missing.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != driver:
-            raise
-        raise ConfigurationError([f"{settings.section}: {driver} is not installed; pip install {driver}"]) from error
-
-
-def open_store(settings: ReadStoreSettings) -> ReadStore:
-    """The store of ``url``; nothing is opened yet.
-
-    Raises:
-        ConfigurationError: A URL or table name this version cannot use.
-    """
-    # A store imports this module for its protocol, and a driver only those need who have that database.
-    if settings.url.startswith(POSTGRESQL):
-        with needing("asyncpg", settings):
-            from streams_app.read_store.postgresql import PostgresStore
-        return PostgresStore(settings)
-    from streams_app.read_store.sqlite import SqliteStore
-
-    if settings.url.startswith("sqlite:"):
-        return SqliteStore(settings.url, settings.table, settings.name)
-    scheme = settings.url.partition(":")[0]
-    raise ConfigurationError(
-        [f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE or postgresql://HOST/DATABASE"]
-    )

@@ -13,8 +13,8 @@ import orjson
 
 from streams_app.codec import TEXT_MARK, canonical_bytes, member_of
 from streams_app.errors import BadEventError
-from streams_app.read_store.merge import Cell, Change, Value
-from streams_app.read_store.values import value_of
+from streams_app.read_store.core.merge import Cell, Change, Value
+from streams_app.read_store.core.values import value_of
 
 MAX_VERSION: Final = 2**63 - 1
 

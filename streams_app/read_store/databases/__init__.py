@@ -1,0 +1,1 @@
+"""Connections to databases, which sources and targets share."""

@@ -1,0 +1,76 @@
+"""Current values from a query of a SQLite file, which is only read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.record import group_text
+from streams_app.read_store.core.rows import check_columns, names_of, typed_groups, with_values
+from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
+from streams_app.read_store.sources.port import by_fold
+
+
+class SqliteSource:
+    """A parametrised SELECT on a SQLite file; one query a fold and batch. The connection can only read."""
+
+    carries_values = False
+
+    def __init__(self, url: str, sql: str, section: str) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE``.
+            sql: The query.
+            section: Of the settings, for messages.
+
+        Raises:
+            ConfigurationError: Not a URL of a SQLite file.
+        """
+        self._sql = sql
+        self._setting = f"{section}.sql"
+        self._thread = SqliteThread(sqlite_path(url, f"{section}.source_url"), f"{section} source", prepare=_prepare)
+
+    async def current(self, changes: Sequence[Change]) -> list[Change]:
+        """Asks once for each fold among the changes.
+
+        Raises:
+            TryAgainError: The database is away or locked, or the SQL does not do what it must.
+        """
+        found = []
+        for mentioned in by_fold(changes):
+            rows = await self._query(typed_groups(mentioned), names_of(mentioned))
+            found += with_values(mentioned, rows, self._setting)
+        return found
+
+    async def check(self) -> None:
+        """Runs the SQL for no group and no name.
+
+        Raises:
+            TryAgainError: It does not run, or does not return three columns.
+        """
+        await self._query([], [])
+
+    async def close(self) -> None:
+        """Interrupts a running query and closes the file."""
+        await self._thread.close()
+
+    async def _query(self, groups: list[Any], names: list[str]) -> list[tuple[Any, ...]]:
+        parameters = {"groups": orjson.dumps(groups).decode(), "names": orjson.dumps(names).decode()}
+
+        def run(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            cursor = connection.execute(self._sql, parameters)
+            check_columns(len(cursor.description or ()), self._setting)
+            return cursor.fetchall()
+
+        return await self._thread.call(run)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # Not opened read-only: a WAL database without its side files cannot be read then.
+    connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = group_text  # text that is not UTF-8 must not fail the batch for ever

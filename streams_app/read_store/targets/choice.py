@@ -1,0 +1,29 @@
+"""Which read store a URL names."""
+
+from __future__ import annotations
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.databases.driver import POSTGRESQL, needing
+from streams_app.read_store.targets.port import ReadStore
+from streams_app.settings import ReadStoreSettings
+
+
+def open_store(settings: ReadStoreSettings) -> ReadStore:
+    """The store of ``url``; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: A URL or table name this version cannot use.
+    """
+    # A driver only those need who have that database.
+    if settings.url.startswith(POSTGRESQL):
+        with needing("asyncpg", settings):
+            from streams_app.read_store.targets.postgresql import PostgresStore
+        return PostgresStore(settings)
+    from streams_app.read_store.targets.sqlite import SqliteStore
+
+    if settings.url.startswith("sqlite:"):
+        return SqliteStore(settings.url, settings.table, settings.name)
+    scheme = settings.url.partition(":")[0]
+    raise ConfigurationError(
+        [f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE or postgresql://HOST/DATABASE"]
+    )
