@@ -32,11 +32,12 @@ class Waiting:
         self._batches.clear()
 
     def held(self, fence: int) -> int:
-        """Records of these ranges above a fence within the first one."""
-        if not self._batches:
+        """Records of these ranges above a fence within the first one; safe to call from any thread."""
+        batches = tuple(self._batches)  # ranges come and go meanwhile on the main loop
+        if not batches:
             return 0
-        folded = bisect_right(self._batches[0].records, fence, key=_OFFSET)
-        return sum(len(batch.records) for batch in self._batches) - folded
+        folded = bisect_right(batches[0].records, fence, key=_OFFSET)
+        return sum(len(batch.records) for batch in batches) - folded
 
     async def first(self, is_part: Callable[[int], bool]) -> Batch | None:
         """The first range, as soon as there is one, with what was held back before it.

@@ -1,0 +1,32 @@
+"""The ranges of a partition that wait to be folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams_app.delivery.batch import Batch
+from streams_app.folding.agents.waiting import Waiting
+from tests.ownership import batch
+
+
+class Watched(list[Any]):
+    """Records whose count, when somebody asks for it, lets something else happen first."""
+
+    def __init__(self, records: list[Any], meanwhile: Callable[[], None]) -> None:
+        super().__init__(records)
+        self._meanwhile = meanwhile
+
+    def __len__(self) -> int:
+        self._meanwhile()
+        return super().__len__()
+
+
+def test_a_range_that_arrives_while_another_thread_counts_does_not_disturb_it() -> None:
+    waiting = Waiting()
+    first: Batch = batch(10, 13)
+    first.records = Watched(first.records, lambda: waiting.add(batch(15, 16)))
+    waiting.add(first)
+    waiting.add(batch(13, 15))
+
+    assert 5 - 1 == waiting.held(fence=10)
