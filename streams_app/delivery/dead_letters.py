@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
@@ -23,6 +23,9 @@ from streams_app.reasons import Reason
 logger = logging.getLogger(__name__)
 
 DETAIL_BYTES = 500
+
+Letter: TypeAlias = tuple[Reason, Outgoing]
+"""Why a record was refused, and its dead letter."""
 
 
 class Refuser(NamedTuple):
@@ -60,39 +63,46 @@ class DeadLetters:
     on_kept: Callable[[str, Reason], None]
 
     async def send(self, refused: Sequence[Refused]) -> None:
-        """Returns when the broker has every letter; a broker that is away is waited for."""
+        """Returns when the broker has every letter; a broker that is away is waited for, and sent only what it does not have."""
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
-        unsent, failed = await self.send_once(refused)
+        letters, failed = await self._send(self._letters(refused))
         while failed is not None:
             if not backoff.failures:
                 logger.warning(
                     "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",
-                    self.refuser.kind, self.refuser.name, self.source, len(unsent), failed,
+                    self.refuser.kind, self.refuser.name, self.source, len(letters), failed,
                 )  # fmt: skip
             await asyncio.sleep(backoff.failed())
-            unsent, failed = await self.send_once(unsent)
+            letters, failed = await self._send(letters)
 
-    async def send_once(self, refused: Sequence[Refused]) -> tuple[list[Refused], BaseException | None]:
+    async def send_once(self, refused: Sequence[Refused]) -> BaseException | None:
+        """Sends letters; returns an error of the producer where one of them is not acknowledged."""
+        _, failed = await self._send(self._letters(refused))
+        return failed
+
+    def _letters(self, refused: Sequence[Refused]) -> list[Letter]:
+        now_ms = self.clock.now_ms()
+        return [(one.reason, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
+
+    async def _send(self, letters: Sequence[Letter]) -> tuple[list[Letter], BaseException | None]:
         """Sends letters; one that its topic will never take for its size goes without its content: its headers say where it was.
 
         Returns:
-            What was refused and has no letter that is acknowledged, and an error of the producer.
+            The letters that are not acknowledged, each as it is to be sent next, and an error of the producer.
         """
-        now_ms = self.clock.now_ms()
-        waiting = [(one, letter_of(self.refuser, self.source, one, now_ms)) for one in refused]
-        unsent: list[Refused] = []
+        waiting, unsent = list(letters), list[Letter]()
         failed: BaseException | None = None
         while waiting:
             outcomes = await self.producer.send([letter for _, letter in waiting])
-            smaller: list[tuple[Refused, Outgoing]] = []
-            for (one, letter), outcome in zip(waiting, outcomes, strict=True):
+            smaller: list[Letter] = []
+            for (reason, letter), outcome in zip(waiting, outcomes, strict=True):
                 if outcome is None:
-                    self.on_kept(self.refuser.name, one.reason)
+                    self.on_kept(self.refuser.name, reason)
                 elif isinstance(outcome, TOO_LARGE) and (letter.key or letter.value):
                     logger.error("a refused event is too large for %s and is kept without its content", letter.topic)
-                    smaller.append((one, without_content(letter)))
+                    smaller.append((reason, without_content(letter)))
                 else:
-                    unsent.append(one)
+                    unsent.append((reason, letter))
                     failed = outcome
             waiting = smaller
         return unsent, failed

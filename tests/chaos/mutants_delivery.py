@@ -98,7 +98,7 @@ DELIVERY: Final = (
         "dead letters count without acknowledgement",
         "The broker has refused them and nobody sends them again.",
         ("lossy:3",),
-        (Change("delivery.dead_letters:DeadLetters.send_once", "if outcome is None:", "if True:"),),
+        (Change("delivery.dead_letters:DeadLetters._send", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "finish before ack",

@@ -54,7 +54,7 @@ LAYER: Final = (
         "toy: a dead letter counts without acknowledgement",
         "The broker has refused it, and the fence passes what it was about.",
         ("lossy:3",),
-        (Change("delivery.dead_letters:DeadLetters.send_once", "if outcome is None:", "if True:"),),
+        (Change("delivery.dead_letters:DeadLetters._send", "if outcome is None:", "if True:"),),
     ),
     Mutant(
         "toy: the fence does not wait for dead letters",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.dead_letters import Refuser, letter_of, without_content
+from streams_app.delivery.dead_letters import DeadLetters, Refuser, letter_of, without_content
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.refused import Refused
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.reasons import REASONS, RECORD_TOO_LARGE, Reason
+from tests.manual_clock import ManualClock
 from tests.records import Raw
 from tests.servers.cache import ROOT
 
@@ -54,6 +58,29 @@ def test_a_letter_says_by_headers_of_its_own_what_was_not_kept() -> None:
         headers_of(without_either)["key-bytes-not-kept"],
     )
     assert b"value of 9 bytes; value of 5 bytes not kept; key of 1 bytes not kept" == headers_of(without_either)["detail"]
+
+
+class Broker:
+    """A producer that answers as it is told, one answer a call, and keeps the letters."""
+
+    def __init__(self, *answers: list[BaseException | None]) -> None:
+        self.answers = list(answers)
+        self.sent: list[list[Outgoing]] = []
+
+    async def send(self, records: Sequence[Outgoing]) -> list[BaseException | None]:
+        self.sent.append(list(records))
+        return self.answers.pop(0)
+
+
+async def test_after_a_failure_only_what_is_not_acknowledged_is_sent_again_and_what_was_cut_stays_cut() -> None:
+    too_large, away = MessageSizeTooLargeError(), KafkaTimeoutError()
+    broker = Broker([None, too_large, away], [away], [None, None])
+    kept: list[Reason] = []
+    letters = DeadLetters(FOLD, TP("s", 3), broker, TrustedClock(ManualClock()), lambda _, reason: kept.append(reason))
+    await letters.send([Refused(Raw(offset, 1, b"k", b"v%d" % offset), "user-error", "why") for offset in range(3)])
+
+    assert [[b"v0", b"v1", b"v2"], [None], [b"v2", None]] == [[letter.value for letter in sent] for sent in broker.sent]
+    assert ["user-error"] * 3 == kept
 
 
 def test_the_table_of_reasons_has_each_reason_the_type_checker_knows_in_their_order() -> None:

@@ -261,7 +261,7 @@ class Emitter:
         first_offset = int(fold_id.decode().rsplit(":", 1)[1].split("-", 1)[0])
         kept = SimpleNamespace(offset=first_offset, key=record.key, value=None)
         detail = f"{len(record.value or b'')} bytes"
-        _, failed = await self.letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
+        failed = await self.letters.send_once([Refused(kept, RECORD_TOO_LARGE, detail, headers=(("fold-id", fold_id),))])
         if failed is None:
             logger.error("folded record too large for the broker, dead-lettered fold=%s id=%r", self.shard.fold.name, fold_id)
         return failed
