@@ -23,7 +23,6 @@ from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import StreamsAppError, text_of
-from streams_app.folding.agents.gauges import observe
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
@@ -188,7 +187,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         ),
     )  # fmt: skip
     _add_agents(app)
-    _add_timers(app, trusted)
+    _add_timers(app, parts)
     return app
 
 
@@ -214,14 +213,13 @@ def _add_agents(app: FoldingApp) -> None:
         app.agent(topic, name=f"fold-{source}")(fold)
 
 
-def _add_timers(app: FoldingApp, clock: TrustedClock) -> None:
+def _add_timers(app: FoldingApp, parts: Parts) -> None:
     settings, ownership, services = app.settings, app.ownership, app.services
 
     @app.timer(interval=settings.worker.tick_ms / 1000, name="tick")
     async def tick() -> None:
         ownership.tick_once()
-        services.held.look_once(ownership.assignment, clock.now_ms(), clock.monotonic_ms())
-        observe(services.held.known, settings, app.metrics, clock.monotonic_ms())
+        parts.look_once(ownership.assignment)
 
     @app.timer(interval=settings.worker.commit_every_ms / 1000, name="commit")
     async def commit() -> None:

@@ -302,6 +302,24 @@ def test_partitions_are_apart() -> None:
     assert [1, 1] == [sample.folded(partition, chunk).begun for partition in (0, 1)]
 
 
+def test_what_others_fold_now_makes_room() -> None:
+    sample = GroupSample(bounds(), BOUNDS_MS, most_groups=10)
+    for partition in range(9):
+        sample.folded(partition, cut(log_of([(1, b"s%d" % at) for at in range(4)]), [3], None)[0])
+        sample.keep([partition])
+
+    assert (1, 4) == (sample.share, len(sample))
+
+
+def test_what_is_folded_again_is_not_counted_again_in_a_partition_that_came_back_either() -> None:
+    sample = GroupSample(bounds(), BOUNDS_MS)
+    chunk = cut(log_of([(1_500, b"sa")] * 4), [3], None)[0]
+    seen = sample.folded(0, chunk)
+    sample.keep([])
+
+    assert [1, 0] == [seen.begun, sample.folded(0, chunk).begun]
+
+
 def test_a_sample_that_is_full_takes_no_more_memory_than_is_said() -> None:
     sample = GroupSample(bounds(), BOUNDS_MS)
     tracemalloc.start()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
@@ -18,6 +19,7 @@ class Figures:
     def __init__(self, fold: Fold, metrics: Metrics) -> None:
         """Has seen nothing yet."""
         self._sample = GroupSample(Bounds.of(fold), [seconds * 1_000 for seconds in GAP_BUCKETS])
+        self._source = fold.source
         name = fold.name
         self._gaps, self._waits = metrics.gap_seconds.labels(fold=name), metrics.added_latency_seconds.labels(fold=name)
         self._begun, self._split = metrics.groups_begun.labels(fold=name), metrics.split_folds.labels(fold=name)
@@ -30,6 +32,10 @@ class Figures:
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> None:
         """The broker has acknowledged records, and they have left the outbox."""
         self._tell(self._sample.emitted(partition, records, now_ms))
+
+    def keep(self, assigned: Collection[TP]) -> None:
+        """Forgets what others fold now; these partitions are given to this worker."""
+        self._sample.keep({tp.partition for tp in assigned if tp.topic == self._source})
 
     def _tell(self, seen: Seen) -> None:
         observe_counts(self._gaps, seen.gaps.counts, seen.gaps.total_ms / 1_000)

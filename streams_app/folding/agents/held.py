@@ -48,6 +48,6 @@ class Held:
         return {shard.key: shard.fence for shard in self.shards()}
 
     def look_once(self, assigned: Collection[TP], now_ms: int, monotonic_ms: int) -> None:
-        """Notes what is known of every shard, for the gauges and for the watchdog."""
+        """Notes what is known of every shard."""
         held = [(emitter.shard, emitter.acknowledged) for emitter in self._emitters.values()]
         self.known.look(held, assigned, now_ms, monotonic_ms)

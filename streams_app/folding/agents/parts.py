@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from streams_app.delivery.batch import TP
@@ -9,6 +10,7 @@ from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.fold import Fold
 from streams_app.folding.agents.figures import Figures
+from streams_app.folding.agents.gauges import observe
 from streams_app.folding.agents.held import Held
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.kafka.producer import AckedProducer
@@ -29,6 +31,18 @@ class Parts:
     status: Status
     held: Held = field(default_factory=Held)
     figures: dict[str, Figures] = field(default_factory=dict)
+
+    def look_once(self, assigned: Collection[TP]) -> None:
+        """Notes what is known of every shard for the watchdog, sets the gauges, and forgets in the samples what others fold now.
+
+        Args:
+            assigned: Partitions of the last assignment.
+        """
+        monotonic_ms = self.clock.monotonic_ms()
+        self.held.look_once(assigned, self.clock.now_ms(), monotonic_ms)
+        observe(self.held.known, self.settings, self.metrics, monotonic_ms)
+        for figures in self.figures.values():
+            figures.keep(assigned)
 
     def dead_letters_of(self, fold: Fold, source: TP) -> DeadLetters:
         """Where a fold sends what it refuses of a partition."""

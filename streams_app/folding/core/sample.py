@@ -263,6 +263,14 @@ class GroupSample:
 
     # ---- size
 
+    def keep(self, partitions: Collection[int]) -> None:
+        """Forgets the groups of all other partitions: somebody else folds them.
+
+        How far such a partition was counted is kept: what is folded again should it come back is not counted again.
+        """
+        for gone in self._groups.keys() - set(partitions):
+            del self._groups[gone]
+
     def _nothing(self) -> Seen:
         empty = [0] * (len(self.bounds_ms) + 1)
         return Seen(Buckets(empty), Buckets(empty.copy()))
