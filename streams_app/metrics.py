@@ -112,7 +112,8 @@ METRICS: Final = (
         "Those longer than X, and groups_begun, are the records of a window X: see `streams-app tune --live`.", GAP_BUCKETS,
     ),
     Description(
-        "streams_app_groups_begun_total", "counter", ("fold",), "Groups seen for the first time by this worker; from the sample.",
+        "streams_app_groups_begun_total", "counter", ("fold",),
+        "Groups seen for the first time by this worker, or again after it forgot them; from the sample.",
         "Nearly as many as events: there is nothing to fold by this key.",
     ),
     Description(

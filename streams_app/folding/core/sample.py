@@ -24,7 +24,11 @@ from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
 
 MOST_GROUPS: Final = 1_024
-"""Groups remembered for one fold, 0.7 MB with keys of 20 bytes and 1.2 MB with the longest. What a chunk costs is bounded by it."""
+"""Groups remembered for one fold, 0.7 MB with keys of 20 bytes and 1.2 MB with the longest.
+
+Of a chunk the runs of so many groups are looked at, at most. A record that is emitted costs 2 to 8 us if its group is among them
+(the longer its fold was open, the more buckets its events are spread over), else less than 1 us.
+"""
 
 LEFT_OF_FULL: Final = 0.75
 """So much of a full sample is kept at most, so that room is seldom made."""

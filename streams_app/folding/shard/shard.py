@@ -53,7 +53,7 @@ class Shard:
         clock: The time it lives by.
         outbox: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
-        is_claimed: False before the claim and from the first refusal on.
+        is_claimed: False before the claim, once the shard is released, and while nobody knows what a seal did.
     """
 
     def __init__(self, fold: Fold, tp: TP, store: ShardStore) -> None:
@@ -158,7 +158,7 @@ class Shard:
         return Progress(chunk, begun.cursor, events, digest)
 
     async def fold_once(self, progress: Progress) -> FoldStep:
-        """Folds the next groups of a chunk: one script, or two where runs are to be taken apart.
+        """Folds the next groups of a chunk: one script, and one more each time Redis finds runs that are to be taken apart.
 
         Raises:
             RefusedError: To be claimed again.
