@@ -22,6 +22,7 @@ from streams_app.clock import Clock
 from streams_app.errors import TryAgainError, UnknownFoldError
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings
+from streams_app.settings.sections import LAST_PORT
 from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ LONGEST_LIMIT: Final = 10
 PORTS_TRIED: Final = 100
 START_SECONDS: Final = 10.0
 SHUTDOWN_SECONDS: Final = 0.2
-LAST_PORT: Final = 65_535
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -76,9 +76,6 @@ class Host(Protocol):
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset of the log and its end, as ``read_committed`` sees it."""
 
-    async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
-        """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
-
     async def seek(self, tp: TP, offset: int) -> int:
         """Moves the reader of a partition to an offset.
 

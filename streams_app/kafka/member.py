@@ -19,7 +19,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
-from streams_app.kafka.asking import AskingHost
+from streams_app.kafka.asking import CALL_SECONDS, AskingHost
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, moved, notify_waiters
 from streams_app.kafka.members import committed_of
@@ -38,8 +38,6 @@ MAX_RECORDS: Final = 5_000
 """Most records taken out of the client at once, of all partitions together; the rest stays unparsed bytes until the next look."""
 
 REBALANCE_MS: Final = 10_000
-CALL_SECONDS: Final = 10.0
-"""A call to the broker that takes longer is given up and made again by its caller."""
 
 RELEASE_SECONDS: Final = 3.0
 LEAVE_SECONDS: Final = 1.5

@@ -18,13 +18,9 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.fold import Fold
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
-from streams_app.kafka.log_reader import stable_ends
+from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
 from streams_app.operating.letters import Letter, Selection
 from streams_app.settings import Settings
-
-POLL_MS: Final = 100
-SILENT_POLLS: Final = 150
-"""After so many fetches in a row that bring nothing before the end is reached, the broker counts as away."""
 
 PAGE_RECORDS: Final = 500
 
@@ -62,7 +58,7 @@ class LetterTopic:
             consumer.seek(tp, begin)
         consumer.resume(*self.begins)
         unread = dict(self.ends)
-        silent = 0
+        silent_ms = 0
         while True:
             for tp in [tp for tp, end in unread.items() if await consumer.position(tp) >= end]:
                 del unread[tp]
@@ -70,9 +66,9 @@ class LetterTopic:
             if not unread:
                 return
             fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=PAGE_RECORDS)
-            silent = 0 if fetched else silent + 1
-            if silent > SILENT_POLLS:
-                raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_POLLS * POLL_MS // 1000} s without an answer")
+            silent_ms = 0 if fetched else silent_ms + POLL_MS
+            if silent_ms > SILENT_SECONDS * 1000:
+                raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_SECONDS:.0f} s without an answer")
             yield [
                 Letter(tp.partition, record.offset, record.key, record.value, record.timestamp, _text(record.headers))
                 for tp, records in fetched.items()

@@ -205,12 +205,6 @@ class Reader:
         log = self._group.log
         return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
 
-    async def offset_at(self, tp: TP, timestamp_ms: int) -> int:
-        """By the clocks of producers."""
-        log = self._group.log
-        entries = log.entries[log.start : log.stable]
-        return next((entry.offset for entry in entries if entry and entry.timestamp >= timestamp_ms), log.stable)
-
     async def seek(self, tp: TP, offset: int) -> int:
         """Within the process; batches that have been handed over already come all the same."""
         await self._worker.pause()
