@@ -151,7 +151,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
     """The value of a variable: a list where its setting may be one, else text, which the model converts."""
-    if target[-1] == "folds" or (target[-1] == "group_key" and "," in text):
+    if target[-1] in ("folds", "columns") or (target[-1] == "group_key" and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

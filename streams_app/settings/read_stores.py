@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from streams_app.durations import Duration, milliseconds
 from streams_app.fold import FOLD_NAME, Fold
 from streams_app.settings.base import Section, secret, suggestion
+from streams_app.settings.columns import Columns
 
 
 class ReadStoreSettings(Section):
@@ -38,7 +39,11 @@ class ReadStoreSettings(Section):
     sql: str | None = None
     """The query for current values, see below."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
-    """Columns fold, group_key, name, value, version, updated_ms."""
+    """Name of the table, see [read-stores.md](read-stores.md)."""
+    shape: Literal["cells", "groups"] = "cells"
+    """A row for each name of a group (``cells``), or a row for each group with a column for each name (``groups``)."""
+    columns: Columns = Field({})
+    """Names that have a column, for ``groups``: a list, or a table name → column; one without a column is refused."""
 
     @field_validator("name")
     @classmethod
@@ -51,6 +56,10 @@ class ReadStoreSettings(Section):
     def _check(self) -> ReadStoreSettings:
         if self.source == "sql" and not (self.source_url and self.sql):
             raise ValueError('source = "sql" needs source_url and sql')
+        if self.columns and self.shape == "cells":
+            raise ValueError('columns are for shape = "groups"')
+        if not self.columns and self.shape == "groups" and not self.url.startswith("opensearch"):
+            raise ValueError('shape = "groups" needs columns, as columns = ["likes", "shares"]')
         if not timedelta(milliseconds=100) <= self.timeout <= timedelta(minutes=10):
             raise ValueError("timeout must be between 100ms and 10m")
         return self

@@ -14,6 +14,8 @@ def open_store(settings: ReadStoreSettings) -> ReadStore:
     Raises:
         ConfigurationError: A URL or table name this version cannot use.
     """
+    if settings.shape != "cells":
+        raise ConfigurationError([f"{settings.section}.shape: '{settings.shape}' is not built for this store"])
     # A driver only those need who have that database.
     if settings.url.startswith(POSTGRESQL):
         with needing("asyncpg", settings):

@@ -1,0 +1,53 @@
+"""Which column a changed name has in a read store of ``shape = "groups"``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+"""Becomes part of SQL text, within quotes, so that the case of the letters is kept; PostgreSQL would cut a longer one."""
+
+OWN_COLUMNS: Final = ("fold", "group_key", "versions", "updated_ms")
+"""What a table of groups has beside the columns of names."""
+
+EXAMPLE: Final = 'columns = { "click-rate" = "click_rate" }'
+
+MOST_COLUMNS: Final = 1_000
+"""A table of PostgreSQL has 1 600, one of SQLite 2 000."""
+
+
+def _by_name(given: Any) -> dict[str, str]:
+    """A list says that columns are called as their names are."""
+    if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
+        if len(set(given)) != len(given):
+            raise ValueError("a name stands there twice")
+        return {name: name for name in given}
+    if isinstance(given, dict) and all(isinstance(text, str) for pair in given.items() for text in pair):
+        return given
+    raise ValueError(f'expected a list of names, columns = ["likes"], or a table name = column, {EXAMPLE}')
+
+
+def _checked(columns: dict[str, str]) -> dict[str, str]:
+    """Raises for all columns at once.
+
+    Two columns that differ in case alone are one for SQLite, and for everybody who writes SQL without quotes.
+    """
+    faults = []
+    seen: dict[str, str] = {}
+    for name, column in columns.items():
+        if COLUMN.fullmatch(column) is None:
+            faults.append(f"{column!r} is no column (letters, digits and _; at most 63); give {name!r} another one: {EXAMPLE}")
+        elif column.lower() in OWN_COLUMNS:
+            faults.append(f"{column!r} is a column the table has for itself; give {name!r} another one: {EXAMPLE}")
+        elif (other := seen.setdefault(column.lower(), name)) != name:
+            faults.append(f"{other!r} and {name!r} have the same column {column!r}, as case does not count")
+    if faults:
+        raise ValueError("; ".join(faults))
+    return columns
+
+
+Columns = Annotated[dict[str, str], BeforeValidator(_by_name), AfterValidator(_checked), Field(max_length=MOST_COLUMNS)]
+"""Name → column; written as a list where both are the same."""
