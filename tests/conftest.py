@@ -27,6 +27,7 @@ from streams_app.errors import ConfigurationError
 from tests.helpers import wait_until_sync
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
+from tests.servers.opensearch import OpenSearch, is_fetched
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.redis7 import Redis7
 
@@ -126,7 +127,9 @@ def _unavailable(error: Exception) -> NoReturn:
 
 
 @contextmanager
-def _started(server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7] | type[PostgreSQL]) -> Iterator[object]:
+def _started(
+    server: type[Broker] | type[Valkey] | type[ApacheKafka] | type[Redis7] | type[PostgreSQL] | type[OpenSearch],
+) -> Iterator[object]:
     try:
         running = server.start()
     except (ServerUnavailableError, ConfigurationError) as error:
@@ -171,6 +174,15 @@ async def postgresql_url(postgresql: PostgreSQL) -> AsyncIterator[str]:
     yield postgresql.url.replace("/postgres", f"/{name}")
     await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     await connection.close()
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[object]:
+    """An OpenSearch for the whole session; under xdist one for each worker. Fetching it is left to CI, or to whoever asks."""
+    if not is_fetched() and os.environ.get("CI") != "true":
+        pytest.skip("OpenSearch is not there: `python -m tests.servers` fetches it with Maven")
+    with _started(OpenSearch) as running:
+        yield running
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.embedded.server import EmbeddedServer, start_on_a_port
 from tests.servers.cache import CACHE, Progress, ServerUnavailableError, filling, run, silent
+from tests.servers.java import fetch_jars, program
 
 VERSION = "4.1.1"
 NAME = f"Apache Kafka {VERSION}"
@@ -25,22 +26,12 @@ START_LIMIT_MS = 60_000
 TAKEN = "Address already in use"
 """What the log says when the port is taken."""
 
-_FETCH_LIMIT_SECONDS = 900
 _FORMAT_LIMIT_SECONDS = 60
 _PROPERTIES_FILE = "server.properties"
 
 # slf4j-simple: without it no error of the broker is visible. The jars are not pruned: what a class loader wants only in
 # an emergency is missing exactly then.
-_POM = f"""\
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>streams-app</groupId><artifactId>kafka-for-tests</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-"""
+_ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
 
 
 class Proxied(NamedTuple):
@@ -198,13 +189,13 @@ def format_node(home: Path, values: Mapping[str, str], cluster: str, more: Seque
     path = home / _PROPERTIES_FILE
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()), "utf-8")
     storage = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c", str(path), *more]
-    run([_program("java"), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{fetch()}/*", *storage], _FORMAT_LIMIT_SECONDS)
+    run([program("java", NAME), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{fetch()}/*", *storage], _FORMAT_LIMIT_SECONDS)
 
 
 def run_node(name: str, home: Path) -> Child:
     """Starts a node whose folder :func:`format_node` has made ready; it joins its cluster later."""
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command = [_program("java"), *options, "-cp", f"{fetch()}/*", "kafka.Kafka", str(home / _PROPERTIES_FILE)]
+    command = [program("java", NAME), *options, "-cp", f"{fetch()}/*", "kafka.Kafka", str(home / _PROPERTIES_FILE)]
     return Child(name, command, home)
 
 
@@ -219,17 +210,13 @@ def fetch(progress: Progress = silent) -> Path:
     Raises:
         ServerUnavailableError: Java or Maven is missing, or Maven failed.
     """
-    _program("java")
+    program("java", NAME)
     if LIBS.is_dir():
         return LIBS
-    maven = _program("mvn")
+    maven = program("mvn", NAME)
     progress(f"{NAME}: fetching the jars with Maven (45 files, 43 MB) ...")
     with filling(LIBS.parent) as part:
-        pom = part / "pom.xml"
-        pom.write_text(_POM, "utf-8")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={part / LIBS.name}"]
-        run([maven, "-q", "-B", "-f", str(pom), *goal], _FETCH_LIMIT_SECONDS)
-        if not (part / LIBS.name / f"kafka_2.13-{VERSION}.jar").is_file():
+        if not (fetch_jars(maven, part, _ARTIFACTS) / f"kafka_2.13-{VERSION}.jar").is_file():
             raise ServerUnavailableError("Maven ended well, but there is no Kafka among the jars")
     return LIBS
 
@@ -241,13 +228,6 @@ def cluster_id(home: Path) -> str:
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         path.write_text(f"A{name[1:]}", "utf-8")  # Kafka refuses one that begins with a dash
     return path.read_text("utf-8")
-
-
-def _program(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise ServerUnavailableError(f"{NAME} needs `{name}`, which is not installed")
-    return path
 
 
 def _remove(directory: Path | None) -> None:
