@@ -46,7 +46,7 @@ async def test_a_worker_whose_clock_is_ten_minutes_ahead_emits_nothing_and_leave
         await wait_until(lambda: 'folded_total{fold="folded"} 1.0' in metrics_of(wrong), LIMIT_SECONDS, "it has folded")
         await wait_until(lambda: "wall clock differs from Redis TIME" in wrong.log(), LIMIT_SECONDS, "it has noticed")
         status, body = await wrong.get("/health/ready")
-        assert 'emitted_total{fold="folded"' not in metrics_of(wrong)
+        assert 'records_emitted_total{fold="folded"' not in metrics_of(wrong)
         wrong.kill()
     with site.worker(config):
         await site.send("events", [event("a", "y"), event("b", "y")])
