@@ -1,0 +1,53 @@
+"""Events of one key one after the other, in the order of the log (pure)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class KeyOrder(Generic[T]):
+    """The queue of each key that has an unfinished event.
+
+    The event in front holds its key from its arrival until it is finished: while it runs, and while it waits for a retry, too. An
+    event without a key waits for nobody and holds up nobody.
+    """
+
+    def __init__(self) -> None:
+        """No key has an event."""
+        self._behind: dict[bytes, deque[T]] = {}
+
+    def arrived(self, key: bytes | None, event: T) -> bool:
+        """Notes an event that was read.
+
+        Returns:
+            Whether it may begin; otherwise :meth:`finished` returns it when its turn comes.
+        """
+        if key is None:
+            return True
+        behind = self._behind.get(key)
+        if behind is None:
+            self._behind[key] = deque()
+            return True
+        behind.append(event)
+        return False
+
+    def finished(self, key: bytes | None) -> T | None:
+        """Notes that the event that holds a key is finished, done or dead letter.
+
+        Returns:
+            The event that holds the key now and may begin; None where no more is there.
+        """
+        if key is None:
+            return None
+        behind = self._behind[key]
+        if behind:
+            return behind.popleft()
+        del self._behind[key]
+        return None
+
+    def clear(self) -> None:
+        """Forgets all: the partition is no longer ours."""
+        self._behind.clear()

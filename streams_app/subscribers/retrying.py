@@ -1,0 +1,160 @@
+"""When an attempt that failed is made again, and when everything waits because all attempts fail (pure)."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+LAST_ATTEMPTS: Final = 20
+"""So many attempts in a row that failed suspend a subscriber."""
+
+FEWEST_EVENTS: Final = 3
+"""Of so many events they must be: one poisonous event, however often it is retried, is no outage."""
+
+FIRST_PROBE_MS: Final = 1_000
+LONGEST_PROBE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an event is retried.
+
+    Attributes:
+        attempts: How often the function is called for one event, at most.
+        first_ms: Delay after the first attempt, at most.
+        factor: By how much each delay is longer than the one before it.
+        longest_ms: The longest delay.
+    """
+
+    attempts: int = 8
+    first_ms: int = 1_000
+    factor: float = 3.0
+    longest_ms: int = 300_000
+
+
+def delay_ms(rule: Rule, event_id: str, attempt: int) -> int:
+    """How long after an attempt the next one follows.
+
+    The delay is spread between half of it and the whole by a hash of the event and the attempt: events that failed together do not
+    come back together, and a test can tell when each will.
+
+    Args:
+        rule: How the event is retried.
+        event_id: Id of the event.
+        attempt: Number of the attempt that failed, from 1 on.
+    """
+    # The exponent is bounded: the power of thousands of attempts would be beyond a double.
+    longest = min(rule.longest_ms, rule.first_ms * rule.factor ** min(attempt - 1, 64))
+    drawn = int.from_bytes(blake2b(f"{event_id}\0{attempt}".encode(), digest_size=4).digest()) / 2**32
+    return round(longest * (0.5 + drawn / 2))
+
+
+class Waiting(Generic[T]):
+    """Events that wait until they are due."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self._heap: list[tuple[int, int, T]] = []
+        # Of several that are due at the same moment the one that came first is first, and the events are never compared.
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first one is due; None: nothing waits."""
+        return self._heap[0][0] if self._heap else None
+
+    def push(self, event: T, due_ms: int) -> None:
+        """Lets an event wait."""
+        heapq.heappush(self._heap, (due_ms, next(self._numbers), event))
+
+    def pop_due(self, now_ms: int) -> T | None:
+        """Takes the event that has been due for longest; None: none is due."""
+        if self._heap and self._heap[0][0] <= now_ms:
+            return heapq.heappop(self._heap)[2]
+        return None
+
+    def pop_first(self) -> T | None:
+        """Takes the event that is due next, due or not; None: nothing waits."""
+        return heapq.heappop(self._heap)[2] if self._heap else None
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._heap.clear()
+
+
+class Suspension:
+    """Notices an outage of what a function calls, and makes one attempt at a time until it is over.
+
+    An attempt whose failure says something about its own event only (rejected, an exception named in ``never``) is not told here.
+
+    Attributes:
+        is_suspended: Whether everything waits for the outage to end.
+    """
+
+    def __init__(self, patience_ms: int) -> None:
+        """No attempt was made yet.
+
+        Args:
+            patience_ms: For so long failures during an outage do not count against an event.
+        """
+        self.is_suspended = False
+        self._patience_ms = patience_ms
+        self._failed: deque[object] = deque(maxlen=LAST_ATTEMPTS)
+        self._since_ms = self._next_ms = 0
+        self._probe_ms = FIRST_PROBE_MS
+        self._was_fresh = False
+
+    def may_begin(self, now_ms: int, running: int) -> bool:
+        """Whether an attempt may begin now, while ``running`` others are under way."""
+        return not self.is_suspended or (running == 0 and now_ms >= self._next_ms)
+
+    def takes_fresh(self) -> bool:
+        """Whether the one attempt of a suspended subscriber is to be of a fresh event; otherwise of one that waits. In turn."""
+        self._was_fresh = not self._was_fresh
+        return self._was_fresh
+
+    def counts(self, now_ms: int) -> bool:
+        """Whether a failure that ends now counts against its event."""
+        return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms
+
+    def next_ms(self) -> int | None:
+        """When the next attempt may begin; None while everything may."""
+        return self._next_ms if self.is_suspended else None
+
+    def succeeded(self) -> bool:
+        """Notes an attempt that succeeded; returns whether it has ended a suspension."""
+        ended = self.is_suspended
+        self.is_suspended = False
+        self._failed.clear()
+        self._probe_ms = FIRST_PROBE_MS
+        return ended
+
+    def failed(self, event: object, begun_ms: int, now_ms: int) -> bool:
+        """Notes an attempt that failed; returns whether it has begun a suspension.
+
+        Args:
+            event: What tells the event from others.
+            begun_ms: When it began: one that was under way already when the suspension began tells nothing new.
+            now_ms: When it ended.
+        """
+        if self.is_suspended:
+            if begun_ms > self._since_ms:
+                self._probe_ms = min(2 * self._probe_ms, LONGEST_PROBE_MS)
+                self._next_ms = now_ms + self._probe_ms
+            return False
+        self._failed.append(event)
+        if len(self._failed) < LAST_ATTEMPTS or len(set(self._failed)) < FEWEST_EVENTS:
+            return False
+        self.is_suspended = True
+        self._since_ms, self._probe_ms = now_ms, FIRST_PROBE_MS
+        self._next_ms = now_ms + self._probe_ms
+        return True

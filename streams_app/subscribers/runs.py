@@ -1,0 +1,63 @@
+"""Runs of offsets, and a set of offsets that is kept as runs (pure)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """Offsets from ``begin`` on, without ``end``."""
+
+    begin: int
+    end: int
+
+
+class Runs:
+    """A set of offsets. Its memory grows with the holes in it, not with the offsets: a set of millions may be one run."""
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        """Begins with runs that ascend and do not touch each other."""
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for run in runs:
+            self._begins.append(run.begin)
+            self._ends.append(run.end)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._begins, offset)
+        return at > 0 and offset < self._ends[at - 1]
+
+    def add(self, offset: int) -> None:
+        """Adds an offset that is not in the set."""
+        at = bisect_right(self._begins, offset)
+        follows = at > 0 and self._ends[at - 1] == offset
+        leads = at < len(self._begins) and self._begins[at] == offset + 1
+        if follows and leads:
+            del self._begins[at]
+            del self._ends[at - 1]
+        elif follows:
+            self._ends[at - 1] = offset + 1
+        elif leads:
+            self._begins[at] = offset
+        else:
+            self._begins.insert(at, offset)
+            self._ends.insert(at, offset + 1)
+
+    def drop_below(self, offset: int) -> None:
+        """Forgets what is below an offset."""
+        gone = bisect_right(self._ends, offset)
+        del self._begins[:gone]
+        del self._ends[:gone]
+        if self._begins and self._begins[0] < offset:
+            self._begins[0] = offset
+
+    def after(self, offset: int) -> int:
+        """The end of the run that holds an offset; the offset itself where none does."""
+        at = bisect_right(self._begins, offset)
+        return max(offset, self._ends[at - 1]) if at else offset
+
+    def all(self) -> tuple[Run, ...]:
+        """The runs, ascending."""
+        return tuple(map(Run, self._begins, self._ends))
