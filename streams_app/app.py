@@ -177,7 +177,9 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
     skew = SkewWatch(trusted, app.status, redis.time)
     scripts = ScriptSet(redis, lambda name: app.metrics.script_seconds.labels(script=name).time())
     parts = Parts(settings, scripts, producer, trusted, app.metrics, app.status)
-    app.services = Services(settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held)
+    app.services = Services(
+        settings, redis, producer, clock, app.metrics, app.status, http, watchdog, skew, parts.held, app.on_fatal
+    )  # fmt: skip
     app.ownership = Ownership(
         FaustHost(lambda: app.consumer, lambda: app.consumer_generation_id),
         FoldProcessors(parts),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -44,6 +46,7 @@ class Services:
     watchdog: Watchdog
     skew: SkewWatch
     held: Held
+    on_fatal: Callable[[BaseException], None]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -67,9 +70,21 @@ class Services:
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
         self.watchdog.start(ownership, self.held)
-        self.tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
+        self._run(self._beat(), "heartbeat")
         for store, agent in agents:
-            self.tasks.append(asyncio.create_task(agent.run(self.stopping), name=store.group))
+            self._run(agent.run(self.stopping), store.group)
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Runs a task; an error of it is one that nobody knows, and ends the process."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self.tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("a task has failed task=%s error=%r", task.get_name(), error)
+            self.on_fatal(error)
 
     async def _warn_of_redis(self) -> None:
         """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""

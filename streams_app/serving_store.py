@@ -31,6 +31,7 @@ def serve_store(settings: Settings, store: ReadStoreSettings) -> None:
     Raises:
         ConfigurationError: The store or its source cannot be used.
         TryAgainError: There is no port for the metrics.
+        ExceptionGroup: A defect has ended it.
     """
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, store))
 
@@ -46,7 +47,7 @@ async def _serve(settings: Settings, store: ReadStoreSettings) -> None:
     status.clear("start")
     running = asyncio.create_task(agent.run(stop), name=store.group)
     try:
-        while not stop.is_set():
+        while not (stop.is_set() or running.done()):
             status.beat(clock.monotonic_ms())
             await wait(stop, BEAT_SECONDS)
         await running

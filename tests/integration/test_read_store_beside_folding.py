@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -159,3 +160,35 @@ async def test_a_worker_for_one_store_alone_syncs_it_and_folds_nothing(stage: St
         await store.close()
 
     assert (0, 0, {}) == (code, folded, left)
+
+
+# A worker whose read store has a defect where its lag is told.
+DEFECTIVE = """
+from streams_app.cli import main
+from streams_app.read_store.agents.agent import ReadStoreAgent
+
+def _look(self, places):
+    raise ValueError("a defect")
+
+ReadStoreAgent._look = _look
+main()
+"""
+
+
+class DefectiveWorker(WorkerProcess):
+    """See :data:`DEFECTIVE`."""
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", DEFECTIVE, "worker", "--config", str(config), *arguments]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--only", "there"]], ids=["beside folding", "alone"])
+async def test_a_task_of_the_read_store_that_fails_ends_the_worker_with_70_and_is_named(stage: Stage, arguments: list[str]) -> None:
+    config = stage.config(extra=stores_of(stage, "there"))
+    with DefectiveWorker(config, stage.folder, arguments=arguments) as worker:
+        code = await worker.wait_exit(LIMIT_SECONDS)
+    log = worker.log()
+
+    assert 70 == code, log
+    assert "ValueError: a defect" in log
+    assert bool(arguments) or "task=read-store.there" in log

@@ -69,17 +69,22 @@ class ReadStoreAgent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Syncs until told to stop, then commits and leaves the group; returns within about five seconds. Raises nothing.
+        """Syncs until told to stop, then commits and leaves the group; returns within about five seconds.
+
+        Whatever is away is waited for.
 
         Args:
             stop: Set by the application.
+
+        Raises:
+            ExceptionGroup: A defect, as nobody knows these errors; the group has been left.
         """
-        reporting = asyncio.create_task(self._report(stop), name="read-store-report")
         try:
-            await self._member.run(self._ownership, stop)
+            async with asyncio.TaskGroup() as tasks:
+                reporting = tasks.create_task(self._report(stop), name="read-store-report")
+                await self._member.run(self._ownership, stop)
+                reporting.cancel()
         finally:
-            reporting.cancel()
-            await asyncio.wait({reporting})
             await self._sync.close()
 
     async def _report(self, stop: asyncio.Event) -> None:
