@@ -69,6 +69,7 @@ class Services:
         )
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
+        self.watchdog.watch("folds", ownership)
         self.watchdog.start(ownership, self.held)
         self._run(self._beat(), "heartbeat")
         for store, agent in agents:

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final
 
 from aiokafka.errors import KafkaError
@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.progress import STUCK_MS, ProgressWatchdog
+from streams_app.delivery.progress import STUCK_MS, Moves, ProgressWatchdog
 from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.agents.fences import StoredFences
 from streams_app.folding.agents.held import Held
@@ -66,9 +66,19 @@ class Watchdog:
         self._progress = ProgressWatchdog(status, self._end, stuck_ms)
         self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
+        self._groups: list[tuple[str, Ownership]] = []
+
+    def watch(self, group: str, ownership: Ownership) -> None:
+        """Adds a consumer group of this process to those whose progress is watched; before the start."""
+        self._groups.append((group, ownership))
 
     def start(self, ownership: Ownership, held: Held) -> None:
-        """Begins to watch the partitions and the shards of this worker; both servers have just answered."""
+        """Begins to watch the groups that were added, and the lag of the folds; both servers have just answered.
+
+        Args:
+            ownership: Of the partitions of the folds.
+            held: Their shards.
+        """
         for component in self._answers:
             self._metrics.up.labels(component=component).set(1)
         threading.Thread(target=lambda: asyncio.run(self._watch(ownership, held)), name="watchdog", daemon=True).start()
@@ -138,7 +148,15 @@ class Watchdog:
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
         self._judge_sources(now_ms)
-        self._progress.look(ownership.moves(ends, now_ms) if has_begun else {}, now_ms)
+        self._progress.look(self._moves(ends, now_ms) if has_begun else {}, now_ms)
+
+    def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Moves]:
+        """How far everything is in every group; two may read the same partition."""
+        return {
+            (group, key): one._replace(what=f"group={group} {one.what}")
+            for group, ownership in self._groups
+            for key, one in ownership.moves(ends, now_ms).items()
+        }
 
     def _tell(self, component: str, answers: Answers, now_ms: int) -> None:
         change = answers.look(now_ms, self._clock.now_ms())

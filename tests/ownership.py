@@ -59,6 +59,7 @@ class Host:
         self.committed: dict[TP, Committed] = {}
         self.members: list[Any] = []
         self.assigned: set[TP] = set()
+        self.stable_offset: int | None = None
 
     def assignment(self) -> set[TP]:
         return self.assigned
@@ -70,7 +71,7 @@ class Host:
         self.paused -= set(tps)
 
     def reader_view(self, tp: TP) -> tuple[ReaderView, int | None]:
-        return ReaderView(None, None), self.position
+        return ReaderView(self.stable_offset, None), self.position
 
     async def commit(self, marks: dict[TP, Committed], claim: Member) -> None:
         self.committed |= marks

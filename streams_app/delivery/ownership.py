@@ -235,12 +235,17 @@ class Ownership:
         """How far every partition is, and what the processors do by themselves, but for what a known pause explains.
 
         Safe to call from any thread.
+
+        Args:
+            ends: Ends of partitions, as far as somebody has asked for them; else the last fetch says where a partition ends.
+            monotonic_ms: Monotonic clock.
         """
         found: dict[Hashable, Moves] = {}
         for tp, position in self.positions().items():
             if not self._processors.is_paused(tp.topic):
                 why = f"{tp} has more to read and stands still"
-                found[tp] = Moves(position, ends.get(tp, 0), f"source={tp}", why)
+                end = ends[tp] if tp in ends else self.read_end(tp) or 0
+                found[tp] = Moves(position, end, f"source={tp}", why)
         for tp, partition in dict(self.partitions).items():
             for name, served in partition.ranges.served.items():
                 if moves := served.processor.moves(monotonic_ms):

@@ -35,6 +35,14 @@ def test_a_processor_that_does_something_by_itself_is_watched_beside_its_partiti
     assert {TP0: (10, 15), ("b", TP0): (3, 4)} == {key: one[:2] for key, one in worker.ownership.moves({TP0: 15}, 0).items()}
 
 
+def test_a_partition_whose_end_nobody_has_asked_for_ends_where_the_last_fetch_said() -> None:
+    worker = Worker()
+    worker.hold(Taker())
+    worker.host.assigned, worker.host.stable_offset = {TP0}, 12
+
+    assert [(10, 12), (10, 15)] == [worker.ownership.moves(ends, 0)[TP0][:2] for ends in ({}, {TP0: 15})]
+
+
 def test_a_partition_that_a_known_pause_holds_up_is_not_watched() -> None:
     worker = Worker(paused={"t"})
     worker.host.assigned = {TP0}

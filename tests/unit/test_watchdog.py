@@ -22,6 +22,7 @@ from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
 from tests.manual_clock import ManualClock
+from tests.ownership import Worker
 
 
 def moves(**which: tuple[int, int]) -> dict[Hashable, Moves]:
@@ -172,15 +173,22 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+SETTINGS = Settings(app_id="a", folds=FOLDS)
+
+
 @pytest.fixture
-def look(clock: ManualClock, status: Status, ended: list[str]) -> Callable[[int, int], Awaitable[None]]:
+def watchdog(clock: ManualClock, status: Status, ended: list[str]) -> Watchdog:
+    return Watchdog(SETTINGS, clock, Metrics(SETTINGS), status)
+
+
+@pytest.fixture
+def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[int, int], Awaitable[None]]:
     """Looks at it for a while, so often."""
-    settings, metrics = Settings(app_id="a", folds=FOLDS), Metrics(Settings(app_id="a", folds=FOLDS))
     trusted, nothing = TrustedClock(clock), cast("Any", None)
-    parts = Parts(settings, nothing, nothing, trusted, metrics, status)
+    parts = Parts(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
     around = Surroundings(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
     ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
-    watchdog = Watchdog(settings, clock, metrics, status)
+    watchdog.watch("folds", ownership)
 
     async def looks(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
@@ -203,7 +211,20 @@ async def test_a_worker_that_stands_still_is_not_ready_after_half_a_minute_and_e
     assert [] == ended
     await look(1, 500)
 
-    assert ["no progress source=s-0 position=-1 end=0 why='s-0 has more to read and stands still'"] * 2 == ended
+    assert ["no progress group=folds source=s-0 position=-1 end=0 why='s-0 has more to read and stands still'"] * 2 == ended
+
+
+async def test_each_group_that_was_added_is_watched_by_its_own_reasons(
+    look: Look, watchdog: Watchdog, status: Status, ended: list[str]
+) -> None:
+    other = Worker()
+    other.host.assigned = {TP("t", 0)}
+    watchdog.watch("read-store.other", other.ownership)
+    await look(59, 500)
+    status.set_not_ready("redis-memory", "the folds alone have a reason")
+    await look(2, 500)
+
+    assert ["no progress group=read-store.other source=t-0"] == sorted({why.partition(" position")[0] for why in ended})
 
 
 async def test_a_known_pause_begins_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:
