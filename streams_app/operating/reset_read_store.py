@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -19,7 +19,7 @@ from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.port import ReadStore, Step
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -66,7 +66,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
     try:
         values = await store.guarded(fold)
         unread = {} if values is None else await _unread(settings, declared, fold, consumer, store)
-        return Behind(declared.name, values or 0, sum(end - begin for begin, end in unread.values()))
+        return Behind(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
     finally:
         await store.close()
 
@@ -92,10 +92,24 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
         await store.close()
 
 
+class Unread(NamedTuple):
+    """What a store has not taken of a partition.
+
+    Attributes:
+        stored: Its progress; None: it has none.
+        begin: The first offset it has not taken and that is still there.
+        end: End of the log.
+    """
+
+    stored: int | None
+    begin: int
+    end: int
+
+
 async def _unread(
     settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer, store: ReadStore
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Partition of the fold's output topic → the first offset that the store has not taken, and the end of the log."""
+) -> dict[TopicPartition, Unread]:
+    """Partition of the fold's output topic → what the store has not taken of it."""
     if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output
@@ -104,25 +118,28 @@ async def _unread(
     progress = await store.progress()
     tps = [TopicPartition(topic, number) for number in sorted(await known_partitions(consumer, topic))]
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    places = {tp: (max(begins[tp], progress.get(TP(*tp), 0)), ends[tp]) for tp in tps}
-    return {tp: (begin, end) for tp, (begin, end) in places.items() if begin < end}
+    stored = {tp: progress.get(TP(*tp)) for tp in tps}
+    places = {tp: Unread(stored[tp], max(begins[tp], stored[tp] or 0), ends[tp]) for tp in tps}
+    return {tp: place for tp, place in places.items() if place.begin < place.end}
 
 
 async def _sync(
-    settings: Settings, declared: ReadStoreSettings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, tuple[int, int]]
+    settings: Settings, declared: ReadStoreSettings, consumer: AIOKafkaConsumer, unread: Mapping[TopicPartition, Unread]
 ) -> None:
     if not unread:
         return
     sync = Sync(settings, declared, Metrics(settings), SystemClock())
+    stands = {tp: place.stored for tp, place in unread.items()}
     consumer.assign(list(unread))
-    for tp, (begin, _) in unread.items():
-        consumer.seek(tp, begin)
+    for tp, place in unread.items():
+        consumer.seek(tp, place.begin)
     try:
         # By position and not by record: the last offsets may be markers of transactions.
-        while left := [tp for tp, (_, end) in unread.items() if await consumer.position(tp) < end]:
+        while left := [tp for tp, place in unread.items() if await consumer.position(tp) < place.end]:
             for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
-                for step in steps(fetched):
-                    await sync.sync_once(TP(*tp), step, step[-1].offset + 1)
+                for records in steps(fetched):
+                    step = Step(TP(*tp), stands[tp], records[-1].offset + 1)
+                    stands[tp] = (await sync.sync_once(step, records)).next_offset
     finally:
         await sync.close()
 

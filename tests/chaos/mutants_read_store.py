@@ -48,6 +48,31 @@ READ_STORE: Final = (
 
 SYNCING: Final = (
     Mutant(
+        "the store does not ask where a transaction goes on",
+        "A server that has lost its last transactions takes the next ones, and what lies between is in neither.",
+        ("failover:3",),
+        (Change("read_store.targets.sqlite:SqliteStore._apply", "if found not in (step.after, step.to):", "if False:"),),
+    ),
+    Mutant(
+        "nobody looks at the store in silence",
+        "Of a quiet partition nobody notices that the server has lost the last transactions.",
+        ("failover:3",),
+        (Change("read_store.agents.processor:StoreProcessor._look", "if stored != self._stored:", "if False:"),),
+    ),
+    Mutant(
+        "a store that stands elsewhere is written to from there",
+        "What lies between where it stands and where it was left is passed over.",
+        ("failover:3",),
+        (
+            Change(
+                "read_store.agents.processor:StoreProcessor._sync_batch",
+                "step = Step(self._tp, self._stored, next_offset)",
+                "stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)\n"
+                "step = Step(self._tp, stored, next_offset)",
+            ),
+        ),
+    ),
+    Mutant(
         "the first transaction of a range notes its end",
         "A crash between two transactions loses what follows.",
         ("lossy crash zombie rebalance drops history",),

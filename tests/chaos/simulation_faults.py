@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.chaos.simulation_kafka import Record
 from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_reading import Reading
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -119,6 +120,12 @@ async def rollback(world: World) -> None:
         world.server.roll_back(_some_folds(world), int(world.rng.expovariate(1 / world.rng.choice([1, 6, 30]))))
 
 
+async def failover(world: World) -> None:
+    """The server of a read store is replaced by one that lacks the latest transactions."""
+    assert isinstance(world.subject, Reading), "only a read store fails over"
+    world.subject.fail_over()
+
+
 async def retention(world: World) -> None:
     """The log loses its beginning."""
     log = world.log
@@ -151,6 +158,7 @@ FAULTS: Final[dict[str, tuple[float, Callable[[World], Awaitable[None]]]]] = {
     "rebalance": (0.02, rebalance),
     "wipe": (0.015, wipe),
     "rollback": (0.025, rollback),
+    "failover": (0.025, failover),
     "retention": (0.01, retention),
     "forget": (0.01, forget),
 }

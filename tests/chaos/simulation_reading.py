@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
-from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
@@ -19,6 +19,7 @@ from streams_app.metrics import Metrics
 from streams_app.patience import Patience
 from streams_app.read_store.agents.processor import StoreProcessors
 from streams_app.read_store.agents.sync import Record, Sync, SyncResult, steps
+from streams_app.read_store.targets.port import Step
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings
 from tests.chaos.simulation_ledger import marks_in
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAME = "sqlite"
+
+MOST_LOST = 12
+"""So many of its latest transactions a server may lose, at most."""
 
 
 @dataclass(slots=True)
@@ -51,8 +55,8 @@ class Folded:
 class _FoldedSync(Sync):
     """Reads every event as a folded record."""
 
-    async def sync_once(self, tp: TP, records: Sequence[Record], next_offset: int) -> SyncResult:
-        return await super().sync_once(tp, [Folded.of(record.offset) for record in records], next_offset)
+    async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
+        return await super().sync_once(step, [Folded.of(record.offset) for record in records])
 
 
 class StoreLedger:
@@ -61,6 +65,8 @@ class StoreLedger:
     Attributes:
         records: Values that are in the store.
         highest: Name → highest mark ever committed.
+        ever: Values that were in the store at some time: what a server has lost afterwards may have been committed.
+        copies: The latest states of the store, the oldest first.
     """
 
     def __init__(self, world: World, connection: sqlite3.Connection) -> None:
@@ -68,6 +74,8 @@ class StoreLedger:
         self._connection = connection
         self.records = 0
         self.highest: dict[str, int] = {}
+        self.ever: set[int] = set()
+        self.copies: deque[sqlite3.Connection] = deque([_copy(connection)], maxlen=MOST_LOST)
 
     def stored(self) -> set[int]:
         """Offsets whose values are there."""
@@ -75,12 +83,18 @@ class StoreLedger:
 
     def missing(self, below: int) -> list[int]:
         """Events whose values are not there."""
-        entries, stored = self._world.log.entries, self.stored()
+        return self._without(self.stored(), below)
+
+    def _without(self, stored: set[int], below: int) -> list[int]:
+        entries = self._world.log.entries
         return [offset for offset in range(below) if entries[offset] and offset not in stored]
 
     def on_write(self) -> None:
         """The store has done something."""
-        self.records = len(self.stored())
+        stored = self.stored()
+        self.records = len(stored)
+        self.ever |= stored
+        self.copies.append(_copy(self._connection))
         for (progress,) in self._connection.execute("SELECT next_offset FROM cells_progress").fetchall():
             if missing := self.missing(progress):
                 self._world.tell("progress", f"the store goes on at {progress}, and has nothing of {missing}")
@@ -88,8 +102,14 @@ class StoreLedger:
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
         """The coordinator has taken a commit."""
         self.highest[NAME] = marks_in(mark)[NAME]
-        if missing := self.missing(self.highest[NAME]):
-            self._world.tell("commit", f"committed {mark}, the store has nothing of {missing}")
+        if missing := self._without(self.ever, self.highest[NAME]):
+            self._world.tell("commit", f"committed {mark}, the store never had {missing}")
+
+
+def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    connection.backup(copy)
+    return copy
 
 
 class _Wire:
@@ -104,7 +124,11 @@ class _Wire:
         """A transaction that is on its way when its caller dies takes place all the same, or does not."""
 
         def arrive() -> T:
-            done = function(self._connection)
+            try:
+                done = function(self._connection)
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.rollback()
             self._ledger.on_write()
             return done
 
@@ -133,7 +157,8 @@ class Reading:
         """Few records a transaction."""
         with patch("streams_app.read_store.agents.processor.steps", partial(steps, max_records=1 + seed % 3)):
             yield
-        self._connection.close()
+        for connection in (self._connection, *self.ledger.copies):
+            connection.close()
 
     def processors(self, worker: Worker) -> Processors:
         """As one process makes them, with its own wire to the store."""
@@ -151,6 +176,10 @@ class Reading:
     def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
         """No script is run."""
         return False
+
+    def fail_over(self) -> None:
+        """Another server takes the place of the store's, which has lost the latest transactions."""
+        self._world.rng.choice(self.ledger.copies).backup(self._connection)
 
     def is_whole(self) -> bool:
         """Everything is there."""

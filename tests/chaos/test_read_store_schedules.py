@@ -22,6 +22,8 @@ MIXES = [
     "lossy crash zombie rebalance drops history",
     "fragile:store crash",
     "fragile:store freeze zombie rebalance:2",
+    "failover:3",
+    "lossy failover crash zombie rebalance drops",
 ]
 
 

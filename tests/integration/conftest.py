@@ -13,6 +13,7 @@ from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer, _unava
 from tests.helpers import create_topics
 from tests.integration.commands import Place
 from tests.integration.site import Site, Stage
+from tests.integration.targets import Postgres, Sqlite, Target
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 
@@ -57,3 +58,18 @@ def broker() -> Iterator[Broker | ApacheKafka]:
         _unavailable(error)
     with running:
         yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    """A target whose tables nobody has made."""
+    if request.param == "sqlite":
+        return Sqlite(tmp_path / "read.db")
+    return Postgres(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture
+async def target(bare: Target) -> AsyncIterator[Target]:
+    await bare.store.initialise()
+    yield bare
+    await bare.close()

@@ -109,3 +109,18 @@ class Reading:
         async with admin_of(self.bootstrap) as admin:
             found = await admin.list_consumer_group_offsets(f"{self.names.app_id}.read-store.dashboard")
             return {tp.partition: held.offset for tp, held in found.items()}
+
+
+@dataclass
+class PostgresReading(Reading):
+    """An output topic and a store in PostgreSQL that is to follow it."""
+
+    url: str = ""
+
+    def config(self) -> dict[str, object]:
+        return {
+            **super().config(),
+            "read_stores": [
+                {"name": "dashboard", "url": self.url, "table": "cells", "folds": ["f"], "source": "carried", "timeout": "2s"}
+            ],
+        }

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
+from streams_app.delivery.batch import TP
+from streams_app.read_store.agents.sync import Record, Sync, SyncResult
+from streams_app.read_store.core.merge import Change
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.port import Counts, ReadStore, Step
 from streams_app.settings import ReadStoreSettings
 
+P0, P1 = TP("s.f", 0), TP("s.f", 1)
 ROWS = "SELECT group_key, name, value, version, updated_ms FROM cells"
+
+
+async def write(store: ReadStore, changes: Sequence[Change], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
+    """One transaction that goes on where the store stands; it stays there unless it is told where to go."""
+    stands = (await store.progress()).get(tp)
+    return await store.apply(changes, Step(tp, stands, (stands or 0) if to is None else to), now_ms)
+
+
+async def sync_on(sync: Sync, records: Sequence[Record], to: int, tp: TP = P0) -> SyncResult:
+    """One pass that goes on where the store stands."""
+    return await sync.sync_once(Step(tp, (await sync.progress()).get(tp), to), records)
 
 
 class Target(ABC):
@@ -118,3 +133,8 @@ class Postgres(Target):
 
     async def allow(self, table: str) -> None:
         await self.run(f"DROP TRIGGER broken ON {table}")
+
+
+def held(target: Target, value: int) -> Any:
+    """A number as :meth:`Target.rows` shows it."""
+    return str(value) if isinstance(target, Postgres) else value

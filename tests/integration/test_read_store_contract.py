@@ -4,56 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.metrics import Metrics
-from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import Cell, Change, JsonText
 from streams_app.read_store.targets.port import Counts
-from streams_app.settings import Settings
-from tests.integration.targets import Postgres, Sqlite, Target
-from tests.manual_clock import ManualClock
+from tests.integration.targets import P0, P1, Postgres, Sqlite, Target, held, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
-P0, P1 = TP("s.f", 0), TP("s.f", 1)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    """A target whose tables nobody has made."""
-    if request.param == "sqlite":
-        return Sqlite(tmp_path / "read.db")
-    return Postgres(request.getfixturevalue("postgresql_url"))
-
-
-@pytest.fixture
-async def target(bare: Target) -> AsyncIterator[Target]:
-    await bare.store.initialise()
-    yield bare
-    await bare.close()
-
-
-def held(target: Target, value: int) -> Any:
-    """A number as :meth:`Target.rows` shows it."""
-    return str(value) if isinstance(target, Postgres) else value
 
 
 # Tables
 
 
 async def test_initialising_again_changes_nothing(target: Target) -> None:
-    await target.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
     said = await target.store.initialise()
 
     assert ["table cells is there already", "table cells_progress is there already"] == [line.partition(" in ")[0] for line in said]
@@ -62,7 +33,7 @@ async def test_initialising_again_changes_nothing(target: Target) -> None:
 
 
 async def test_initialising_creates_only_the_table_that_is_missing(target: Target) -> None:
-    await target.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
     await target.run("DROP TABLE cells_progress")
 
     assert ["table cells_progress"] == await target.store.missing()
@@ -87,7 +58,7 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: Targe
 
     assert ["table cells", "table cells_progress"] == await bare.store.missing()
     with pytest.raises(TryAgainError, match="run `streams-app read-store init --store dashboard`"):
-        await bare.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+        await write(bare.store, [Change(LIKES, 1, 7)], 2, 5)
     await bare.close()
     assert [] == await bare.run("SELECT * FROM cells")
 
@@ -97,10 +68,11 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: Targe
 
 async def test_changes_and_progress_are_written_and_counted(target: Target) -> None:
     store = target.store
-    first = await store.apply([Change(LIKES, 5, 1), Change(SHARES, 5, 2)], {P0: 6}, 100)
-    second = await store.apply([Change(LIKES, 4, 9), Change(SHARES, 7, 2)], {P0: 8, P1: 3}, 200)
-    third = await store.apply([Change(SHARES, 6, 9), Change(LIKES, 8, None)], {P0: 9}, 300)
-    again = await store.apply([Change(SHARES, 7, 2), Change(LIKES, 8, 3)], {P0: 9}, 400)
+    first = await write(store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], 6, 100)
+    await write(store, [], 3, 150, P1)
+    second = await write(store, [Change(LIKES, 4, 9), Change(SHARES, 7, 2)], 8, 200)
+    third = await write(store, [Change(SHARES, 6, 9), Change(LIKES, 8, None)], 9, 300)
+    again = await write(store, [Change(SHARES, 7, 2), Change(LIKES, 8, 3)], 9, 400)
 
     assert [Counts(written=2), Counts(stale=1, unchanged=1), Counts(written=1, stale=1), Counts(stale=1, unchanged=1)] == [
         first, second, third, again,
@@ -124,7 +96,7 @@ async def test_changes_and_progress_are_written_and_counted(target: Target) -> N
 async def test_value_is_held_as_the_database_can_and_is_the_same_again(
     target: Target, value: Any, in_sqlite: Any, in_postgresql: Any
 ) -> None:
-    counts = [await target.store.apply([Change(LIKES, version, value)], {}, 0) for version in (1, 2)]
+    counts = [await write(target.store, [Change(LIKES, version, value)]) for version in (1, 2)]
     expected = in_postgresql if isinstance(target, Postgres) else in_sqlite
     ((_, _, found, version, _),) = await target.rows()
 
@@ -136,7 +108,7 @@ async def test_value_is_held_as_the_database_can_and_is_the_same_again(
 async def test_values_of_two_types_are_two_values(target: Target, left: Any, right: Any) -> None:
     if isinstance(right, dict):
         left, right = JsonText(json.dumps(right, separators=(",", ":"))), 5
-    counts = [await target.store.apply([Change(LIKES, version, value)], {}, 0) for version, value in ((1, left), (2, right))]
+    counts = [await write(target.store, [Change(LIKES, version, value)]) for version, value in ((1, left), (2, right))]
 
     assert [Counts(written=1)] * 2 == counts
 
@@ -144,15 +116,8 @@ async def test_values_of_two_types_are_two_values(target: Target, left: Any, rig
 async def test_group_and_name_of_any_characters_are_one_cell(target: Target) -> None:
     odd = Cell("f", "{}'\";--\n$1ä漢\t\\", '\')%s\\x00{"a"}')
 
-    assert [Counts(written=1), Counts(unchanged=1)] == [await target.store.apply([Change(odd, 1, 1)], {}, 0) for _ in range(2)]
+    assert [Counts(written=1), Counts(unchanged=1)] == [await write(target.store, [Change(odd, 1, 1)]) for _ in range(2)]
     assert [(odd.group_key, odd.name, held(target, 1), 1, 0)] == await target.rows()
-
-
-async def test_progress_goes_down_where_it_is_told_to(target: Target) -> None:
-    await target.store.apply([], {P0: 90}, 0)
-    await target.store.apply([], {P0: 0}, 0)
-
-    assert {P0: 0} == await target.store.progress()
 
 
 # Faults
@@ -161,29 +126,29 @@ async def test_progress_goes_down_where_it_is_told_to(target: Target) -> None:
 @pytest.mark.parametrize("table", ["cells", "cells_progress"])
 async def test_failure_in_the_middle_leaves_neither_changes_nor_progress(target: Target, table: str) -> None:
     batch = [Change(SHARES, 3, 1), Change(LIKES, 3, 9)]
-    await target.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
     await target.refuse(table)
     with pytest.raises(TryAgainError, match="the disk is full"):
-        await target.store.apply(batch, {P0: 4}, 6)
+        await write(target.store, batch, 4, 6)
 
     assert [("a", "likes", held(target, 7), 1, 5)] == await target.rows()
     assert {P0: 2} == await target.store.progress()
 
     await target.allow(table)
 
-    assert Counts(written=2) == await target.store.apply(batch, {P0: 4}, 6)
+    assert Counts(written=2) == await write(target.store, batch, 4, 6)
     assert {P0: 4} == await target.store.progress()
 
 
 async def test_a_locked_store_is_tried_again_and_works_later(target: Target) -> None:
     async with target.locked():
         with pytest.raises(TryAgainError, match="lock"):
-            await target.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+            await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
         with pytest.raises(TryAgainError, match="lock"):
             await target.store.probe()
 
     assert {} == await target.store.progress()
-    assert Counts(written=1) == await target.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+    assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
 
 
 async def test_a_probe_leaves_nothing(target: Target) -> None:
@@ -193,7 +158,7 @@ async def test_a_probe_leaves_nothing(target: Target) -> None:
 
 
 async def test_a_store_that_was_closed_is_opened_again(target: Target) -> None:
-    await target.store.apply([Change(LIKES, 1, 7)], {P0: 2}, 5)
+    await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
     await target.store.close()
 
     assert {P0: 2} == await target.store.progress()
@@ -201,11 +166,11 @@ async def test_a_store_that_was_closed_is_opened_again(target: Target) -> None:
 
 async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(target: Target) -> None:
     other = Cell("g", "a", "likes")
-    await target.store.apply([Change(LIKES, 9, 7), Change(SHARES, 8, 1), Change(other, 9, 7)], {P0: 2}, 5)
+    await write(target.store, [Change(LIKES, 9, 7), Change(SHARES, 8, 1), Change(other, 9, 7)], 2, 5)
     before = await target.store.guarded("f")
     await target.store.lower("f")
     after = await target.store.guarded("f"), await target.store.guarded("g")
-    counts = await target.store.apply([Change(LIKES, 1, 2), Change(other, 1, 2)], {}, 6)
+    counts = await write(target.store, [Change(LIKES, 1, 2), Change(other, 1, 2)], now_ms=6)
 
     assert (2, (0, 1), Counts(written=1, stale=1)) == (before, after, counts)
     assert [
@@ -225,13 +190,14 @@ import asyncio, sys
 from streams_app.delivery.batch import TP
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import Step
 from streams_app.settings import ReadStoreSettings
 
 async def main():
     store = open_store(ReadStoreSettings.model_validate_json(sys.argv[1]))
     for offset in range(10**9):
         changes = [Change(Cell("f", "a", f"name-{n}"), offset, offset) for n in range(50)]
-        await store.apply(changes, {TP("s.f", 0): offset + 1}, 0)
+        await store.apply(changes, Step(TP("s.f", 0), offset or None, offset + 1), 0)
         if offset == 20:
             print("going", flush=True)
 
@@ -249,7 +215,7 @@ async def test_process_killed_while_it_writes_leaves_one_whole_batch(target: Tar
     writer.kill()
     await writer.wait()
     # The server may still be doing what the process asked for last: a statement of the store comes after it.
-    await target.store.apply([Change(Cell("f", "a", "name-0"), 0, 0)], {P1: 0}, 0)
+    await write(target.store, [Change(Cell("f", "a", "name-0"), 0, 0)], 0, 0, P1)
     progress, rows = (await target.store.progress())[P0], await target.rows()
 
     assert (50, {(held(target, progress - 1), progress - 1)}) == (len(rows), {(value, version) for _, _, value, version, _ in rows})
@@ -260,78 +226,11 @@ async def test_two_workers_on_the_same_cells_never_wait_for_each_other_in_a_circ
     cells = [Cell("f", "a", f"n{number}") for number in range(1_000)]
     target.settings = target.settings.model_copy(update={"timeout": timedelta(seconds=30)})
 
-    async def write(step: int) -> None:
+    async def fill(partition: int, step: int) -> None:
         store = target.another()
         for version in range(8):
-            await store.apply([Change(cell, version, version) for cell in cells[::step]], {}, 0)
+            await write(store, [Change(cell, version, version) for cell in cells[::step]], tp=TP("s.f", partition))
 
-    await asyncio.gather(write(1), write(-1), write(1))
+    await asyncio.gather(fill(0, 1), fill(1, -1), fill(2, 1))
 
     assert {(held(target, 7), 7)} == {(value, version) for _, _, value, version, _ in await target.rows()}
-
-
-# Folded records
-
-
-@dataclass
-class Record:
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int | None = None
-
-
-def folded(offset: int, names: Any, version: int, group: str = "a") -> Record:
-    value = {"id": group, "m": names, "fold": {"name": "f", "version": version}}
-    return Record(offset, group.encode(), json.dumps(value).encode())
-
-
-def sync_of(target: Target) -> tuple[Sync, Metrics]:
-    settings = Settings.model_validate(
-        {
-            "app_id": "t",
-            "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-            "read_stores": [target.settings.model_dump()],
-        }
-    )
-    metrics = Metrics(settings)
-    return Sync(settings, settings.read_store(None), metrics, ManualClock(50)), metrics
-
-
-async def test_batch_delivered_again_after_a_crash_changes_nothing(target: Target) -> None:
-    batch = [folded(0, {"likes": 7}, 1), folded(1, {"shares": 2}, 2)]
-    (first, _), (again, metrics) = sync_of(target), sync_of(target)
-    await first.sync_once(P0, batch, 2)
-    before = await target.rows()
-    result = await again.sync_once(P0, batch, 2)
-    counted = metrics.registry.get_sample_value(
-        "streams_app_read_store_writes_total", {"store": "dashboard", "result": "unchanged"}
-    )
-    await first.close()
-    await again.close()
-
-    assert SyncResult(2, 0, 2, 0, 0, 2, 2) == result
-    assert (before, 2) == (await target.rows(), counted)
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_a_shuffled_and_duplicated_topic_ends_in_the_same_state_as_in_order(target: Target, seed: int) -> None:
-    choice = random.Random(seed)
-    topic = [
-        (version, f"g{choice.randrange(3)}", {f"n{number}": choice.randrange(3) for number in choice.sample(range(5), 2)})
-        for version in range(120)
-    ]
-    expected = {(group, name): (value, version) for version, group, names in topic for name, value in names.items()}
-    shuffled = [*topic, *choice.sample(topic, 60)]
-    choice.shuffle(shuffled)
-    sync, _ = sync_of(target)
-    for begin in range(0, len(shuffled), 9):
-        records = [
-            folded(offset, names, version, group) for offset, (version, group, names) in enumerate(shuffled[begin : begin + 9])
-        ]
-        await sync.sync_once(P0, records, begin + 9)
-    await sync.close()
-
-    assert {cell: (held(target, value), version) for cell, (value, version) in expected.items()} == {
-        (group, name): (value, version) for group, name, value, version, _ in await target.rows()
-    }

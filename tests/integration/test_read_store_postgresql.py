@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync
@@ -22,8 +21,8 @@ from streams_app.read_store.targets.postgresql import MOST_KEY_BYTES, PostgresSt
 from streams_app.settings import ReadStoreSettings, Settings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
-from tests.integration.reading import PARTITIONS, Reading
-from tests.integration.targets import Postgres
+from tests.integration.reading import PARTITIONS, PostgresReading
+from tests.integration.targets import P0, Postgres, sync_on, write
 from tests.manual_clock import ManualClock
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.tls import Authority
@@ -31,7 +30,6 @@ from tests.servers.tls_front import tls_front
 
 LIMIT_SECONDS = 20
 LIKES = Cell("f", "a", "likes")
-P0 = TP("s.f", 0)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -53,21 +51,6 @@ def server() -> Iterator[PostgreSQL]:
 
 
 # A server that is killed
-
-
-@dataclass
-class PostgresReading(Reading):
-    """An output topic and a store in PostgreSQL that is to follow it."""
-
-    url: str = ""
-
-    def config(self) -> dict[str, object]:
-        return {
-            **super().config(),
-            "read_stores": [
-                {"name": "dashboard", "url": self.url, "table": "cells", "folds": ["f"], "source": "carried", "timeout": "2s"}
-            ],
-        }
 
 
 async def test_a_server_killed_during_a_sync_ends_in_the_right_state(
@@ -105,12 +88,12 @@ async def test_a_server_killed_during_a_sync_ends_in_the_right_state(
 async def test_a_store_goes_on_once_its_server_is_back_and_a_batch_is_one_statement(server: PostgreSQL) -> None:
     target = Postgres(server.url)
     await target.store.initialise()
-    await target.store.apply([Change(LIKES, 1, 1)], {P0: 1}, 0)
+    await write(target.store, [Change(LIKES, 1, 1)], 1, 0)
     server.kill()
     with pytest.raises(TryAgainError, match=r"read store dashboard postgresql://127\.0\.0\.1"):
-        await target.store.apply([Change(LIKES, 2, 2)], {P0: 2}, 0)
+        await write(target.store, [Change(LIKES, 2, 2)], 2, 0)
     again = await asyncio.to_thread(server.again)
-    counts = await target.store.apply([Change(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], {P0: 2}, 0)
+    counts = await write(target.store, [Change(Cell("f", "a", f"n{number}"), 2, number) for number in range(500)], 2, 0)
     progress = await target.store.progress()
     await target.close()
     log = (server.directory / "server.log").read_text("utf-8")
@@ -127,10 +110,10 @@ async def test_a_store_goes_on_once_its_server_is_back_and_a_batch_is_one_statem
 
 async def test_what_is_repeated_writes_nothing_at_all(target: Postgres) -> None:
     changes = [Change(LIKES, 5, 1), Change(Cell("f", "b", "likes"), 5, "x")]
-    await target.store.apply(changes, {P0: 6}, 100)
+    await write(target.store, changes, 6, 100)
     before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
-    await target.store.apply(changes, {P0: 6}, 200)
-    await target.store.apply([Change(LIKES, 4, 9)], {P0: 6}, 300)
+    await write(target.store, changes, 6, 200)
+    await write(target.store, [Change(LIKES, 4, 9)], 6, 300)
 
     assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
@@ -142,7 +125,16 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(target: 
     assert isinstance(store, PostgresStore)
     async with target.connected() as connection:
         rows = await connection.fetch(
-            f"EXPLAIN {store._apply}", ["f"] * 50, [f"g{n}" for n in range(50)], ["likes"] * 50, ["2"] * 50, [2] * 50, 0, [], [], []
+            f"EXPLAIN {store._apply}",
+            ["f"] * 50,
+            [f"g{n}" for n in range(50)],
+            ["likes"] * 50,
+            ["2"] * 50,
+            [2] * 50,
+            0,
+            *P0,
+            None,
+            0,
         )
     plan = "\n".join(row[0] for row in rows)
 
@@ -191,7 +183,7 @@ async def test_the_longest_group_and_name_fit_into_the_index(target: Postgres) -
     change = Change(cell, 1, 1)
 
     assert None is target.store.refusal(change)
-    assert Counts(written=1) == await target.store.apply([change], {}, 0)
+    assert Counts(written=1) == await write(target.store, [change])
 
 
 async def test_a_record_that_can_never_be_held_is_told_and_the_rest_goes_on(
@@ -217,7 +209,7 @@ async def test_a_record_that_can_never_be_held_is_told_and_the_rest_goes_on(
         value = {"id": "a", "m": names, "fold": {"name": "f", "version": offset}}
         return Record(offset, b"a", json.dumps(value).encode())
 
-    result = await sync.sync_once(P0, [folded(1, {"n": "\0", "o": 1}), folded(2, {"p": {"q": "\0"}, "r": 2})], 3)
+    result = await sync_on(sync, [folded(1, {"n": "\0", "o": 1}), folded(2, {"p": {"q": "\0"}, "r": 2})], 3)
     await sync.close()
 
     assert (2, 2, {P0: 3}) == (result.refused, result.written, await target.store.progress())

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, SyncResult
@@ -21,10 +20,10 @@ from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.port import Counts
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings
+from tests.integration.targets import P0, sync_on, write
 from tests.manual_clock import ManualClock
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
-P0 = TP("s.f", 0)
 SUM = "SELECT account_id, metric, SUM(value) FROM post_metrics GROUP BY account_id, metric"
 
 
@@ -74,7 +73,7 @@ async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Pat
 async def test_group_and_name_of_any_characters_are_one_cell(store: SqliteStore) -> None:
     odd = Cell("f", "{}'\";--\n\x00ä", "')\x00%s")
 
-    assert [Counts(written=1), Counts(unchanged=1)] == [await store.apply([Change(odd, 1, 1)], {}, 0) for _ in range(2)]
+    assert [Counts(written=1), Counts(unchanged=1)] == [await write(store, [Change(odd, 1, 1)]) for _ in range(2)]
 
 
 async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path: Path) -> None:
@@ -130,9 +129,7 @@ async def begin(store: SqliteStore, path: Path, write_db: Path) -> AsyncIterator
 
 async def test_sync_writes_the_sources_values_of_the_changed_names_only(begin: Callable[[str], Run], path: Path) -> None:
     worker = begin("sql")
-    result = await worker.sync.sync_once(
-        P0, [folded(0, ["likes"]), folded(1, ["likes", "absent"]), folded(2, ["likes"], group="b")], 3
-    )
+    result = await sync_on(worker.sync, [folded(0, ["likes"]), folded(1, ["likes", "absent"]), folded(2, ["likes"], group="b")], 3)
 
     assert SyncResult(3, 0, 3, 3, 0, 0, 3) == result
     assert [("a", "absent", None, 1, 50), ("a", "likes", 7, 1, 50), ("b", "likes", 9, 2, 50)] == cells(path)
@@ -143,7 +140,7 @@ async def test_sync_writes_the_sources_values_of_the_changed_names_only(begin: C
 async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begin: Callable[[str], Run], path: Path) -> None:
     worker = begin("carried")
     for offset, version, names in [(0, 5, {"likes": 5}), (1, 3, {"likes": 3, "shares": 3}), (2, 6, {"likes": 5})]:
-        await worker.sync.sync_once(P0, [folded(offset, names, version)], offset + 1)
+        await sync_on(worker.sync, [folded(offset, names, version)], offset + 1)
 
     assert [("a", "likes", 5, 6, 50), ("a", "shares", 3, 3, 50)] == cells(path)
     assert [2, 1, 1] == worker.counted()
@@ -152,7 +149,7 @@ async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begi
 async def test_records_of_others_are_passed_over_and_the_progress_moves_on(begin: Callable[[str], Run], path: Path) -> None:
     others = [Record(4, None, b"{}"), Record(5, b"a", b"not JSON"), Record(8, b"a", None)]
     sync = begin("sql").sync
-    result = await sync.sync_once(P0, others, 9)
+    result = await sync_on(sync, others, 9)
 
     assert (3, 3, 0, {P0: 9}) == (result.records, result.rejected, result.cells, await sync.progress())
     assert [] == cells(path)
@@ -164,10 +161,10 @@ async def test_source_that_is_away_leaves_store_and_progress_as_they_were(
     worker = begin("sql")
     hidden = await asyncio.to_thread(write_db.rename, write_db.with_suffix(".hidden"))
     with pytest.raises(TryAgainError, match=r"source .*there is no such file"):
-        await worker.sync.sync_once(P0, [folded(0, ["likes"])], 1)
+        await sync_on(worker.sync, [folded(0, ["likes"])], 1)
 
     assert ([], {}) == (cells(path), await worker.sync.progress())
 
     await asyncio.to_thread(hidden.rename, write_db)
 
-    assert 1 == (await worker.sync.sync_once(P0, [folded(0, ["likes"])], 1)).written
+    assert 1 == (await sync_on(worker.sync, [folded(0, ["likes"])], 1)).written

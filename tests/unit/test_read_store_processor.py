@@ -18,6 +18,7 @@ from streams_app.metrics import Metrics
 from streams_app.patience import Patience
 from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors, beginning
 from streams_app.read_store.agents.sync import MAX_RECORDS, Sync
+from streams_app.read_store.targets.port import Step
 from streams_app.settings import Settings
 from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
@@ -34,9 +35,10 @@ class Partition:
         self.committed: list[Mark] = []
         self.errors: list[BaseException] = []
         self.steps = 0
+        self.refusals: list[str] = []
 
     def refused(self, cause: str, why: str, script: str) -> None:
-        raise AssertionError(cause)
+        self.refusals.append(f"{cause}: {why}")
 
     def fatal(self, error: BaseException) -> None:
         self.errors.append(error)
@@ -154,7 +156,7 @@ async def test_where_nothing_was_ever_committed_kafka_is_asked_before_anything_i
 async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_arrives(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await store.sync.sync_once(P0, (), 90)
+    await store.sync.begin(P0, 90)
     start = await store.processor().claim(claim_of(mark=Mark(90), end=2, was_reset=True))
 
     assert (0, 0) == (start, await store.progress())
@@ -162,7 +164,7 @@ async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_a
 
 
 async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    await store.sync.sync_once(P0, (), 5)
+    await store.sync.begin(P0, 5)
     start = await store.processor().claim(claim_of(mark=Mark(5), begin=8))
 
     assert 8 == start
@@ -190,9 +192,9 @@ async def test_a_step_notes_the_first_offset_it_has_not_taken(store: Store) -> N
     seen: list[int] = []
     apply = store.sync._store.apply
 
-    async def noted(changes: object, progress: Mapping[TP, int], now_ms: int) -> object:
-        seen.append(progress[P0])
-        return await apply(changes, progress, now_ms)  # type: ignore[arg-type]  # passed on
+    async def noted(changes: object, step: Step, now_ms: int) -> object:
+        seen.append(step.to)
+        return await apply(changes, step, now_ms)  # type: ignore[arg-type]  # passed on
 
     store.sync._store.apply = noted  # type: ignore[method-assign,assignment]  # to look at every step
     await processor.claim(claim_of())
@@ -244,10 +246,10 @@ async def test_records_the_store_cannot_take_hold_up_their_partition_only(store:
     good, bad = store.processor(), store.processor(P1)
     sync_once = store.sync.sync_once
 
-    async def picky(tp: TP, *rest: object) -> object:
-        if tp == P1:
+    async def picky(step: Step, *rest: object) -> object:
+        if step.tp == P1:
             raise RuntimeError("not these")
-        return await sync_once(tp, *rest)  # type: ignore[arg-type]  # passed on
+        return await sync_once(step, *rest)  # type: ignore[arg-type]  # passed on
 
     store.sync.sync_once = picky  # type: ignore[method-assign,assignment]  # a fault of one partition alone
     await good.claim(claim_of(mark=Mark(0)))
@@ -259,6 +261,39 @@ async def test_records_the_store_cannot_take_hold_up_their_partition_only(store:
 
     assert (0, 2) == (good.held, bad.held)
     assert not store.told[-1]
+
+
+# A store that has gone back
+
+
+async def test_a_store_that_has_gone_back_is_claimed_again_and_nothing_is_written_or_committed(store: Store) -> None:
+    processor, claim = store.processor(), claim_of()
+    await processor.claim(claim)
+    processor.deliver(batch_of(range(5)))
+    await store.reaches(processor, 5)
+    await store.sync.begin(P0, 2)
+    processor.deliver(batch_of(range(5, 9)))
+    said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
+    await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
+
+    assert "goes on with s.f-0 at 2, not at 5 where it was left" in said[0]
+    assert (None, 2, {f"n{n}" for n in range(5)}) == (await processor.mark(), await store.progress(), store.names())
+    assert store.told[-1]
+
+
+async def test_a_store_that_has_gone_back_is_noticed_in_silence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.read_store.agents.processor.LOOK_SECONDS", 0.01)
+    processor, claim = store.processor(), claim_of()
+    await processor.claim(claim)
+    processor.deliver(batch_of(range(5), end=8))
+    await store.reaches(processor, 8)
+    processor.deliver(batch_of(range(9, 9), end=20))
+    await store.reaches(processor, 20)
+    await store.sync.begin(P0, 2)
+    said: list[str] = claim._partition.refusals  # type: ignore[attr-defined]  # of the notes
+    await wait_until(lambda: said, LIMIT_SECONDS, "it is refused")
+
+    assert "at 2, not at 8" in said[0]
 
 
 # Letting go

@@ -11,17 +11,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import run
 from streams_app.patience import Patience
 from streams_app.read_store.agents.sync import Record, Sync, steps
+from streams_app.read_store.targets.port import ProgressError, Step
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+LOOK_SECONDS: Final = 10.0
+"""How often a partition without records looks whether the store still stands where it was left."""
 
 
 class StoreProcessors(Processors):
@@ -54,6 +58,9 @@ class StoreProcessors(Processors):
 
         One call at a time: whoever is cancelled interrupts what the store is doing, and that is to be its own. Between two tries
         others have their turn; what fails may be the records of one partition alone.
+
+        Raises:
+            ProgressError: The store works, and stands elsewhere than the step goes on.
         """
         while True:
             try:
@@ -63,6 +70,9 @@ class StoreProcessors(Processors):
                         result = await step()
                     finally:
                         self._whose = None
+            except ProgressError:
+                self._patience.succeeded(whose)
+                raise
             except Exception as error:  # whatever it is: the worker beside it goes on folding
                 wait_ms = self._patience.failed(error, whose)
                 logger.debug("read store is tried again", exc_info=error)
@@ -104,6 +114,7 @@ class StoreProcessor(Processor):
         self._arrived: asyncio.Queue[Batch] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._next: int | None = None
+        self._stored: int | None = None
         self._topic_id = ""
         self._is_over = False
 
@@ -126,14 +137,15 @@ class StoreProcessor(Processor):
                 self._tp, start, stored,
             )  # fmt: skip
             # At once: the log may grow beyond the old offset before anything of it is synced, and would be skipped so far.
-            await self._processors.done(self, partial(self._sync.sync_once, self._tp, (), start))
+            await self._processors.done(self, partial(self._sync.begin, self._tp, start))
+            stored = start
         elif stored is not None and stored < start:
             logger.warning(
                 "retention overtook the read store, names changed by missing records may be out of date "
                 "source=%s offsets=%d-%d",
                 self._tp, stored, start - 1,
             )  # fmt: skip
-        self._next = start
+        self._next, self._stored = start, stored
         self._task = run(claim, self._sync_forever(claim), f"sync {self._tp}")
         return start
 
@@ -158,20 +170,39 @@ class StoreProcessor(Processor):
         self._processors.forget(self)
 
     async def _sync_forever(self, claim: Claim) -> None:
-        while True:
-            batch = await self._arrived.get()
-            for records, next_offset in _steps(batch):
-                self._processors.syncing(self._tp, records[0])
-                await self._processors.done(self, partial(self._sync.sync_once, self._tp, records, next_offset))
-                self._next = next_offset
-                self.held -= len(records)
-                claim.applied()
-                if self._is_over:
-                    return
-            self._processors.syncing(self._tp, None)
-            # A range without records moves the mark, too; the store learns of it with the next record.
-            self._next = batch.end
+        try:
+            while not self._is_over:
+                try:
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        batch = await self._arrived.get()
+                except TimeoutError:
+                    await self._look()
+                else:
+                    await self._sync_batch(batch, claim)
+        except ProgressError as error:
+            self._next = None  # a mark of what the store does not have
+            claim.refused("progress", str(error), "sync")
+
+    async def _look(self) -> None:
+        """A store that has gone back is noticed in silence, too."""
+        stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)
+        if stored != self._stored:
+            raise ProgressError(f"read store {self._sync.store_name}", self._tp, stored, self._stored)
+
+    async def _sync_batch(self, batch: Batch, claim: Claim) -> None:
+        for records, next_offset in _steps(batch):
+            self._processors.syncing(self._tp, records[0])
+            step = Step(self._tp, self._stored, next_offset)
+            await self._processors.done(self, partial(self._sync.sync_once, step, records))
+            self._next = self._stored = next_offset
+            self.held -= len(records)
             claim.applied()
+            if self._is_over:
+                return
+        self._processors.syncing(self._tp, None)
+        # A range without records moves the mark, too; the store learns of it with the next record.
+        self._next = batch.end
+        claim.applied()
 
     def _mark(self, offset: int) -> Mark:
         """The note is the id of the topic: offsets do not tell one that was made again and filled."""

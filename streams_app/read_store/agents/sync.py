@@ -17,6 +17,7 @@ from streams_app.read_store.core.merge import Change, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import Step
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -102,23 +103,31 @@ class Sync:
         """
         return await self._store.progress()
 
-    async def sync_once(self, tp: TP, records: Sequence[Record], next_offset: int) -> SyncResult:
+    async def begin(self, tp: TP, offset: int) -> None:
+        """Sets where to go on with a partition whose log is another one now.
+
+        Raises:
+            TryAgainError: The store is away.
+        """
+        await self._store.begin(tp, offset, self._clock.now_ms())
+
+    async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
         """One batch, whole or not at all; can be repeated.
 
         The source is read after the records, so its values are at least as new as the versions they are written under.
 
         Args:
-            tp: Partition of an output topic.
+            step: Which partition of an output topic, where the store stands, and where it stands then.
             records: Records of the partition in the order of their offsets; without any only the progress is noted.
-            next_offset: What to go on with once they are in the store, up or down.
 
         Raises:
+            ProgressError: The store stands elsewhere; nothing was written.
             TryAgainError: Source or store is away; nothing was written.
         """
         changes: list[Change] = []
         rejected: list[tuple[Record, str]] = []
         for record in records:
-            parsed = parse(record.key, record.value, self._expected[tp.topic])
+            parsed = parse(record.key, record.value, self._expected[step.tp.topic])
             if isinstance(parsed, Rejected):
                 rejected.append((record, parsed.why))
             else:
@@ -127,17 +136,17 @@ class Sync:
         current = await self._source.current(latest) if latest else []
         refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
         taken = [change for change in current if change.cell not in refused]
-        counts = await self._store.apply(taken, {tp: next_offset}, self._clock.now_ms())
-        self._report(tp, rejected)
+        counts = await self._store.apply(taken, step, self._clock.now_ms())
+        self._report(step.tp, rejected)
         if refused:
             logger.error(
                 "values skipped: the store can never hold them store=%s count=%d source=%s first_offset=%d first_why=%s",
-                self.store_name, len(refused), tp, records[0].offset, next(iter(refused.values())),
+                self.store_name, len(refused), step.tp, records[0].offset, next(iter(refused.values())),
             )  # fmt: skip
         for result in ("written", "stale", "unchanged"):
             self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
         return SyncResult(
-            len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, next_offset, len(refused)
+            len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, step.to, len(refused)
         )
 
     async def close(self) -> None:

@@ -34,7 +34,11 @@ FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Timeout
 
 
 class PostgresPool:
-    """Runs functions of a connection, each call by itself."""
+    """Runs functions of a connection, each call by itself.
+
+    Attributes:
+        what: Store or source with its URL, without credentials, for messages.
+    """
 
     def __init__(self, url: str, settings: ReadStoreSettings, what: str, *, is_source: bool = False) -> None:
         """Connects nothing yet.
@@ -61,7 +65,7 @@ class PostgresPool:
             )
         self._url = url
         self._settings = settings
-        self._what = f"{what} {redacted(url)}"
+        self.what = f"{what} {redacted(url)}"
         self._is_source = is_source
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
@@ -78,7 +82,7 @@ class PostgresPool:
             async with self._pool.acquire(timeout=self._seconds + GRACE_SECONDS) as connection:
                 return await function(connection)
         except FAULTS as error:
-            raise TryAgainError(f"{self._what}: {_text(error)}") from error
+            raise TryAgainError(f"{self.what}: {_text(error)}") from error
 
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
         """As :meth:`call`, in a transaction whose statements may take as long as they need."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
+from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Change
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
@@ -21,6 +22,28 @@ class Counts:
     written: int = 0
     stale: int = 0
     unchanged: int = 0
+
+
+class Step(NamedTuple):
+    """How far one transaction takes a partition.
+
+    Attributes:
+        tp: Partition of an output topic.
+        after: Progress of the store that the transaction continues; None: the store has none of this partition.
+        to: Progress after it: the next offset to be read.
+    """
+
+    tp: TP
+    after: int | None
+    to: int
+
+
+class ProgressError(TryAgainError):
+    """The store does not stand where a transaction goes on; nothing was written. Its progress is to be read again."""
+
+    def __init__(self, what: str, tp: TP, found: int | None, expected: int | None) -> None:
+        """Says which store stands where."""
+        super().__init__(f"{what} goes on with {tp} at {found}, not at {expected} where it was left")
 
 
 class ReadStore(Protocol):
@@ -42,15 +65,25 @@ class ReadStore(Protocol):
     async def progress(self) -> dict[TP, int]:
         """The offset to go on with, for each partition ever synced."""
 
-    async def apply(self, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
         """Merges changes and notes the progress, both or neither.
+
+        The transactions of a partition are a chain: each goes on where the one before it ended. A server that has lost its last
+        transactions, a restored copy or another owner breaks the chain, and whoever writes learns of it before anything is passed
+        over.
 
         Args:
             changes: At most one a cell.
-            progress: Next offset of each partition the changes came from. Set as given, also downwards: a topic that was made
-                again starts at 0. A former owner that writes late costs re-reading, which the version guard makes harmless.
+            step: Where the store must stand, and where it stands then. A store that is at ``step.to`` already has lost its reply
+                only: the version guard makes the repetition harmless.
             now_ms: Wall clock, for the column ``updated_ms``.
+
+        Raises:
+            ProgressError: The store stands elsewhere; nothing was written.
         """
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is, also downwards: its topic was made again."""
 
     def refusal(self, change: Change) -> str | None:
         """Why the store can never hold a change, in words that go behind "it"; None: it can. Such a change is not to be applied."""

@@ -16,7 +16,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.values import json_fault, json_text, text_fault
 from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
-from streams_app.read_store.targets.port import TABLE_NAME, Counts
+from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -38,19 +38,30 @@ WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY at
 # Values are compared as text: 1 and 1.0 are equal numbers and two values. Rows are locked in the order of their key, so that two
 # workers never wait for each other in a circle. ``before`` sees what the statement found, ``stored`` what is there in the moment of
 # writing: the guard is right whoever writes meanwhile, only the counts may then be of a moment before.
+# ``noted`` comes first and decides: where the store does not stand at $9 it gives no row, and nothing is written. It also keeps
+# another transaction of the same partition out until this one has ended.
 # A newer version of the same value is noted, as a record between the two versions would take the value back otherwise; value and
 # updated_ms stay.
 APPLY: Final = """
 WITH batch AS MATERIALIZED (
     SELECT fold, group_key, name, value::jsonb AS value, version
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) AS given (fold, group_key, name, value, version)
+), noted AS (
+    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
+    SELECT $7::text, $8::integer, $10::bigint, $6::bigint
+    WHERE $9::bigint IS NULL OR EXISTS (SELECT FROM {progress} WHERE topic = $7 AND partition = $8)
+    ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
+    WHERE stored.next_offset IN ($9, $10)
+    RETURNING next_offset
 ), before AS MATERIALIZED (
     SELECT fold, group_key, name, batch.version AS version, found.version AS stored_version,
         found.version IS NOT NULL AND found.value::text IS NOT DISTINCT FROM batch.value::text AS is_same
     FROM batch LEFT JOIN {table} AS found USING (fold, group_key, name)
 ), upserted AS (
     INSERT INTO {table} AS stored (fold, group_key, name, value, version, updated_ms)
-    SELECT fold, group_key, name, value, version, $6::bigint FROM batch ORDER BY fold, group_key, name
+    SELECT fold, group_key, name, value, version, $6::bigint FROM batch
+    WHERE EXISTS (SELECT FROM noted)
+    ORDER BY fold, group_key, name
     ON CONFLICT (fold, group_key, name) DO UPDATE SET
         version = excluded.version,
         (value, updated_ms) = (
@@ -60,18 +71,19 @@ WITH batch AS MATERIALIZED (
         )
     WHERE stored.version < excluded.version
     RETURNING fold, group_key, name
-), noted AS (
-    INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms)
-    SELECT topic, partition, next_offset, $6::bigint
-    FROM unnest($7::text[], $8::integer[], $9::bigint[]) AS given (topic, partition, next_offset)
-    ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 )
 SELECT
+    EXISTS (SELECT FROM noted) AS is_noted,
+    (SELECT next_offset FROM {progress} WHERE topic = $7 AND partition = $8) AS found,
     count(*) FILTER (WHERE is_written AND NOT is_same) AS written,
     count(*) FILTER (WHERE NOT is_written AND NOT (is_same AND version = stored_version)) AS stale,
     count(*) FILTER (WHERE is_same AND (is_written OR version = stored_version)) AS unchanged
 FROM before LEFT JOIN (SELECT *, true AS is_upserted FROM upserted) AS done USING (fold, group_key, name),
     LATERAL (SELECT is_upserted IS NOT NULL) AS outcome (is_written)
+"""
+BEGIN: Final = """
+INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VALUES ($1, $2, $3, $4)
+ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
 PROBE: Final = "INSERT INTO {progress} (topic, partition, next_offset, updated_ms) VALUES ('', -1, 0, 0)"
@@ -135,10 +147,13 @@ class PostgresStore:
 
         return await self._with_tables(read)
 
-    async def apply(self, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
+    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
         """Merges changes and notes the progress in one statement.
 
         A reply that is lost leaves the outcome unknown; repeated, the statement changes nothing.
+
+        Raises:
+            ProgressError: The store stands elsewhere than the step goes on.
         """
         arguments = (
             [change.cell.fold for change in changes],
@@ -147,17 +162,24 @@ class PostgresStore:
             [json_text(change.value) for change in changes],
             [change.version for change in changes],
             now_ms,
-            [tp.topic for tp in progress],
-            [tp.partition for tp in progress],
-            list(progress.values()),
+            *step.tp,
+            step.after,
+            step.to,
         )
 
         async def run(connection: Connection) -> Counts:
             row = await connection.fetchrow(self._apply, *arguments)
             assert row is not None  # counts are always one row
+            if not row["is_noted"]:
+                raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
             return Counts(row["written"], row["stale"], row["unchanged"])
 
         return await self._with_tables(run)
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is."""
+        sql = BEGIN.format(**self._names)
+        await self._with_tables(lambda connection: connection.execute(sql, *tp, offset, now_ms))
 
     def refusal(self, change: Change) -> str | None:
         """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""

@@ -7,7 +7,7 @@ so a crash leaves either the changes with their progress or neither.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, Change, Stored, merge
 from streams_app.read_store.core.values import sqlite_value
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
-from streams_app.read_store.targets.port import TABLE_NAME, Counts
+from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
@@ -100,9 +100,17 @@ class SqliteStore:
         """The offset to go on with, for each partition ever synced."""
         return await self._thread.call(self._read_progress)
 
-    async def apply(self, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
-        """Merges changes and notes the progress in one transaction."""
-        return await self._thread.call(lambda connection: self._apply(connection, changes, progress, now_ms))
+    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+        """Merges changes and notes the progress in one transaction.
+
+        Raises:
+            ProgressError: The store stands elsewhere than the step goes on.
+        """
+        return await self._thread.call(lambda connection: self._apply(connection, changes, step, now_ms))
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is."""
+        await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def refusal(self, change: Change) -> str | None:
         """Nothing: SQLite holds whatever there is."""
@@ -164,10 +172,16 @@ class SqliteStore:
         rows = connection.execute(self._sql(SELECT_PROGRESS, self._progress_table)).fetchall()
         return {TP(topic, partition): next_offset for topic, partition, next_offset in rows}
 
-    def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change], progress: Mapping[TP, int], now_ms: int) -> Counts:
+    def _begin(self, connection: sqlite3.Connection, tp: TP, offset: int, now_ms: int) -> None:
+        self._require_tables(connection)
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*tp, offset, now_ms))
+
+    def _apply(self, connection: sqlite3.Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
         # IMMEDIATE: the lock is taken before the read, or another writer could slip between our reading and our writing.
         connection.execute("BEGIN IMMEDIATE")
-        self._require_tables(connection)
+        found = self._read_progress(connection).get(step.tp)
+        if found not in (step.after, step.to):
+            raise ProgressError(f"read store {self._name} {self._path}", step.tp, found, step.after)
         held = [replace(change, value=sqlite_value(change.value)) for change in changes]
         merged = merge(self._stored(connection, (change.cell for change in held)), held)
         connection.executemany(
@@ -175,10 +189,7 @@ class SqliteStore:
             [(*change.cell, change.value, change.version, now_ms) for change in merged.written],
         )
         connection.executemany(self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed])
-        connection.executemany(
-            self._sql(UPSERT_PROGRESS, self._progress_table),
-            [(*partition, next_offset, now_ms) for partition, next_offset in progress.items()],
-        )
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*step.tp, step.to, now_ms))
         connection.execute("COMMIT")
         return Counts(len(merged.written), merged.stale, merged.unchanged)
 

@@ -1,0 +1,80 @@
+"""What becomes of folded records in every target of a read store, in whatever order and however often they arrive."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from streams_app.metrics import Metrics
+from streams_app.read_store.agents.sync import Sync, SyncResult
+from streams_app.settings import Settings
+from tests.integration.targets import Target, held, sync_on
+from tests.manual_clock import ManualClock
+
+
+@dataclass
+class Record:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None = None
+
+
+def folded(offset: int, names: Any, version: int, group: str = "a") -> Record:
+    value = {"id": group, "m": names, "fold": {"name": "f", "version": version}}
+    return Record(offset, group.encode(), json.dumps(value).encode())
+
+
+def sync_of(target: Target) -> tuple[Sync, Metrics]:
+    settings = Settings.model_validate(
+        {
+            "app_id": "t",
+            "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
+            "read_stores": [target.settings.model_dump()],
+        }
+    )
+    metrics = Metrics(settings)
+    return Sync(settings, settings.read_store(None), metrics, ManualClock(50)), metrics
+
+
+async def test_batch_delivered_again_after_a_crash_changes_nothing(target: Target) -> None:
+    batch = [folded(0, {"likes": 7}, 1), folded(1, {"shares": 2}, 2)]
+    (first, _), (again, metrics) = sync_of(target), sync_of(target)
+    await sync_on(first, batch, 2)
+    before = await target.rows()
+    result = await sync_on(again, batch, 2)
+    counted = metrics.registry.get_sample_value(
+        "streams_app_read_store_writes_total", {"store": "dashboard", "result": "unchanged"}
+    )
+    await first.close()
+    await again.close()
+
+    assert SyncResult(2, 0, 2, 0, 0, 2, 2) == result
+    assert (before, 2) == (await target.rows(), counted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_shuffled_and_duplicated_topic_ends_in_the_same_state_as_in_order(target: Target, seed: int) -> None:
+    choice = random.Random(seed)
+    topic = [
+        (version, f"g{choice.randrange(3)}", {f"n{number}": choice.randrange(3) for number in choice.sample(range(5), 2)})
+        for version in range(120)
+    ]
+    expected = {(group, name): (value, version) for version, group, names in topic for name, value in names.items()}
+    shuffled = [*topic, *choice.sample(topic, 60)]
+    choice.shuffle(shuffled)
+    sync, _ = sync_of(target)
+    for begin in range(0, len(shuffled), 9):
+        records = [
+            folded(offset, names, version, group) for offset, (version, group, names) in enumerate(shuffled[begin : begin + 9])
+        ]
+        await sync_on(sync, records, begin + 9)
+    await sync.close()
+
+    assert {cell: (held(target, value), version) for cell, (value, version) in expected.items()} == {
+        (group, name): (value, version) for group, name, value, version, _ in await target.rows()
+    }

@@ -1,0 +1,71 @@
+"""The progress of every target of a read store is a chain: a transaction goes on where the last one ended, or does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.port import Counts, ProgressError, Step
+from tests.integration.targets import P0, P1, Target, held, write
+
+LIKES = Cell("f", "a", "likes")
+
+
+async def test_transaction_that_goes_on_where_the_store_stands_is_written(target: Target) -> None:
+    await target.store.apply([Change(LIKES, 1, 1)], Step(P0, None, 3), 0)
+    await target.store.apply([Change(LIKES, 2, 2)], Step(P0, 3, 5), 0)
+    await target.store.apply([], Step(P1, None, 7), 0)
+
+    assert {P0: 5, P1: 7} == await target.store.progress()
+    assert [("a", "likes", held(target, 2), 2, 0)] == await target.rows()
+
+
+@pytest.mark.parametrize("after", [None, 2, 4])
+async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(target: Target, after: int | None) -> None:
+    await write(target.store, [Change(LIKES, 1, 1)], 3)
+    with pytest.raises(ProgressError, match=rf"goes on with .*s\.f.* at 3, not at {after} where it was left"):
+        await target.store.apply([Change(LIKES, 2, 2)], Step(P0, after, 9), 0)
+
+    assert {P0: 3} == await target.store.progress()
+    assert [("a", "likes", held(target, 1), 1, 0)] == await target.rows()
+
+
+async def test_store_that_has_lost_its_progress_takes_nothing(target: Target) -> None:
+    with pytest.raises(ProgressError, match="at None, not at 3"):
+        await target.store.apply([Change(LIKES, 2, 2)], Step(P0, 3, 9), 0)
+
+    assert ({}, []) == (await target.store.progress(), await target.rows())
+
+
+async def test_transaction_whose_reply_was_lost_is_repeated_without_harm(target: Target) -> None:
+    counts = [await target.store.apply([Change(LIKES, 2, 2)], Step(P0, None, 9), 0) for _ in range(2)]
+
+    assert [Counts(written=1), Counts(unchanged=1)] == counts
+    assert {P0: 9} == await target.store.progress()
+
+
+async def test_partition_is_begun_anywhere_whatever_its_progress(target: Target) -> None:
+    await target.store.begin(P0, 90, 0)
+    await target.store.begin(P0, 4, 0)
+
+    assert {P0: 4} == await target.store.progress()
+    assert Counts(written=1) == await target.store.apply([Change(LIKES, 2, 2)], Step(P0, 4, 9), 0)
+
+
+async def test_of_two_owners_that_go_on_from_one_place_only_one_is_taken(target: Target) -> None:
+    await write(target.store, [], 3)
+
+    async def go_on(number: int) -> str:
+        changes = [Change(Cell("f", "a", f"{number}-{n}"), 1, 1) for n in range(200)]
+        try:
+            await target.another().apply(changes, Step(P0, 3, 10 + number), 0)
+        except ProgressError:
+            return "refused"
+        return "taken"
+
+    outcomes = await asyncio.gather(*(go_on(number) for number in range(4)))
+
+    assert ["refused"] * 3 + ["taken"] == sorted(outcomes)
+    assert {str(outcomes.index("taken"))} == {name.partition("-")[0] for _, name, *_ in await target.rows()}

@@ -1,0 +1,62 @@
+"""An older copy of a PostgreSQL store comes back under a running worker: the store ends as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, wait_until
+from tests.integration.reading import LIMIT_SECONDS, PARTITIONS, PostgresReading
+from tests.integration.targets import Postgres
+
+COPY = """
+CREATE TABLE cells_copy AS TABLE cells;
+CREATE TABLE cells_progress_copy AS TABLE cells_progress
+"""
+RESTORE = """
+TRUNCATE cells, cells_progress;
+INSERT INTO cells TABLE cells_copy;
+INSERT INTO cells_progress TABLE cells_progress_copy
+"""
+
+
+async def run(target: Postgres, statements: str) -> None:
+    """Several statements in one transaction."""
+    async with target.connected() as connection:
+        await connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ; {statements}; COMMIT")
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["while records arrive", "in silence"])
+async def test_a_restored_copy_of_the_tables_is_brought_up_to_date_again(
+    kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    if is_silent:
+        monkeypatch.setattr("streams_app.read_store.agents.processor.LOOK_SECONDS", 0.2)
+    reading = PostgresReading(names, kafka.bootstrap_servers, tmp_path / "unused", url=postgresql_url)
+    await create_topics(kafka.bootstrap_servers, [reading.topic], PARTITIONS)
+    target = Postgres(postgresql_url)
+    await target.store.initialise()
+
+    async def count() -> int:
+        ((found,),) = await target.run("SELECT count(*) FROM cells")
+        return int(found)
+
+    async def is_whole() -> bool:
+        return await count() == len(reading.sent)
+
+    async with reading.member():
+        await reading.send(3_000)
+        await wait_until(count, LIMIT_SECONDS, "something is in the store")
+        await run(target, COPY)
+        await reading.send(2_000)
+        await wait_until(is_whole, LIMIT_SECONDS, "everything is in the store")
+        await run(target, RESTORE)
+        if not is_silent:
+            await reading.send(100)
+        await wait_until(is_whole, LIMIT_SECONDS, "everything is in the store again")
+        stored = {name: int(value) for _, name, value, _, _ in await target.rows()}
+    await target.close()
+
+    assert reading.sent == stored
