@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from math import floor
 from typing import Any, Final
 
 from streams_app.durations import milliseconds, parse_duration
@@ -14,12 +15,14 @@ MILLISECONDS_FROM: Final = 100_000_000_000
 MILLISECONDS_TO: Final = 100_000_000_000_000
 """A number from here on is neither: microseconds or nanoseconds, it seems."""
 
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
 """Shorter digits may be a date, as in 20231114."""
 
 
-def moment_ms(value: Any) -> float | None:
-    """Milliseconds since 1970 of a JSON value; None where it is no moment, or one before 1970.
+def moment_ms(value: Any) -> int | None:
+    """Milliseconds since 1970 of a JSON value, never later than it says; None where it is no moment, or one before 1970.
 
     Numbers below :data:`MILLISECONDS_FROM` are seconds, others milliseconds; so are texts of nine digits or more. Other texts are
     ISO 8601, in UTC where they name no zone.
@@ -29,13 +32,14 @@ def moment_ms(value: Any) -> float | None:
             return moment_ms(float(value))
         try:
             moment = datetime.fromisoformat(value)
-            at_ms = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+            at_ms = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _BEGIN) // _MILLISECOND
         except (ValueError, OverflowError):
             return None
         return at_ms if at_ms >= 0 else None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MILLISECONDS_TO:
         return None
-    return float(value) if value >= MILLISECONDS_FROM else value * 1000.0
+    # A fraction of a second is seldom exact in binary: 1.001 s times 1 000 is a little less than 1 001 ms.
+    return int(value) if value >= MILLISECONDS_FROM else floor(round(value * 1000, 3))
 
 
 def parse_moment(text: str, now_ms: int) -> int:
@@ -50,6 +54,7 @@ def parse_moment(text: str, now_ms: int) -> int:
         found = moment_ms(float(text) if text.isdigit() and len(text) != len("20231114") else text)
     if found is None:
         raise ValueError(
-            f"{text!r} is no moment: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, or ms since 1970"
+            f"{text!r} is no moment, or one before 1970: write how long ago, as in -24h, an ISO time, as in 2026-11-21T14:00, "
+            "or ms since 1970"
         )
-    return int(found)
+    return found

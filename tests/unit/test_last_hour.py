@@ -30,3 +30,11 @@ def test_an_hour_without_records_has_no_ratio() -> None:
     hour.add(0, 1, 10)
 
     assert [0.9, True] == [hour.ratio(59 * MINUTE), math.isnan(hour.ratio(60 * MINUTE))]
+
+
+def test_what_nobody_asks_for_is_forgotten_too() -> None:
+    hour = LastHour()
+    for minute in range(1_000):
+        hour.add(minute * MINUTE, 1, 10)
+
+    assert 60 == len(hour._minutes)

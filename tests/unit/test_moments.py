@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,6 +23,22 @@ NOW_MS = 1_700_000_000_000
 )  # fmt: skip
 def test_a_value_is_a_moment_or_none(value: Any, at_ms: float | None) -> None:
     assert at_ms == moment_ms(value)
+
+
+@pytest.mark.parametrize("at_ms", [1_001, 2_003, 999_999, 1_009_000_007, NOW_MS + 1, NOW_MS + 7, NOW_MS + 999])
+def test_a_moment_in_seconds_is_exact_to_the_millisecond(at_ms: int) -> None:
+    iso = f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}"
+
+    assert [at_ms] * 3 == [moment_ms(at_ms / 1000), moment_ms(iso), moment_ms(f"{iso}999+00:00")]
+
+
+def test_every_millisecond_of_the_first_seconds_is_told_in_seconds() -> None:
+    assert [] == [at_ms for at_ms in range(20_000) if moment_ms(at_ms / 1000) != at_ms]
+
+
+def test_a_moment_before_1970_is_called_so() -> None:
+    with pytest.raises(ValueError, match="is no moment, or one before 1970"):
+        parse_moment("1969-07-20", NOW_MS)
 
 
 @pytest.mark.parametrize(
