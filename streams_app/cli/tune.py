@@ -7,18 +7,17 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
+from streams_app.cli.tune_options import DurationsType, DurationType, MomentType, ShareType
 from streams_app.clock import Clock, SystemClock
-from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
-from streams_app.moments import parse_moment
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,47 +26,6 @@ if TYPE_CHECKING:
     from streams_app.tuning.points import Curve
     from streams_app.tuning.tally import Tally
 
-EARLIEST = "earliest"
-
-
-class _Duration(click.ParamType):
-    """``15m``: a duration, in ms."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            found = milliseconds(parse_duration(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if found < 1:
-            self.fail(f"{value!r} is shorter than 1ms", param, ctx)
-        return found
-
-
-class _Durations(_Duration):
-    """``1s,10s,60s``: durations, in ms."""
-
-    name = "durations"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return tuple(super(_Durations, self).convert(part.strip(), param, ctx) for part in value.split(",") if part.strip())
-
-
-class _Moment(click.ParamType):
-    """``-24h``, an ISO time, or ms since 1970; converted when the clock is read."""
-
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Callable[[int], int | None]:
-        if value == EARLIEST and param is not None and param.name == "begin":
-            return lambda _: None
-        try:
-            parse_moment(value, 0)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return lambda now_ms: parse_moment(value, now_ms)
-
 
 @click.command(name="tune")
 @with_settings
@@ -75,13 +33,16 @@ class _Moment(click.ParamType):
 @click.option(
     "--from",
     "begin",
-    type=_Moment(),
+    type=MomentType(),
     metavar="WHEN",
     default="-24h",
     show_default=True,
-    help="Where to begin in the source: so long ago, an ISO time, ms since 1970, or earliest.",
+    help="Where to begin in the source: so long ago, an ISO time, ms since 1970, or earliest. With --file: by the times in it, and "
+    "by default with its first line.",
 )
-@click.option("--to", "end", type=_Moment(), metavar="WHEN", help="Where to end, likewise. Default: where the topic ends now.")
+@click.option(
+    "--to", "end", type=MomentType(), metavar="WHEN", help="Where to end, likewise. Default: where the topic or file ends."
+)
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
@@ -104,14 +65,14 @@ class _Moment(click.ParamType):
     metavar="URL",
     help="With --live: a worker, as in http://host:8080; once for each. Default: the one on this machine.",
 )
-@click.option("--windows", type=_Durations(), metavar="X,X,...", help="Candidates. Default: some 30 on a logarithmic scale.")
+@click.option("--windows", type=DurationsType(), metavar="X,X,...", help="Candidates. Default: some 30 on a logarithmic scale.")
 @click.option(
     "--target-ratio",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=ShareType(),
     metavar="R",
     help="Recommend the shortest X that folds so much, as in 0.95.",
 )
-@click.option("--max-latency", type=_Duration(), metavar="TIME", help="Recommend the X that folds most within this latency.")
+@click.option("--max-latency", type=DurationType(), metavar="TIME", help="Recommend the X that folds most within this latency.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also draw it into a picture.")
 def command(
@@ -163,13 +124,13 @@ def command(
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:
         curve = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key)
-    recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency)
-    if png is not None:
-        write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
+    recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency, max_hold_ms=of.max_hold_ms)
     if as_json:
         click.echo(json_line({**curve.as_json(), "recommended": {"quiet_ms": recommended.quiet_ms, "why": recommended.why}}))
     else:
         show(curve, recommended, of.quiet_period_ms)
+    if png is not None:  # last: a picture that cannot be written must not hide what took a while to read
+        write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
 
 
 def _replayed(
@@ -197,11 +158,13 @@ def _replayed(
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
     with telling(clock, unit) as told:
+        begin, end = when
+        range_ms = begin(now_ms), end(now_ms) if end else None
         if file is not None:
-            advice = _read_file(settings, of, file, columns, tally, told, clock, time=time, key=key)
+            if not _is_given("begin"):  # the last day is for a topic, which may be long
+                range_ms = None, range_ms[1]
+            advice = _read_file(settings, of, file, columns, tally, told, now_ms, range_ms, time=time, key=key)
         else:
-            begin, end = when
-            range_ms = begin(now_ms), end(now_ms) if end else None
             advice = _read_topic(settings, of, columns, tally, told, *range_ms)
         curve = _curve(settings.app_id, of, columns, windows, told) if columns.events else None
     tell(tally, unit)
@@ -211,12 +174,16 @@ def _replayed(
 
 
 def _check_live_options(urls: Sequence[str], *, is_live: bool) -> None:
-    given = click.get_current_context().get_parameter_source
     if urls and not is_live:
         raise click.UsageError("--url goes with --live: a topic is read from Kafka, not from a worker")
     for name, option in (("begin", "--from"), ("end", "--to"), ("file", "--file")):
-        if is_live and given(name) is ParameterSource.COMMANDLINE:
+        if is_live and _is_given(name):
             raise click.UsageError(f"{option} does not go with --live: workers count since they started")
+
+
+def _is_given(name: str) -> bool:
+    """Whether somebody wrote this option."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _check_file_options(fold: Fold, file: Path | None, of_file: dict[str, str | None]) -> None:
@@ -268,16 +235,19 @@ def _read_file(
     columns: Columns,
     tally: Tally,
     told: Telling,
-    clock: Clock,
+    now_ms: int,
+    range_ms: tuple[int | None, int | None],
     *,
     time: str | None,
     key: str | None,
 ) -> str:
     """Reads a file; returns what to say if there is no event in it."""
-    from streams_app.tuning.file import LineReader, size_of
+    from streams_app.tuning.file import LineReader
+    from streams_app.tuning.opening import size_of
 
     assert time is not None  # checked above
     tally.total = size_of(file)
-    reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, now_ms=clock.now_ms())
+    from_ms, to_ms = range_ms
+    reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, now_ms=now_ms, from_ms=from_ms, to_ms=to_ms)
     reader.read(file, told.reading)
     return f"--file {file}: {reader.advice()}"

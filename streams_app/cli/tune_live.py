@@ -32,7 +32,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
 
     Raises:
         TryAgainError: No worker answers.
-        ConfigurationError: None of them has the fold, or has folded an event of it.
+        ConfigurationError: None of them has the fold, or has folded an event of it, or they are of two versions.
         click.UsageError: Gaps of the length of a candidate are not told apart.
     """
     usual = usual_url(settings.http)
@@ -49,7 +49,12 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
         raise ConfigurationError(
             [f"no worker that was asked has fold {fold.name!r} ({', '.join(known)}): restart it with these settings"]
         )
-    figures = together(workers, fold.quiet_period_ms)
+    try:
+        figures = together(workers, fold.quiet_period_ms)
+    except ValueError as error:
+        raise ConfigurationError(
+            [f"the workers are of two versions, as {error}: ask those of one version, or wait until all are restarted"]
+        ) from error
     if not figures.events:
         raise ConfigurationError(
             [f"no event of fold {fold.name!r} was folded since the workers started: wait, or read the topic, without --live"]

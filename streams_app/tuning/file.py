@@ -6,28 +6,24 @@ Whatever is wrong with a line is counted, with the number of the first such line
 
 from __future__ import annotations
 
-import gzip
-import os
-import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from streams_app.codec import canonical_bytes, member_of
-from streams_app.errors import BadEventError, BeyondDoubleError, ConfigurationError
+from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import Reading, decode_all
 from streams_app.moments import moment_ms
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.opening import opened
 from streams_app.tuning.tally import Tally, nobody
-from streams_app.tuning.zstd import decompressed
+from streams_app.words import time_text
 
-STANDARD_INPUT: Final = Path("-")
 BATCH_LINES: Final = 2_000
 BATCH_BYTES: Final = 4_000_000
 MOST_FIELDS: Final = 12
@@ -37,8 +33,12 @@ MANY_LATE: Final = 0.01
 LIKELY_FROM_MS: Final = 946_684_800_000
 """The year 2000: a field that holds a later moment is likely to be a time."""
 
-_GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+BROKEN_OFF: Final = "broken-off"
+"""Refused for this reason is the line at which a file cannot be read any further."""
+
+_FAULTS: Final = (OSError, EOFError, zlib.error)
+"""Of a disk, and of a compressed file that is broken or breaks off."""
+
 _MARK: Final = b"\xef\xbb\xbf"
 """Which some programs write before the first line."""
 
@@ -61,7 +61,17 @@ class LineReader:
     """
 
     def __init__(
-        self, fold: Fold, limits: Limits, columns: Columns, tally: Tally, *, time: str, key: str | None = None, now_ms: int
+        self,
+        fold: Fold,
+        limits: Limits,
+        columns: Columns,
+        tally: Tally,
+        *,
+        time: str,
+        key: str | None = None,
+        now_ms: int,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -73,6 +83,8 @@ class LineReader:
             time: The field that tells when an event happened, see :func:`streams_app.moments.moment_ms`; a dotted path.
             key: The field that stands for the record key.
             now_ms: Wall clock.
+            from_ms: Lines with an earlier time are passed over; None: there is no such limit.
+            to_ms: Likewise lines with this time or a later one.
         """
         self.fields: dict[str, Any] = {}
         self._reader = reader_of(fold, limits)
@@ -83,8 +95,10 @@ class LineReader:
         self._time_path = time.split(".")
         self._key_path = key.split(".") if key else None
         self._now_ms = now_ms
+        self._from_ms, self._to_ms = from_ms, to_ms
         self._newest_ms = 0
-        self._late = self._future = 0
+        self._late = self._future = self._outside = 0
+        self._outside_ms: tuple[int, int] | None = None
 
     def read(self, path: Path, on_progress: Callable[[Tally], None] = nobody) -> None:
         """Reads a file, or standard input, to its end.
@@ -98,8 +112,9 @@ class LineReader:
                     self._add(lines)
                     self._tally.done = position()
                     on_progress(self._tally)
-        except (OSError, EOFError, zlib.error) as error:
-            self._tally.notes.append(f"the file cannot be read beyond line {self._tally.read:,}: {error}")
+        except _FAULTS as error:
+            self._tally.read += 1
+            self._tally.refuse(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
         if self._late:
             share = self._late / self._tally.read
             self._tally.notes.append(
@@ -114,6 +129,14 @@ class LineReader:
         """What to do where no line could be used."""
         if not self._tally.read:
             return "there is nothing in it"
+        if self._outside_ms is not None:
+            first, last = map(time_text, self._outside_ms)
+            return (
+                f"no line that can be folded lies in the range of --from and --to; the times of the {self._outside:,} outside it "
+                f"go from {first} to {last}"
+            )
+        if set(self._tally.refused) == {BROKEN_OFF} and self._tally.read == 1:
+            return "it cannot be read, see the reason above"
         if not self.fields:
             return f"none of its {self._tally.read:,} lines is a JSON object, and each should be one event"
         listed = ", ".join(list(self.fields)[:MOST_FIELDS])
@@ -126,15 +149,19 @@ class LineReader:
     def _batches(self, file: BinaryIO) -> Iterator[list[Line]]:
         lines: list[Line] = []
         size = 0
-        for number, value in self._lines(file):
-            self._tally.read = number
-            if not value:
-                continue
-            lines.append(Line(number, None, None, value))
-            size += len(value)
-            if len(lines) >= BATCH_LINES or size >= BATCH_BYTES:
-                yield lines
-                lines, size = [], 0
+        try:
+            for number, value in self._lines(file):
+                self._tally.read = number
+                if not value:
+                    continue
+                lines.append(Line(number, None, None, value))
+                size += len(value)
+                if len(lines) >= BATCH_LINES or size >= BATCH_BYTES:
+                    yield lines
+                    lines, size = [], 0
+        except _FAULTS:
+            yield lines  # what was read before it counts
+            raise
         yield lines
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -178,61 +205,27 @@ class LineReader:
         at_ms = None if value is None else moment_ms(value)
         if at_ms is None:
             missing = value is None
-            detail = f"no field {self._time!r}" if missing else f"{str(value)[:40]!r} in {self._time!r} is no time"
+            detail = f"no field {self._time!r}" if missing else f"{str(value)[:40]!r} in {self._time!r} is no time since 1970"
             self._tally.refuse("no-time" if missing else "bad-time", f"line {line.offset:,}", detail)
+            return None
+        if self._is_outside(at_ms):
             return None
         if at_ms < self._newest_ms:
             self._late += 1
         else:
-            self._newest_ms = int(at_ms)
+            self._newest_ms = at_ms
         if at_ms > self._now_ms:
             self._future += 1
-        return int(at_ms)
+        return at_ms
 
-
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
-    """A file as a stream of what was compressed into it, and a function that says how many of its bytes are read.
-
-    Raises:
-        ConfigurationError: It cannot be opened.
-    """
-    with ExitStack() as stack:
-        try:
-            if path == STANDARD_INPUT:
-                file: Any = sys.stdin.buffer
-                head = file.peek(len(_ZSTD))[: len(_ZSTD)]
-            else:
-                file = stack.enter_context(path.open("rb"))
-                head = file.peek(len(_ZSTD))[: len(_ZSTD)]
-        except OSError as error:
-            raise ConfigurationError([f"--file: cannot read {path}: {error.strerror}"]) from error
-        if head.startswith(_GZIP):
-            yield stack.enter_context(gzip.GzipFile(fileobj=file)), lambda: _told(file)  # type: ignore[misc]  # it is one
-        elif head.startswith(_ZSTD):
-            if path == STANDARD_INPUT:
-                raise ConfigurationError(["--file -: standard input is compressed by zstd: pipe it through `zstd -dc`"])
-            yield stack.enter_context(decompressed(file)), lambda: 0
-        else:
-            yield file, lambda: _told(file)
-
-
-def size_of(path: Path) -> int | None:
-    """Bytes of a file, as far as :func:`opened` can say how many of them are read."""
-    if not path.is_file():  # a pipe can be opened only once
-        return None
-    try:
-        with path.open("rb") as file:
-            return None if file.read(len(_ZSTD)).startswith(_ZSTD) else os.fstat(file.fileno()).st_size
-    except OSError:
-        return None  # said when it is opened to be read
-
-
-def _told(file: Any) -> int:
-    try:
-        return int(file.tell())
-    except OSError:
-        return 0  # a pipe
+    def _is_outside(self, at_ms: int) -> bool:
+        """Whether a line is passed over for its time."""
+        if (self._from_ms is None or at_ms >= self._from_ms) and (self._to_ms is None or at_ms < self._to_ms):
+            return False
+        self._outside += 1
+        first, last = self._outside_ms or (at_ms, at_ms)
+        self._outside_ms = min(first, at_ms), max(last, at_ms)
+        return True
 
 
 def _at(event: Any, path: list[str]) -> Any:

@@ -86,7 +86,12 @@ def together(workers: Sequence[LiveFigures], quiet_ms: int) -> LiveFigures:
     Args:
         workers: At least one.
         quiet_ms: The errors are those of the records that this quiet period would make.
+
+    Raises:
+        ValueError: They sort gaps into different buckets.
     """
+    if len({tuple(bound for bound, _ in worker.gaps) for worker in workers}) > 1:
+        raise ValueError("they sort gaps into different buckets")
     records = [worker.begun + worker.longer(quiet_ms) for worker in workers]
     squares = sum((worker.error * count) ** 2 for worker, count in zip(workers, records, strict=True))
     counts = zip(*([count for _, count in worker.gaps] for worker in workers), strict=True)

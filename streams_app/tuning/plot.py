@@ -13,7 +13,7 @@ from rich.text import Text
 from streams_app.durations import duration_text
 from streams_app.tuning.canvas import Canvas
 from streams_app.tuning.points import Curve, Point
-from streams_app.tuning.spelling import share
+from streams_app.tuning.spelling import brief, share
 
 HEIGHT: Final = 11
 AXIS: Final = 7
@@ -109,7 +109,8 @@ def _latencies(points: Sequence[Point]) -> _Panel | None:
     known = [math.log(max(1, span)) for span in spans if span is not None]
     if len(known) < len(spans):
         return None
-    ticks = [(math.log(tick), duration_text(tick)) for tick in TICKS_MS]
+    low_ms, high_ms = (max(1, at(span for span in spans if span is not None)) for at in (min, max))
+    ticks = [(math.log(tick), brief(tick)) for tick in ticks_between(low_ms, high_ms)]
     return _Panel("latency, P95", known, min(known), max(known), ticks, "magenta")
 
 
@@ -157,12 +158,17 @@ def _foot(points: Sequence[Point], canvas: Canvas, x_of: Callable[[int], float],
     """Labels of the horizontal axis, each centred below its place, none over another."""
     line = [" "] * width
     free_from = AXIS
-    for tick in TICKS_MS:
-        if points[0].quiet_ms <= tick <= points[-1].quiet_ms:
-            label = duration_text(tick)
-            begin = AXIS + 1 + canvas.column_of(x_of(tick)) - len(label) // 2
-            begin = min(max(begin, AXIS), width - len(label))
-            if begin >= free_from:
-                line[begin : begin + len(label)] = label
-                free_from = begin + len(label) + 2
+    for tick in ticks_between(points[0].quiet_ms, points[-1].quiet_ms):
+        label = duration_text(tick)
+        begin = AXIS + 1 + canvas.column_of(x_of(tick)) - len(label) // 2
+        begin = min(max(begin, AXIS), width - len(label))
+        if begin >= free_from:
+            line[begin : begin + len(label)] = label
+            free_from = begin + len(label) + 2
     return "".join(line)
+
+
+def ticks_between(low_ms: int, high_ms: int) -> list[int]:
+    """Where an axis of durations is labelled: at round ones, or at both ends where there are not two of those."""
+    found = [tick for tick in TICKS_MS if low_ms <= tick <= high_ms]
+    return found if len(found) > 1 else [low_ms, high_ms]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from streams_app.durations import duration_text
 from streams_app.errors import ConfigurationError
-from streams_app.tuning.plot import TICKS_MS
+from streams_app.tuning.plot import ticks_between
 from streams_app.tuning.points import Curve
 from streams_app.tuning.spelling import share
 from streams_app.words import time_text
@@ -56,8 +56,7 @@ def write_png(path: Path, curve: Curve, recommended_ms: int, configured_ms: int)
         axes.spines[["top", "right"]].set_visible(False)
         axes.axvline(configured_ms, color=AMBER, linewidth=1, linestyle=":")
         axes.axvline(recommended_ms, color=GREEN, linewidth=1, linestyle="--")
-    low, high = curve.points[0].quiet_ms, curve.points[-1].quiet_ms
-    ticks = [tick for tick in TICKS_MS if low <= tick <= high] or [low, high]
+    ticks = ticks_between(curve.points[0].quiet_ms, curve.points[-1].quiet_ms)
     below.set_xticks(ticks, [duration_text(tick) for tick in ticks], fontsize=8)
     below.set_xlabel("quiet period X")
     try:
@@ -87,7 +86,7 @@ def _latencies(axes: Any, curve: Curve) -> None:
             axes.plot(*zip(*known, strict=True), color=colour, label=f"{name[9:11]} of 100 events within")
             spans += [span for _, span in known]
     if spans:
-        ticks = [tick for tick in TICKS_MS if min(spans) <= tick <= max(spans)]
+        ticks = ticks_between(min(spans), max(spans))
         axes.set_yticks(
             ticks[:: max(1, len(ticks) // 6)], [duration_text(tick) for tick in ticks[:: max(1, len(ticks) // 6)]], fontsize=8
         )

@@ -17,7 +17,8 @@ class Point:
         latency_p50_ms: From the score of an event to the moment its record closes: half of the events wait at most so long.
         latency_p95_ms: Likewise 95 of 100 events.
         latency_p99_ms: Likewise 99 of 100 events.
-        peak_open_groups: Most groups open in the same instant.
+        peak_open_groups: Most groups open in the same instant; a group counts from its first event to the moment it closes, both
+            included, so that one which closes in the instant in which another opens counts beside it.
         redis_bytes: Estimate of what Redis holds at that peak.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import floor, log
 from typing import Final
@@ -22,7 +23,9 @@ _SMALLEST_UNIT: Final = 1_000
 _EXACT_FROM: Final = 0.99
 
 
-def recommend(curve: Curve, *, target_ratio: float | None = None, max_latency_ms: int | None = None) -> Recommended:
+def recommend(
+    curve: Curve, *, target_ratio: float | None = None, max_latency_ms: int | None = None, max_hold_ms: int | None = None
+) -> Recommended:
     """Takes one of the candidates of a curve.
 
     Args:
@@ -32,10 +35,18 @@ def recommend(curve: Curve, *, target_ratio: float | None = None, max_latency_ms
             the shortest that reaches it, unless it is beyond this limit; then the limit counts, and the reason says what each
             costs. Without either: the knee, the shortest candidate that folds at least half of what can be folded, and after
             which twice the quiet period would spare less than one record for a hundred events.
+        max_hold_ms: Of the settings, which refuse a longer quiet period: such candidates are taken only where there are no others.
     """
-    points = curve.points
-    if not points:
+    if not curve.points:
         return Recommended(0, "No candidate was tried.")
+    if max_hold_ms is not None:
+        allowed = tuple(point for point in curve.points if point.quiet_ms <= max_hold_ms)
+        if not allowed:
+            found = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency_ms)
+            hold = duration_text(max_hold_ms)
+            return Recommended(found.quiet_ms, f"{found.why} But max_hold is {hold}, and the quiet period must not be longer.")
+        curve = replace(curve, points=allowed)
+    points = curve.points
     best = max(points, key=lambda point: (point.ratio, -point.quiet_ms))
     if not best.ratio:
         return Recommended(points[0].quiet_ms, _nothing(curve))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -123,3 +124,10 @@ def test_a_sample_is_told_with_the_error_of_its_ratio() -> None:
 
 def test_a_worker_without_the_fold_says_nothing_of_it() -> None:
     assert None is figures_in(page_of(log_of([(0, b"sa")])), "g")
+
+
+def test_workers_that_sort_gaps_into_different_buckets_are_not_one() -> None:
+    one = told(page_of(log_of([(0, b"sa"), (5_000, b"sa")])))
+
+    with pytest.raises(ValueError, match="they sort gaps into different buckets"):
+        together([one, replace(one, gaps=one.gaps[1:])], 60_000)

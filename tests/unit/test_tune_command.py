@@ -127,7 +127,7 @@ def test_what_was_refused_is_told_on_stderr(folder: Path, capsys: pytest.Capture
 
     assert capsys.readouterr().err.splitlines() == [
         "3 of 4 lines were refused, and are not in the curve:",
-        "  2 bad-time, the first at line 3: 'so\\x1bon' in 'ts' is no time",
+        "  2 bad-time, the first at line 3: 'so\\x1bon' in 'ts' is no time since 1970",
         "  1 not-json, the first at line 2: unexpected character, expected a string key: line 1 column 2 (char 1)",
     ]
 
@@ -158,7 +158,11 @@ def test_where_nothing_is_left_it_ends_with_what_to_do(
         (["--from", "soon"], "'soon' is no moment"),
         (["--windows", "1s,soon"], "'soon' is not a duration"),
         (["--windows", "0s"], "'0s' is shorter than 1ms"),
-        (["--target-ratio", "1"], "1.0 is not in the range"),
+        *(
+            (["--target-ratio", share], f"{share!r} is no share that can be folded: write a number from 0 to below 1, as in 0.95")
+            for share in ("1", "95", "-0.1", "nan", "inf", "-inf", "most")
+        ),
+        (["--from", "1969-07-20"], "is no moment, or one before 1970"),
         (["--fold", "account-metric"], "did you mean 'account-metrics'"),
         (["--file", "none.jsonl", "--time", "ts"], "cannot read none.jsonl"),
     ],
@@ -178,3 +182,29 @@ def test_a_fold_by_the_record_key_needs_a_field_for_it(folder: Path, capsys: pyt
     assert 1 == tuned(BURSTS)
     assert "--file needs --key FIELD: fold account-metrics is by the record key" in capsys.readouterr().err
     assert 0 == tuned(BURSTS, "--key", "account_id")
+
+
+def test_a_range_goes_by_the_times_in_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = tuned(BURSTS, "--json", "--from", str(BEGIN_MS + 60_000), "--to", str(BEGIN_MS + 120_000))
+    found = curve_of(capsys)
+
+    assert (0, 16, BEGIN_MS + 60_000, BEGIN_MS + 67_000) == (code, found["events"], found["from_ms"], found["to_ms"])
+    assert 1 == tuned(BURSTS, "--from", "-1h")
+    assert "no line that can be folded lies in the range of --from and --to" in capsys.readouterr().err
+
+
+def test_what_the_settings_would_refuse_is_not_recommended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned([line(BEGIN_MS + ms) for ms in (0, 500, 3_600_000)], "--windows", "1s,8h", "--target-ratio", "0.6", "--json")
+
+    assert 1_000 == curve_of(capsys)["recommended"]["quiet_ms"]
+
+
+def test_a_picture_that_cannot_be_written_does_not_hide_the_curve(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "taken.png").mkdir()
+    (folder / "link.png").symlink_to(folder / "taken.png" / "none" / "x.png")
+    code = tuned(BURSTS, "--png", "link.png", "--json")
+    out, err = capsys.readouterr()
+
+    assert 1 == code
+    assert 80 == json.loads(out)["events"]
+    assert "error: --png: cannot write link.png" in err

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import mmap
 import os
 import sys
+import threading
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +23,8 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
-from streams_app.tuning.file import LineReader, size_of
+from streams_app.tuning.file import LineReader
+from streams_app.tuning.opening import opened, size_of
 from streams_app.tuning.tally import Tally
 
 NOW_MS = 1_800_000_000_000
@@ -30,11 +34,31 @@ BEGIN_MS = 1_700_000_000_000
 class Read:
     """What became of a file."""
 
-    def __init__(self, path: Path, *, time: str = "ts", key: str | None = None, limits: Limits | None = None, **fold: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        time: str = "ts",
+        key: str | None = None,
+        limits: Limits | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        **fold: Any,
+    ) -> None:
         given = {"name": "f", "source": "s", "group_key": "id", "changed": "names", "quiet_period": "1m"} | fold
         self.columns = Columns(now_ms=NOW_MS)
         self.tally = Tally()
-        reader = LineReader(Fold(**given), limits or Limits(), self.columns, self.tally, time=time, key=key, now_ms=NOW_MS)
+        reader = LineReader(
+            Fold(**given),
+            limits or Limits(),
+            self.columns,
+            self.tally,
+            time=time,
+            key=key,
+            now_ms=NOW_MS,
+            from_ms=from_ms,
+            to_ms=to_ms,
+        )
         reader.read(path)
         self.columns.sort()
         self.advice = reader.advice()
@@ -207,15 +231,89 @@ def test_a_file_is_read_however_it_is_compressed(tmp_path: Path, suffix: str) ->
     assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.notes)
 
 
+def lines_there(path: Path, suffix: str) -> int:
+    """Whole lines of a compressed file that breaks off."""
+    if suffix == ".gz":
+        return zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
+    with pytest.raises(OSError, match="incomplete frame"), opened(path) as (stream, _):
+        there = stream.read()
+    return there.count(b"\n")
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_of_a_compressed_file_that_breaks_off_is_read_what_is_there(tmp_path: Path, suffix: str) -> None:
-    whole = compressed(b"\n".join(line(BEGIN_MS + n, pad=str(n**5 % 1_000_003)) for n in range(30_000)), suffix)
+def test_of_a_compressed_file_that_breaks_off_every_line_is_read_that_is_there(tmp_path: Path, suffix: str) -> None:
+    data = b"\n".join(line(BEGIN_MS + n, pad=str(n**5 % 1_000_003)) for n in range(30_000))
+    whole = compressed(data, suffix)
     path = tmp_path / f"events.jsonl{suffix}"
     path.write_bytes(whole[: len(whole) // 2])
     read = Read(path)
 
-    assert 1_000 < read.columns.events < 30_000
-    assert ["the file cannot be read beyond line "] == [note[:36] for note in read.tally.notes]
+    assert lines_there(path, suffix) == read.columns.events
+    assert 1 == read.tally.refused["broken-off"]
+    assert "the file cannot be read any further: " in read.tally.examples["broken-off"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_compressed_file_of_which_nothing_is_there_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"events.jsonl{suffix}"
+    path.write_bytes(compressed(line(), suffix)[:12])
+
+    assert "it cannot be read, see the reason above" == Read(path).advice
+
+
+def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.tuning.zstd.GIVE_BACK_BYTES", 1_000)
+    path = tmp_path / "events.jsonl.zst"
+    path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n, pad=os.urandom(500).hex()) for n in range(5_000)), ".zst"))
+    given_back: list[int] = []
+
+    class Mapped(mmap.mmap):
+        def madvise(self, option: int, *_: int) -> None:
+            super().madvise(option)
+            given_back.append(option)
+
+    monkeypatch.setattr("streams_app.tuning.zstd.mmap.mmap", Mapped)
+    read = Read(path)
+
+    assert (5_000, {}) == (read.columns.events, read.tally.refused)
+    assert {mmap.MADV_DONTNEED} == set(given_back)
+
+
+def test_a_pipe_compressed_by_zstd_names_what_reads_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=lambda: pipe.write_bytes(compressed(line(), ".zst")))
+    thread.start()
+
+    with pytest.raises(ConfigurationError, match="pipe it through `zstd -dc`"):
+        Read(pipe)
+    thread.join()
+
+
+def test_standard_input_that_is_closed_is_a_fault_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+
+    with pytest.raises(ConfigurationError, match="standard input is closed"):
+        Read(Path("-"))
+
+
+# A range
+
+
+def test_a_range_is_what_lies_between_two_moments(tmp_path: Path) -> None:
+    path = written(tmp_path, [line(BEGIN_MS + ms) for ms in (0, 100, 200, 150, 300)])
+
+    assert [100, 200, 200] == [score - BEGIN_MS for score in Read(path, from_ms=BEGIN_MS + 100, to_ms=BEGIN_MS + 300).scores]
+    assert [300] == [score - BEGIN_MS for score in Read(path, from_ms=BEGIN_MS + 201).scores]
+
+
+def test_where_no_line_lies_in_the_range_the_times_there_are_are_told(tmp_path: Path) -> None:
+    read = Read(written(tmp_path, [line(BEGIN_MS), line(BEGIN_MS + 5_000)]), from_ms=BEGIN_MS + 9_000)
+
+    assert (
+        "no line that can be folded lies in the range of --from and --to; the times of the 2 outside it go from 2023-11-14 "
+        "22:13:20Z to 2023-11-14 22:13:25Z"
+    ) == read.advice
 
 
 def test_a_pipe_is_opened_only_once(tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ def test_few_candidates_are_shown_too(windows: list[int]) -> None:
     assert "● 1m" in re.sub(" +", " ", shown(curve(windows), 80))
 
 
+def test_between_two_round_durations_both_ends_of_the_axis_are_labelled() -> None:
+    lines = shown(curve([61_000, 75_000, 110_000]), 80).splitlines()
+    below = lines[next(at for at, row in enumerate(lines) if "└" in row) + 1]
+
+    assert ["61s", "110s"] * 2 == below.split()
+
+
+def test_between_two_round_latencies_both_ends_of_the_axis_are_labelled() -> None:
+    points = tuple(Point(quiet_ms, 5, 0.5, 1, 61_000 + quiet_ms // 10, 5, 1, 1) for quiet_ms in (1_000, 10_000))
+    lines = shown(Curve("f", 10, 1, 0, 5, points), 80).splitlines()
+
+    assert ["1m02s", "1m01s"] == [label for row in lines if "│" in row and (label := row.split("│")[1][-7:].strip())]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [

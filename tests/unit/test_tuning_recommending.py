@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streams_app.tuning.points import Curve, Point, Sample
@@ -140,3 +142,15 @@ def test_a_sample_is_named_with_its_error() -> None:
     why = recommend(curve(RISING, sample=Sample(0.25, 25_000, 1_234, 0.0012))).why
 
     assert why.endswith(" (judged by 1,234 groups chosen by hash; standard error of the ratio 0.12 points).")
+
+
+@pytest.mark.parametrize("asked", [{}, {"target_ratio": 0.99}, {"max_latency_ms": 10**9}])
+def test_no_candidate_is_taken_that_is_longer_than_the_hold(asked: dict[str, Any]) -> None:
+    assert 8_000 == recommend(curve(RISING), max_hold_ms=9_999, **asked).quiet_ms
+
+
+def test_where_every_candidate_is_longer_than_the_hold_it_says_so() -> None:
+    found = recommend(curve(RISING), max_hold_ms=500)
+
+    assert 16_000 == found.quiet_ms
+    assert found.why.endswith(" But max_hold is 500ms, and the quiet period must not be longer.")
