@@ -1,19 +1,37 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
-Public names: :class:`Fold`, :class:`Settings`, :func:`create_app`.
+Public names: :class:`Fold`, :class:`Settings`, :func:`create_app`; for events and who consumes them :class:`Event`,
+:class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streams_app.events.declaration import Event
 from streams_app.fold import Fold
 from streams_app.settings import Settings
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.declaration import records_of, subscriber
+from streams_app.subscribers.received import Received, Reject, Retry
+from streams_app.subscribers.retries import Retries
 
 if TYPE_CHECKING:
     from streams_app.app import FoldingApp
 
-__all__ = ["Fold", "Settings", "create_app"]
+__all__ = [
+    "Catalogue",
+    "Event",
+    "Fold",
+    "Received",
+    "Reject",
+    "Retries",
+    "Retry",
+    "Settings",
+    "create_app",
+    "records_of",
+    "subscriber",
+]
 
 
 def create_app(settings: Settings) -> FoldingApp:

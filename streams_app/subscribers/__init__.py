@@ -1,4 +1,5 @@
 """Functions that consume events: each has progress, retries, dead letters and metrics of its own.
 
-`window`, `note`, `retrying` and `order` decide and touch nothing.
+`declaration`, `retries`, `received` and `catalogue` are what users write; `window`, `note`, `retrying` and `order` decide. None of
+them touches anything.
 """

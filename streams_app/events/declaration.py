@@ -1,0 +1,126 @@
+"""The declaration of an event: its key, its payload, what it is keyed by and the topic it stands in (pure).
+
+Frozen and checked when it is made; every fault is reported at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, overload
+
+from typing_extensions import TypeVar
+
+from streams_app.errors import ConfigurationError
+from streams_app.events.payloads import RESERVED, key_faults, payload_faults
+from streams_app.fold import TOPIC_NAME
+
+EVENT_KEY: Final = re.compile(r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$")
+KEY_CHARACTERS: Final = 128
+DESCRIPTION_CHARACTERS: Final = 1_000
+
+T = TypeVar("T")
+"""The payload."""
+M = TypeVar("M", default=None)
+"""What stands beside it as ``metadata``; nothing, unless an event declares it."""
+U = TypeVar("U")
+"""The payload of another event."""
+N = TypeVar("N", default=None)
+"""Its metadata."""
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class Event(Generic[T, M]):
+    """A declared event.
+
+    Attributes:
+        key: ``domain.action``; the type of the event on the wire.
+        payload: A msgspec Struct, a dataclass, a TypedDict or a pydantic model.
+        description: What has happened, for people and for the AsyncAPI document.
+        keyed_by: The field, as it is called on the wire, whose value becomes the record key; None: the event has no key.
+        metadata: The type of what stands beside the payload as ``metadata``.
+        topic: Where it is published.
+        decode: Bytes of the value → the payload, or a mapping of its fields, for Avro, Protobuf and the like. An event with it
+            is published by others: this project writes JSON.
+    """
+
+    key: str
+    payload: type[T]
+    description: str
+    keyed_by: str | None
+    metadata: type[M] | None
+    topic: str
+    decode: Callable[[bytes], Any] | None
+
+    @overload
+    def __init__(
+        self: Event[T, None],
+        key: str,
+        payload: type[T],
+        *,
+        description: str,
+        keyed_by: str | None,
+        metadata: None = None,
+        topic: str | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        key: str,
+        payload: type[T],
+        *,
+        description: str,
+        keyed_by: str | None,
+        metadata: type[M],
+        topic: str | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        key: str,
+        payload: type[T],
+        *,
+        description: str,
+        keyed_by: str | None,
+        metadata: type[M] | None = None,
+        topic: str | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        """Declares an event.
+
+        Raises:
+            ConfigurationError: It cannot be so; all faults at once.
+        """
+        topic = key if topic is None else topic
+        given = locals()
+        for name in self.__slots__:
+            object.__setattr__(self, name, given[name])
+        if faults := _faults(self):
+            raise ConfigurationError([f"event {key!r}: {fault}" for fault in faults])
+
+
+def description_faults(description: Any) -> list[str]:
+    """What is wrong with a description, a sentence each."""
+    if not isinstance(description, str) or not description.strip():
+        return ["description is empty: say what it is, in words"]
+    if len(description) > DESCRIPTION_CHARACTERS:
+        return [f"description has more than {DESCRIPTION_CHARACTERS} characters"]
+    return []
+
+
+def _faults(event: Any) -> list[str]:
+    faults = []
+    if not isinstance(event.key, str) or not EVENT_KEY.fullmatch(event.key) or len(event.key) > KEY_CHARACTERS:
+        faults.append(f"the key is not domain.action, of a-z, 0-9, _ and -, at most {KEY_CHARACTERS} characters")
+    faults += description_faults(event.description)
+    faults += payload_faults("the payload", event.payload, RESERVED)
+    faults += key_faults(event.payload, event.keyed_by)
+    if event.metadata is not None:
+        faults += payload_faults("the metadata", event.metadata)
+    if not isinstance(event.topic, str) or not TOPIC_NAME.fullmatch(event.topic) or event.topic in (".", ".."):
+        faults.append(f"topic = {event.topic!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
+    if event.decode is not None and not callable(event.decode):
+        faults.append("decode is not a function")
+    return faults

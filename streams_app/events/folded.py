@@ -1,0 +1,20 @@
+"""What a folded record says of its fold, for who is called with it (pure)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class FoldInfo(msgspec.Struct, frozen=True):
+    """The field ``fold`` of a folded record."""
+
+    id: str
+    """The same in each re-send of the record."""
+    name: str
+    reason: str
+    """Why the group was closed: ``quiet``, ``max_hold``, ``max_events``, ``max_changed`` or ``flush``."""
+    events: int
+    first_event_ms: int
+    last_event_ms: int
+    version: int
+    """Orders the records of one group."""

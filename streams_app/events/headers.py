@@ -1,0 +1,109 @@
+"""CloudEvents 1.0 in binary mode: what stands in the headers of an event (pure).
+
+`ce_type`, `ce_id` and the like are attributes of every event; each further `ce_<name>` is an entry of its context, which follows an
+event to those that are published because of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+Headers = Sequence[tuple[str, bytes]]
+
+PREFIX: Final = "ce_"
+ID: Final = "ce_id"
+TYPE: Final = "ce_type"
+SOURCE: Final = "ce_source"
+TIME: Final = "ce_time"
+CORRELATION_ID: Final = "ce_correlationid"
+CAUSATION_ID: Final = "ce_causationid"
+TRACE_PARENT: Final = "traceparent"
+
+ATTRIBUTES: Final = frozenset(
+    {ID, TYPE, SOURCE, TIME, CORRELATION_ID, CAUSATION_ID}
+    | {"ce_specversion", "ce_datacontenttype", "ce_dataschema", "ce_subject", "ce_traceparent", "ce_tracestate"}
+)
+"""What CloudEvents and this project give a meaning; not context."""
+
+CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
+"""As CloudEvents wants the names of extensions."""
+CONTEXT_NAMES: Final = 16
+CONTEXT_BYTES: Final = 1_000
+
+
+class Envelope(NamedTuple):
+    """What the headers of an event say beside its id, type and time.
+
+    Attributes:
+        correlation_id: Shared by all that goes back to one first event.
+        causation_id: Id of the event because of which this one was published.
+        context: What its publisher said about the circumstances.
+        traceparent: Where it belongs in a trace, as W3C Trace Context writes it.
+    """
+
+    correlation_id: str
+    causation_id: str | None = None
+    context: Mapping[str, str] = {}
+    traceparent: str | None = None
+
+
+def header(headers: Headers, name: str) -> str | None:
+    """The last header of that name; bytes that are not UTF-8 are replaced, as nothing but people depends on them."""
+    for key, value in reversed(headers):
+        if key == name:
+            return value.decode("utf-8", "replace")
+    return None
+
+
+def context_of(headers: Headers) -> dict[str, str]:
+    """The context of an event, whoever has published it."""
+    return {
+        key.removeprefix(PREFIX): value.decode("utf-8", "replace")
+        for key, value in headers
+        if key.startswith(PREFIX) and key not in ATTRIBUTES
+    }
+
+
+def context_faults(context: Mapping[Any, Any]) -> list[str]:
+    """What keeps a context from being published, a sentence each."""
+    faults = []
+    for name, value in context.items():
+        if not isinstance(name, str) or not CONTEXT_NAME.fullmatch(name):
+            faults.append(f"context {name!r}: a name has a-z and 0-9, at most 20")
+        elif PREFIX + name in ATTRIBUTES:
+            faults.append(f"context {name!r}: CloudEvents gives this name a meaning of its own")
+        if not isinstance(value, str):
+            faults.append(f"context {name!r} is not a string")
+    if len(context) > CONTEXT_NAMES:
+        faults.append(f"context has {len(context)} names, at most {CONTEXT_NAMES}")
+    if not faults and (size := sum(len(name) + len(value.encode()) for name, value in context.items())) > CONTEXT_BYTES:
+        faults.append(f"context has {size} bytes, at most {CONTEXT_BYTES}")
+    return faults
+
+
+def headers_for(event_key: str, event_id: str, source: str, time_ms: int, envelope: Envelope) -> list[tuple[str, bytes]]:
+    """The headers of an event that is published.
+
+    Args:
+        event_key: Becomes its type.
+        event_id: Tells it from all others of its source.
+        source: Who publishes.
+        time_ms: When.
+        envelope: What else is said; its context is within the bounds of :func:`context_faults`.
+    """
+    time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    texts = {
+        "content-type": "application/json",
+        "ce_specversion": "1.0",
+        ID: event_id,
+        TYPE: event_key,
+        SOURCE: source,
+        TIME: time,
+        CORRELATION_ID: envelope.correlation_id,
+        CAUSATION_ID: envelope.causation_id,
+        TRACE_PARENT: envelope.traceparent,
+    } | {PREFIX + name: value for name, value in envelope.context.items()}
+    return [(name, text.encode()) for name, text in texts.items() if text is not None]

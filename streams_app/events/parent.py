@@ -1,0 +1,63 @@
+"""What an event inherits from the one because of which it is published, and its id, derived from that one's (pure).
+
+A function that is called again for the same event publishes the same ids again, so that whoever remembers ids takes what it
+publishes for one event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import count
+from typing import Final, Protocol
+from uuid import UUID, uuid5
+
+from streams_app.events.declaration import Event, M, T
+from streams_app.events.headers import Envelope
+
+NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
+"""Of all ids that are derived here. With another one every repeated attempt would publish new ids across an upgrade."""
+
+
+class Parent:
+    """One attempt of a subscriber's function, as what it publishes sees it."""
+
+    def __init__(self, event_id: str, subscriber: str, envelope: Envelope) -> None:
+        """Nothing was published yet.
+
+        Args:
+            event_id: Id of the event the function is called with.
+            subscriber: Name of the subscriber: two of one event publish different ids.
+            envelope: What the headers of that event say.
+        """
+        self._event_id = event_id
+        self._subscriber = subscriber
+        self._envelope = envelope
+        self._ordinals: defaultdict[str, count[int]] = defaultdict(count)
+
+    def child_id(self, event_key: str) -> str:
+        """The id of what is published next under an event key: the first, the second, … of the attempt."""
+        # Counted by key: functions that publish several kinds at once, in no fixed order, derive the same ids each time.
+        ordinal = next(self._ordinals[event_key])
+        return str(uuid5(NAMESPACE, json.dumps([self._event_id, self._subscriber, event_key, ordinal])))
+
+    def envelope(self, context: Mapping[str, str]) -> Envelope:
+        """What a child's headers say: correlation and context follow, what is said anew about the latter counts."""
+        return Envelope(
+            self._envelope.correlation_id, self._event_id, {**self._envelope.context, **context}, self._envelope.traceparent
+        )
+
+
+class Publisher(Protocol):
+    """Publishes what a subscriber's function wants published."""
+
+    async def publish_child(
+        self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
+    ) -> str:
+        """Returns the id of the event once the broker has acknowledged it."""
+
+    def publish_child_sync(
+        self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
+    ) -> str:
+        """The same for functions without ``async``, which run in a thread of a pool."""

@@ -1,0 +1,80 @@
+"""Which types can be payloads, and what their fields are called on the wire (pure).
+
+A payload is an object on the wire: its fields stand at the top level of the value. A msgspec Struct, a dataclass, a TypedDict and a
+pydantic model are; what msgspec writes as an array or a number is not. All that is asked of a type is its JSON Schema.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+from pydantic import BaseModel
+
+from streams_app.errors import text_of
+
+RESERVED: Final = ("before", "metadata")
+"""What stands beside the fields of a payload in the value of an event."""
+
+
+def is_pydantic(payload: Any) -> bool:
+    """Whether a type is a pydantic model, which decodes and encodes itself."""
+    return isinstance(payload, type) and issubclass(payload, BaseModel)
+
+
+def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON Schema of a payload, as it is on the wire.
+
+    Returns:
+        The schema itself, and those it refers to as ``#/$defs/NAME``, by name.
+
+    Raises:
+        TypeError: JSON cannot hold the type.
+    """
+    try:
+        if is_pydantic(payload):
+            schema = payload.model_json_schema(by_alias=True)
+            definitions = schema.pop("$defs", {})
+        else:
+            (schema,), definitions = msgspec.json.schema_components([payload], ref_template="#/$defs/{name}")
+    except Exception as error:  # hooks and annotations of the user's run here, and may raise anything
+        raise TypeError(text_of(error)) from error
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return definitions[name] if name in definitions else schema, definitions
+
+
+def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> list[str]:
+    """What keeps a type from being a payload, a sentence each.
+
+    Args:
+        label: What the type is, for the sentences.
+        payload: The type.
+        reserved: Names that its fields cannot have.
+    """
+    called = getattr(payload, "__name__", repr(payload))
+    try:
+        schema, _ = schema_of(payload)
+    except TypeError as error:
+        return [f"{label} {called} has no JSON Schema: {error}"]
+    if schema.get("type") != "object" or "properties" not in schema:
+        return [f"{label} {called} is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"]
+    faults = []
+    if taken := sorted(set(schema["properties"]) & set(reserved)):
+        faults.append(f"{label} {called} has a field {taken[0]!r}: the names {' and '.join(reserved)} stand beside the payload")
+    if schema.get("additionalProperties") is False:
+        faults.append(f"{label} {called} forbids unknown fields: its producers could not add any")
+    return faults
+
+
+def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
+    """What keeps a field from being the key of an event, a sentence each; nothing where the type itself has faults."""
+    if keyed_by is None or payload_faults("", payload):
+        return []
+    known = list(schema_of(payload)[0]["properties"])
+    if keyed_by in known:
+        return []
+    near = difflib.get_close_matches(keyed_by, known, n=1)
+    hint = f", did you mean {near[0]!r}?" if near else f"; its fields on the wire: {', '.join(known)}"
+    return [f"keyed_by = {keyed_by!r} is no field of {payload.__name__}{hint}"]

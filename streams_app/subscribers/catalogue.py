@@ -1,0 +1,81 @@
+"""The catalogue of an application: which events it knows and which subscribers it runs (pure)."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from streams_app.errors import ConfigurationError
+from streams_app.events.declaration import Event
+from streams_app.subscribers.declaration import Records, Subscriber
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class Catalogue:
+    """All that is declared, in one place.
+
+    Attributes:
+        events: The events that are published or subscribed to.
+        subscribers: The subscribers that a worker runs.
+        lifespan: Called once in each worker; what it returns is entered before the first event and left after the last one: the
+            place for clients and pools.
+    """
+
+    events: tuple[Event[Any, Any], ...]
+    subscribers: tuple[Subscriber[Any, Any, Any], ...]
+    lifespan: Lifespan | None
+
+    def __init__(
+        self,
+        events: Sequence[Event[Any, Any]] = (),
+        subscribers: Sequence[Subscriber[Any, Any, Any]] = (),
+        lifespan: Lifespan | None = None,
+    ) -> None:
+        """Declares what there is.
+
+        Raises:
+            ConfigurationError: It cannot be so; all faults at once.
+        """
+        object.__setattr__(self, "events", tuple(events))
+        object.__setattr__(self, "subscribers", tuple(subscribers))
+        object.__setattr__(self, "lifespan", lifespan)
+        if faults := _kind_faults(events, subscribers, lifespan) or [*self._event_faults(), *self._subscriber_faults()]:
+            raise ConfigurationError([f"catalogue: {fault}" for fault in faults])
+
+    def _event_faults(self) -> list[str]:
+        keys = Counter(event.key for event in self.events)
+        return [f"{number} events have the key {key!r}" for key, number in keys.items() if number > 1]
+
+    def _subscriber_faults(self) -> list[str]:
+        names = Counter(one.name for one in self.subscribers)
+        faults = [f"{number} subscribers have the name {name!r}" for name, number in names.items() if number > 1]
+        known = {event.key: event for event in self.events}
+        for one in self.subscribers:
+            if isinstance(one.source, Records) or one.source in self.events:
+                continue
+            key = one.source.key
+            if key in known:
+                faults.append(f"subscriber {one.name!r} takes another event {key!r} than the one in events")
+            else:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f", did you mean {near[0]!r}?" if near else ""
+                faults.append(f"subscriber {one.name!r} takes {key!r}, which is not in events{hint}")
+        return faults
+
+
+def _kind_faults(events: Sequence[Any], subscribers: Sequence[Any], lifespan: Any) -> list[str]:
+    faults = [f"{one!r} is no Event" for one in events if not isinstance(one, Event)]
+    faults += [
+        f"{getattr(one, '__name__', repr(one))} is no subscriber: @subscriber(…) makes one of a function"
+        for one in subscribers
+        if not isinstance(one, Subscriber)
+    ]
+    if lifespan is not None and not callable(lifespan):
+        faults.append("lifespan is not a function that returns an async context manager")
+    return faults

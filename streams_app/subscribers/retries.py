@@ -1,0 +1,134 @@
+"""How often and how soon an event is tried again, as its subscriber declares it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Final
+
+from streams_app.durations import duration_text, milliseconds, parse_duration
+from streams_app.errors import ConfigurationError
+
+MOST_ATTEMPTS: Final = 1_000
+LARGEST_FACTOR: Final = 100.0
+LONGEST_IN_ALL: Final = timedelta(hours=1)
+"""The low watermark stays at the oldest event that waits: the source has to keep what is above it."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retries:
+    """A rule for retries: by default 8 attempts, 1 s, 3 s, 9 s … 5 m apart, about 11 minutes in all.
+
+    Attributes:
+        attempts: How often the function is called for one event, at most.
+        first: Delay after the first attempt, at most.
+        factor: By how much each delay is longer than the one before it.
+        longest: The longest delay.
+        never: Errors after which the event becomes a dead letter at once.
+        by: Other rules for some errors.
+    """
+
+    attempts: int
+    first: timedelta
+    factor: float
+    longest: timedelta
+    never: tuple[type[BaseException], ...]
+    by: Mapping[type[BaseException], Retries] = field(hash=False)
+
+    def __init__(
+        self,
+        attempts: int = 8,
+        first: str | timedelta = "1s",
+        factor: float = 3.0,
+        longest: str | timedelta = "5m",
+        never: tuple[type[BaseException], ...] = (),
+        by: Mapping[type[BaseException], Retries] = MappingProxyType({}),
+    ) -> None:
+        """Declares a rule.
+
+        Raises:
+            ConfigurationError: It cannot be so; all faults at once.
+        """
+        faults: list[str] = []
+        given = {
+            "attempts": attempts,
+            "first": duration("first", first, faults),
+            "factor": factor,
+            "longest": duration("longest", longest, faults),
+            "never": tuple(never),
+            "by": MappingProxyType(dict(by)),
+        }
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+        faults += _faults(self) if not faults else []
+        if faults:
+            raise ConfigurationError([f"retries: {fault}" for fault in faults])
+
+    @property
+    def first_ms(self) -> int:
+        """Delay after the first attempt, at most."""
+        return milliseconds(self.first)
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest delay."""
+        return milliseconds(self.longest)
+
+    @property
+    def total_ms(self) -> int:
+        """How long an event waits between its attempts in all, at most."""
+        # The exponent is bounded: the power of a thousand attempts would be beyond a double.
+        return round(
+            sum(min(self.longest_ms, self.first_ms * self.factor ** min(number, 64)) for number in range(self.attempts - 1))
+        )
+
+    def rule_for(self, error: BaseException) -> Retries | None:
+        """The rule after an error: that of its nearest class in ``by`` or ``never``; None: never again."""
+        for kind in type(error).__mro__:
+            if kind in self.never:
+                return None
+            if kind in self.by:
+                return self.by[kind]
+        return self
+
+
+def duration(label: str, value: Any, faults: list[str]) -> timedelta:
+    """A duration as it was given, or none of any length and one fault more."""
+    try:
+        parsed = parse_duration(value)
+    except ValueError as error:
+        faults.append(f"{label}: {error}")
+        return timedelta(0)
+    return parsed if isinstance(parsed, timedelta) else timedelta(0)
+
+
+def _faults(rule: Any) -> list[str]:
+    faults = []
+    if type(rule.attempts) is not int or not 1 <= rule.attempts <= MOST_ATTEMPTS:
+        faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MOST_ATTEMPTS}")
+    if not isinstance(rule.factor, (int, float)) or not 1 <= rule.factor <= LARGEST_FACTOR:
+        faults.append(f"factor = {rule.factor!r} must be between 1 and {LARGEST_FACTOR:g}")
+    if not timedelta(milliseconds=1) <= rule.first <= rule.longest:
+        faults.append("first must be at least 1ms and not longer than longest")
+    if not faults and rule.total_ms > milliseconds(LONGEST_IN_ALL):
+        faults.append(f"all {rule.attempts} attempts take up to {duration_text(rule.total_ms)}, at most 1h: fewer, or sooner")
+    return faults + _error_faults(rule)
+
+
+def _error_faults(rule: Any) -> list[str]:
+    faults = []
+    for label, kinds in (("never", rule.never), ("by", tuple(rule.by))):
+        faults += [
+            f"{label}: {kind!r} is no class of errors"
+            for kind in kinds
+            if not (isinstance(kind, type) and issubclass(kind, BaseException))
+        ]
+    faults += [f"{kind.__name__} is in never and in by" for kind in rule.never if kind in rule.by]
+    for kind, other in rule.by.items():
+        if not isinstance(other, Retries):
+            faults.append(f"by: {kind!r} has no Retries")
+        elif other.by or other.never:
+            faults.append(f"by: the Retries of {kind!r} cannot have never or by of their own")
+    return faults

@@ -1,0 +1,59 @@
+"""What users write: mypy and pyright accept it in their strict modes, without a plugin."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import msgspec
+
+from streams_app import Catalogue, Event, Received, Reject, Retries, Retry, records_of, subscriber
+
+
+class OrderPaid(msgspec.Struct, frozen=True):
+    order_id: str
+    cents: int
+
+
+class PaidBy(msgspec.Struct, frozen=True):
+    method: str
+
+
+class ParcelSent(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+order_paid = Event("order.paid", OrderPaid, description="The money has arrived.", keyed_by="order_id", metadata=PaidBy)
+parcel_sent = Event("parcel.sent", ParcelSent, description="A parcel was handed over.", keyed_by=None)
+
+assert_type(order_paid, Event[OrderPaid, PaidBy])
+assert_type(parcel_sent, Event[ParcelSent])
+assert_type(parcel_sent, Event[ParcelSent, None])
+
+
+@subscriber(order_paid, idempotent="no", description="Hands it to the carrier.", concurrency=8, timeout="20s", rate="50/s")
+async def ship(event: Received[OrderPaid, PaidBy]) -> None:
+    assert_type(event.data.cents, int)
+    assert_type(event.before, OrderPaid | None)
+    assert_type(event.metadata, PaidBy | None)
+    if event.attempt > 1:
+        raise Retry(after="30s")
+    assert_type(await event.publish(parcel_sent, ParcelSent(event.data.order_id)), str)
+
+
+@subscriber(parcel_sent, idempotent="yes", ordered="key", description="Tells the customer.", retry=Retries(never=(KeyError,)))
+def tell(event: Received[ParcelSent]) -> None:
+    assert_type(event.metadata, None)
+    raise Reject(event.data.order_id)
+
+
+@subscriber(records_of("parcels", ParcelSent), idempotent="unknown", description="Counts.")
+def count(event: Received[ParcelSent]) -> None:
+    assert_type(event.id, str)
+
+
+async def by_hand() -> None:
+    await ship(Received(data=OrderPaid("o1", 1), id="e1"))
+    count(Received(data=ParcelSent("o1"), id="e1"))
+
+
+catalogue = Catalogue(events=(order_paid, parcel_sent), subscribers=(ship, tell, count))
