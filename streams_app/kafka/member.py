@@ -23,6 +23,7 @@ from streams_app.kafka.asking import CALL_SECONDS, AskingHost
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, moved, notify_waiters
 from streams_app.kafka.members import committed_of
+from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.patience import Patience
 from streams_app.settings import Settings
@@ -41,6 +42,7 @@ REBALANCE_MS: Final = 10_000
 
 RELEASE_SECONDS: Final = 3.0
 LEAVE_SECONDS: Final = 1.5
+END_SECONDS: Final = 3.0
 NO_GENERATION: Final = -1
 
 
@@ -133,7 +135,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         await _attempt(ownership.stop(), RELEASE_SECONDS, "release")
         self._consumer = None
         if consumer is not None:
-            await _attempt(consumer.stop(), LEAVE_SECONDS, "stop")
+            await _attempt(end(consumer, LEAVE_SECONDS), END_SECONDS, "end")
 
     # ---- reading
 

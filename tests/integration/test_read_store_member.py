@@ -56,6 +56,19 @@ def heard(caplog: pytest.LogCaptureFixture, words: str) -> bool:
 # Ordinary life
 
 
+async def test_nothing_is_left_of_a_member_to_which_the_broker_does_not_say_in_time_that_it_has_left(reading: Reading) -> None:
+    before = asyncio.all_tasks()
+    with patch("streams_app.kafka.member.LEAVE_SECONDS", 0.0):
+        async with reading.member() as member:
+            await have([member], {PARTITIONS})
+            consumer = member.agent._member.client
+            assert consumer is not None
+    left = {task.get_name() for task in asyncio.all_tasks() - before}
+
+    assert [] == [connection for connection in consumer._client._conns.values() if connection.connected()]
+    assert set() == left
+
+
 async def test_two_members_share_the_partitions_and_the_last_one_takes_over_what_the_other_leaves(reading: Reading) -> None:
     await reading.send(100)
     async with reading.member() as first:

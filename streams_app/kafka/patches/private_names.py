@@ -54,6 +54,9 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "aiokafka.consumer.group_coordinator:GroupCoordinator": (
         "_commit_lock",
+        "_commit_refresh_task",
+        "_coordination_task",
+        "_heartbeat_task",
         "_send_req(self, request)",
         "coordinator_dead(self)",
         "ensure_coordinator_known(self)",

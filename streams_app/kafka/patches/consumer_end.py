@@ -1,0 +1,42 @@
+"""The end of an aiokafka consumer whose broker may not answer: no task and no connection of it stays behind.
+
+``AIOKafkaConsumer.stop`` (0.14) waits for the reply to its leave of the group before it ends anything else. Broken off, it leaves
+everything running: its heartbeats keep a member in the group that reads nothing (``consumer/group_coordinator.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 1.0
+"""How long what was cancelled may take to end."""
+
+
+async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
+    """Ends a consumer that has a group; the broker may take ``leave_seconds`` to answer that it has left."""
+    try:
+        async with asyncio.timeout(leave_seconds):
+            await consumer.stop()
+    except (KafkaError, OSError, TimeoutError) as error:
+        logger.debug("a consumer did not leave its group in time error=%r", error)
+        await _break_off(consumer)
+
+
+async def _break_off(consumer: AIOKafkaConsumer) -> None:
+    """Ends what ``stop`` would have ended later: its tasks first, as each would connect anew."""
+    coordinator, fetcher = consumer._coordinator, consumer._fetcher
+    if coordinator:
+        of_group = coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task
+        tasks = [task for task in of_group if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+    if fetcher:
+        await fetcher.close()
+    await consumer._client.close()
