@@ -81,15 +81,16 @@ class Host:
 class Worker:
     """An ownership whose clock stands still."""
 
-    def __init__(self, host: Host | None = None, now_ms: int = 0, paused: Collection[str] = ()) -> None:
+    def __init__(self, host: Host | None = None, now_ms: int = 0, paused: Collection[str] = (), **around_it: Any) -> None:
         self.now_ms = now_ms
         self.host = host or Host()
         self.causes: list[str] = []
         self.status = Status()
         clock = TrustedClock(cast("Any", SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)))
         around = Surroundings(
-            clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS
-        )
+            clock, self.status, raising, lambda _, cause: self.causes.append(cause), session_ms=10_000, tick_seconds=TICK_SECONDS,
+            **around_it,
+        )  # fmt: skip
         processors: Any = SimpleNamespace(topics={"t"}, is_paused=lambda topic: topic in paused)
         self.ownership = Ownership(cast("Any", self.host), processors, around)
 

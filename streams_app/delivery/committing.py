@@ -34,6 +34,7 @@ class Commits:
         self.lock = asyncio.Lock()
         self._host = host
         self._is_failing = False
+        self._told: list[Partition] = []
 
     async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> None:
         """Commits the low watermark of each partition in which it has moved; never raises for a broker or a Redis that is away.
@@ -71,13 +72,24 @@ class Commits:
                 partition.marks.committed = wanted[partition]
 
     async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
-        """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
+        """See :meth:`streams_app.delivery.processor.Claim.commit_now`.
+
+        Those who have come while another commit was in flight are committed together, in one request.
+        """
         partition.marks.note({name: mark})
         await partition.marks.beginning.told(name)
-        async with self.lock:
-            if partition.is_over:
-                raise NotOwnerError("the claim is over")
-            wanted = commit_of(partition.marks.marks)
-            if wanted != partition.marks.committed:
-                await self._host.commit({partition.tp: wanted}, partition.member)
-                partition.marks.committed = wanted
+        self._told.append(partition)
+        try:
+            async with self.lock:
+                if partition.is_over:
+                    raise NotOwnerError("the claim is over")
+                member = partition.member
+                told = [one for one in self._told if one.member == member and not one.is_over]
+                wanted = {one: commit_of(one.marks.marks) for one in told}
+                wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
+                if wanted:
+                    await self._host.commit({one.tp: mark for one, mark in wanted.items()}, member)
+                for one, committed in wanted.items():
+                    one.marks.committed = committed
+        finally:
+            self._told.remove(partition)

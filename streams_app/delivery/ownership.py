@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 30.0
 """A claim is given up after so long and tried again: what it waits for may never answer."""
 
-REVOKE_SECONDS: Final = 4.0
-"""So long a revocation may take: the group waits for this member, and throws it out after the rebalance time-out."""
+LAST_COMMIT_SECONDS: Final = 2.0
+"""Of the time that a revocation may take so much is kept for the commit at its end."""
 
 
 class Ownership:
@@ -62,7 +62,7 @@ class Ownership:
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
         # What stays assigned is claimed anew, too: Kafka refuses commits under the generation of its former claim.
         for tp in list(self.partitions):
-            self._let_go(tp)
+            self._let_go(tp, self._around.again_seconds)
         self._around.status.clear(self._around.about)
         for tp in self.assignment:
             self._around.status.set_not_ready(self._around.about, f"claiming {len(self.assignment)} partitions")
@@ -70,11 +70,12 @@ class Ownership:
 
     async def revoked(self, tps: Iterable[TP]) -> None:
         """Lets go of partitions and commits their marks, within a few seconds."""
+        seconds = self._around.release_seconds
         held = [self.partitions[tp] for tp in tps if tp in self.partitions]
-        endings = [ending for tp in tps if (ending := self._let_go(tp, REVOKE_SECONDS / 2))]
+        endings = [ending for tp in tps if (ending := self._let_go(tp, seconds - LAST_COMMIT_SECONDS))]
         if held:
             try:
-                async with asyncio.timeout(REVOKE_SECONDS):
+                async with asyncio.timeout(seconds):
                     await asyncio.wait(endings)
                     await self._commits.commit_once(held, is_last=True)
             except TimeoutError:
@@ -100,7 +101,7 @@ class Ownership:
     # ---- claim
 
     def _claim_soon(self, tp: TP, generation: int, *, delay_seconds: float = 0.0, was_reset: bool = False) -> None:
-        self._let_go(tp)
+        self._let_go(tp, self._around.again_seconds)
         work = self._claim_until_held(tp, generation, delay_seconds, was_reset=was_reset)
         task = self._claims[tp] = asyncio.create_task(work, name=f"claim {tp}")
         task.add_done_callback(self._claim_ended)

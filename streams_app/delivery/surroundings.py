@@ -20,6 +20,9 @@ class Surroundings:
         on_resync: Called with the name and the cause for each processor whose partition is claimed again.
         session_ms: Session time-out of the group.
         tick_seconds: How often :meth:`streams_app.delivery.ownership.Ownership.tick_once` is called.
+        release_seconds: So long a revocation may take, with its last commit: the group waits for this member, and throws it
+            out after the rebalance time-out.
+        again_seconds: So long processors may take to end where their partition is claimed again by this process.
         about: Key under which the ownership speaks to the status; each group of a process has its own.
     """
 
@@ -29,4 +32,6 @@ class Surroundings:
     on_resync: Callable[[str, str], None]
     session_ms: int
     tick_seconds: float
+    release_seconds: float = 4.0
+    again_seconds: float = 0.0
     about: str = "claim"

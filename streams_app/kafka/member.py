@@ -49,14 +49,18 @@ NO_GENERATION: Final = -1
 class GroupMember(AskingHost, ConsumerRebalanceListener):
     """One member of a group as a :class:`streams_app.delivery.host.Host`; its client may be made anew."""
 
-    def __init__(self, settings: Settings, group: str, topics: Collection[str]) -> None:
+    def __init__(
+        self, settings: Settings, group: str, topics: Collection[str], *, release_seconds: float = RELEASE_SECONDS
+    ) -> None:
         """Connects nothing yet.
 
         Args:
             settings: Settings of the application.
             group: Short name: the group is ``<app_id>.<group>``.
             topics: Topics that are read.
+            release_seconds: So long the ownership may take to let go of its partitions, in a rebalance and at the end.
         """
+        self._release_seconds = release_seconds
         self._settings = settings
         self._group = group
         self._topics = list(topics)
@@ -105,7 +109,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             auto_offset_reset="earliest",
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
-            rebalance_timeout_ms=REBALANCE_MS,
+            rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),
         )
         self._consumer.subscribe(self._topics, listener=self)
         await self._consumer.start()
@@ -132,7 +136,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
     async def _leave(self, ownership: Ownership) -> None:
         """Commits and leaves the group; never raises."""
         consumer = self._consumer
-        await _attempt(ownership.stop(), RELEASE_SECONDS, "release")
+        await _attempt(ownership.stop(), self._release_seconds, "release")
         self._consumer = None
         if consumer is not None:
             await _attempt(end(consumer, LEAVE_SECONDS), END_SECONDS, "end")

@@ -11,9 +11,10 @@ import pytest
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.patience import LONG_AGO_MS, Stumbling
-from streams_app.delivery.processor import READS_NOTHING, Claim, Edges
+from streams_app.delivery.processor import READS_NOTHING, Claim, Edges, Mark
 from streams_app.delivery.progress import Moves
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
+from tests.helpers import wait_until
 from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch
 from tests.virtual_loop import VirtualLoop
 
@@ -201,4 +202,36 @@ async def test_a_partition_that_is_claimed_again_and_again_says_so() -> None:
         told.append(any("again and again" in reason for reason in worker.status.ready_reasons()))
 
     assert [False, False, False, False, False, True] == told
+    await worker.end()
+
+
+class Slow(Taker):
+    """A processor that takes all the time it is given to end."""
+
+    given: list[float] = []  # noqa: RUF012  # of all of them
+
+    async def revoke(self, seconds: float) -> None:
+        self.given.append(seconds)
+
+
+@pytest.mark.parametrize(("around_it", "given"), [({}, 2.0), ({"release_seconds": 32.0}, 30.0)])
+async def test_processors_may_take_what_their_group_waits_but_for_the_last_commit(around_it: dict[str, Any], given: float) -> None:
+    Slow.given.clear()
+    worker = Worker(**around_it)
+    worker.hold(Slow(Mark(3)))
+    await worker.ownership.revoked([TP0])
+
+    assert [given] == Slow.given
+    assert {TP0} == worker.host.committed.keys()
+
+
+@pytest.mark.parametrize(("around_it", "given"), [({}, 0.0), ({"again_seconds": 5.0}, 5.0)])
+async def test_a_claim_again_gives_processors_the_time_that_was_asked_for(around_it: dict[str, Any], given: float) -> None:
+    Slow.given.clear()
+    worker = Worker(**around_it)
+    partition = worker.hold(Slow())
+    partition.refused("hole", "", "")
+    await wait_until(lambda: len(Slow.given) > 0, 5, "it ends")
+
+    assert [given] == Slow.given
     await worker.end()

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
-from streams_app.delivery.commits import Committed
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, Member, NotOwnerError
 from streams_app.delivery.processor import Mark
+from tests.helpers import wait_until
 from tests.ownership import HERE, TP0, Taker, Worker, never
 
 
@@ -85,4 +87,77 @@ async def test_a_partition_that_was_let_go_while_its_marks_were_read_is_not_comm
     await worker.ownership.commit_once()
 
     assert {} == worker.host.committed
+    await worker.end()
+
+
+# Commits that a processor waits for
+
+
+class Requests(list[dict[TP, Committed]]):
+    """The requests that the broker gets; it answers none before it is told to."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        worker.host.commit = self._commit  # type: ignore[method-assign]  # each request is written down
+
+    async def _commit(self, marks: dict[TP, Committed], claim: Member) -> None:
+        self.append(marks)
+        await self.may_answer.wait()
+
+
+async def test_commits_that_wait_for_one_in_flight_are_made_together() -> None:
+    worker = Worker()
+    held = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
+    requests = Requests(worker)
+    commits = [asyncio.ensure_future(worker.ownership.commit_now(one, "a", Mark(7, f"{tp}"))) for tp, one in held.items()]
+    await wait_until(lambda: len(requests) > 0, 5, "the first one is in flight")
+    requests.may_answer.set()
+    await asyncio.gather(*commits)
+
+    assert [{TP("t", 0)}, {TP("t", number) for number in (1, 2, 3)}] == [set(request) for request in requests]
+    assert {tp: Committed(7, f'{{"a":7,"@notes":{{"a":"{tp}"}}}}') for tp in held} == requests[0] | requests[1]
+    await worker.end()
+
+
+async def test_a_commit_says_what_was_told_while_the_one_before_was_in_flight() -> None:
+    worker = Worker()
+    partition = worker.hold(Taker())
+    requests = Requests(worker)
+    first = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7, "one")))
+    await wait_until(lambda: len(requests) > 0, 5, "the first one is in flight")
+    others = [asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7, note))) for note in ("two", "three")]
+    await asyncio.sleep(0)  # both wait
+    requests.may_answer.set()
+    await asyncio.gather(first, *others)
+
+    assert [[Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}')] for note in ("one", "three")] == [
+        list(request.values()) for request in requests
+    ]
+    await worker.end()
+
+
+async def test_what_was_not_committed_is_told_to_each_that_waited_for_it() -> None:
+    worker = Worker()
+    held = [worker.hold(Taker(), tp=TP("t", number)) for number in range(2)]
+
+    async def refuse(marks: dict[TP, Committed], claim: Member) -> None:
+        raise NotOwnerError("another generation")
+
+    worker.host.commit = refuse  # type: ignore[method-assign]  # it takes nothing
+    waiting = [worker.ownership.commit_now(one, "a", Mark(7)) for one in held]
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [NotOwnerError, NotOwnerError] == [type(outcome) for outcome in outcomes]
+    assert [None, None] == [one.marks.committed for one in held]
+    await worker.end()
+
+
+async def test_partitions_claimed_before_and_after_a_rejoin_are_not_committed_in_one_request() -> None:
+    worker = Worker()
+    before, after = (worker.hold(Taker(), tp=TP("t", number)) for number in range(2))
+    after.member = Member(2, "joined anew")
+    await asyncio.gather(*(worker.ownership.commit_now(one, "a", Mark(7)) for one in (before, after)))
+
+    assert [HERE, Member(2, "joined anew")] == worker.host.members
     await worker.end()

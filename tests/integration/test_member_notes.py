@@ -1,0 +1,98 @@
+"""What a member of a group commits beside its offsets, and what becomes of it when the group goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.marks import commit_of
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.processor import Claim, Mark, Processors
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.kafka.member import GroupMember
+from streams_app.settings import Settings
+from streams_app.status import Status
+from streams_app.subscribers.note import MOST_NOTE_BYTES
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, wait_until
+from tests.ownership import Taker
+
+pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker keeps no metadata and takes any generation
+
+LIMIT_SECONDS = 30
+NOTE = "n" * MOST_NOTE_BYTES
+
+
+class Noting(Taker):
+    """Commits a note when it is claimed, and keeps what it found."""
+
+    found: Mark | None = None
+
+    async def claim(self, claim: Claim) -> int:
+        self.found = claim.mark
+        self.low = Mark(5, NOTE if claim.mark is None else claim.mark.note)
+        await claim.commit_now(self.low)
+        return 5
+
+
+class NotingProcessors(Processors):
+    topics: Collection[str] = ()
+
+    def __init__(self, topic: str) -> None:
+        self.topics = [topic]
+        self.made: list[Noting] = []
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, Noting]:
+        self.made.append(Noting())
+        return {"ship": self.made[-1]}
+
+
+@asynccontextmanager
+async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
+    fold = {"name": "f", "source": f"{topic}.source", "output": topic, "group_key": "id", "changed": "m", "quiet_period": "1s"}
+    kafka = {"bootstrap_servers": bootstrap, "session_timeout": "3s"}
+    settings = Settings.model_validate({"app_id": names.app_id, "kafka": kafka, "folds": [fold]})
+    member = GroupMember(settings, "ship", [topic], release_seconds=1.0)
+    processors = NotingProcessors(topic)
+    around = Surroundings(TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=3_000, tick_seconds=0.2)
+    ownership = Ownership(member, processors, around)
+    stop = asyncio.Event()
+    running = asyncio.create_task(member.run(ownership, stop))
+    try:
+        yield SimpleNamespace(host=member, ownership=ownership, made=processors.made)
+    finally:
+        stop.set()
+        await running
+
+
+async def test_a_commit_under_a_former_claim_is_refused_and_the_note_of_the_next_one_stays(
+    kafka: KafkaServer, names: Names
+) -> None:
+    tp = TP(names.topic("orders"), 0)
+    await create_topics(kafka.bootstrap_servers, [tp.topic], 1)
+    async with AsyncExitStack() as members:
+        first = await members.enter_async_context(member_of(kafka.bootstrap_servers, names, tp.topic))
+        await wait_until(lambda: tp in first.ownership.partitions, LIMIT_SECONDS, "the first has claimed it")
+        former = first.ownership.partitions[tp].member
+        other = await members.enter_async_context(member_of(kafka.bootstrap_servers, names, tp.topic))
+
+        def owners() -> list[Any]:
+            return [one for one in (first, other) if tp in one.ownership.partitions and one.host.generation > former.generation]
+
+        await wait_until(lambda: len(owners()) == 1, LIMIT_SECONDS, "one of them has claimed it under the next generation")
+        owner = owners()[0]
+        with pytest.raises(NotOwnerError):
+            await first.host.commit({tp: Committed(9, "begun by nobody")}, former)
+        held = await owner.host.committed(tp)
+
+    assert Mark(5, NOTE) == owner.made[-1].found
+    assert commit_of({"ship": Mark(5, NOTE)}) == held
