@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LUA = sorted(PACKAGE.rglob("*.lua"))
-SCRIPTS = sorted((PACKAGE / "folding" / "store" / "lua").glob("*.lua"))
+STORES = {"folding/store/lua": "folding/store/shard_store.py", "subscribers/lua": "subscribers/store.py"}
+"""Folder of scripts → the file that calls them."""
+SCRIPTS = [path for folder in STORES for path in sorted((PACKAGE / folder).glob("*.lua"))]
 
 MOST_LINES = 320
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}
@@ -199,13 +201,13 @@ def calls(source: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.Call(func=ast.Attribute(attr="_call"), args=[ast.Constant(value=str(script))], keywords=keywords):
+            case ast.Call(func=ast.Attribute(attr="_call"), args=[ast.Constant(value=str(script)), *_], keywords=keywords):
                 assert script not in found, f"{script} is called twice"
                 found[script] = {str(keyword.arg) for keyword in keywords}
     return found
 
 
-CALLS = calls((PACKAGE / "folding" / "store" / "shard_store.py").read_text("utf-8"))
+CALLS = {folder: calls((PACKAGE / store).read_text("utf-8")) for folder, store in STORES.items()}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=label)
@@ -221,11 +223,11 @@ def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_
     text = path.read_text("utf-8")
     used = set(re.findall(r"\barg\.(\w+)", re.sub(r"--.*", "", with_included(text))))
 
-    assert header(text) == CALLS[path.stem]
+    assert header(text) == CALLS[label(path.parent)][path.stem]
     assert header(text) <= used
     # What ``delivery/lua/fenced.lua`` compares where a script is given it.
     assert used - header(text) <= {"token", "fence"}
 
 
 def test_every_script_is_called_and_every_call_has_a_script() -> None:
-    assert {path.stem for path in SCRIPTS} == CALLS.keys()
+    assert {label(path) for path in SCRIPTS} == {f"{folder}/{name}.lua" for folder, found in CALLS.items() for name in found}

@@ -1,0 +1,42 @@
+"""Every Redis key of subscribers, in one table.
+
+=========================================  ======  =======================================================================
+key (after ``{app/sub/topic/part}:v1:``)   type    holds
+=========================================  ======  =======================================================================
+``meta``                                   hash    token, fence (the low watermark as it was told last), number of begins
+``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due
+``ids:<hour>``                             hash    event id → first offset, of events that began in that hour
+=========================================  ======  =======================================================================
+
+Owner of all of them: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the subscriber is deployed; an entry of
+``open`` until its event is finished; ``ids:`` until its ids are no longer to be remembered. Nothing is here that is not in Kafka,
+too, or allowed to be lost. Names of subscribers and folds are shared, so that no tag is that of a fold.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STATE_VERSION: Final = "v1"
+HOUR_MS: Final = 3_600_000
+
+
+class SubscriberKeys:
+    """The keys of one subscriber and partition, in the order in which scripts take them."""
+
+    def __init__(self, app_id: str, subscriber: str, topic: str, partition: int) -> None:
+        """Takes names that were validated: none can hold a brace or a slash."""
+        self._base = f"{{{app_id}/{subscriber}/{topic}/{partition}}}:{STATE_VERSION}"
+        self.marks = [f"{self._base}:meta", f"{self._base}:open"]
+
+    def ids(self, now_ms: int, remember_ms: int) -> list[str]:
+        """The keys in which an id may be known that is to be remembered for so long, that of the hour which is now first.
+
+        Args:
+            now_ms: Wall clock.
+            remember_ms: 0: no ids are kept.
+        """
+        if not remember_ms:
+            return []
+        first, now = (now_ms - remember_ms) // HOUR_MS, now_ms // HOUR_MS
+        return [f"{self._base}:ids:{hour}" for hour in range(now, first - 1, -1)]

@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Notes what has become of events: finished ones leave, those that wait stay with what is known of them.
+--
+-- KEYS      of the shard, see keys.py
+-- token     text
+-- number    text: number of begins that the owner knows of
+-- finished  array: offsets
+-- waiting   array: offset, entry of each event that was put off
+-- low       text: the low watermark: whatever is below it is finished
+--
+-- Returns {"ok"} or {"refused", "no-state" | "token" | "number"}. Repeating it changes nothing.
+-- Cost    O(finished + waiting): about 1 us each.
+-- include fenced.lua
+
+read_marks('number')
+local refused = refusal()
+if refused then return refused end
+if state.number ~= arg.number then return {'refused', 'number'} end
+for _, offset in ipairs(arg.finished) do call('HDEL', KEYS[2], offset) end
+local waiting = arg.waiting
+for i = 1, #waiting, 2 do call('HSET', KEYS[2], waiting[i], waiting[i + 1]) end
+call('HSET', meta, 'fence', arg.low)
+return {'ok'}

@@ -1,0 +1,168 @@
+"""What Redis keeps of a subscriber's partition: one method a script, nothing else touches the keys.
+
+Kafka decides who owns a partition and what is finished. Redis knows how often an event was tried, and which ids were seen. A reply
+that says ``refused`` raises :class:`.RefusedError`: another process is the owner, or Redis has lost what it was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio import Redis
+
+from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
+
+SCRIPTS: Final = ("claim", "begin", "end")
+
+
+class Entry(NamedTuple):
+    """What is known of an event that was begun, or waits.
+
+    Attributes:
+        attempts: How many attempts have begun, the one under way with them.
+        deaths: How many of them ended with their process, as far as anybody knows.
+        due_ms: When the next attempt is due, by the wall clock; 0 while one is under way.
+    """
+
+    attempts: int
+    deaths: int = 0
+    due_ms: int = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an attempt was under way when this was written."""
+        return self.due_ms == 0
+
+
+class Begin(NamedTuple):
+    """An event that is about to begin.
+
+    Attributes:
+        offset: Of its record.
+        entry: With the attempt that begins.
+        event_id: By which it is known again; "" where ids are not kept, or are offsets.
+    """
+
+    offset: int
+    entry: Entry
+    event_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What Redis had when a partition was claimed.
+
+    Attributes:
+        fence: Low watermark as it was told last.
+        number: How many events were ever begun.
+        open: Offset → what is known of it.
+    """
+
+    fence: int
+    number: int
+    open: dict[int, Entry]
+
+
+class ScriptSet:
+    """The scripts, loaded once a process."""
+
+    def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
+        """Loads nothing yet.
+
+        Args:
+            redis: Client of the application's Redis.
+            timer: Measures each call.
+        """
+        self.by_name = {
+            name: Script(f"subscriber-{name}", redis.register_script(with_included(_text(name))), timer) for name in SCRIPTS
+        }
+
+
+class SubscriberStore:
+    """What is kept of one subscriber and partition, in the hands of one claim."""
+
+    def __init__(self, scripts: ScriptSet, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
+        """Asks nothing yet.
+
+        Args:
+            scripts: Of the application's Redis.
+            keys: Of the subscriber and partition.
+            token: Of the claim.
+            remember_ms: How long ids are known; 0: none is kept.
+        """
+        self._scripts = scripts.by_name
+        self._keys = keys
+        self._token = token
+        self._remember_ms = remember_ms
+        self._number = 0
+
+    async def _call(self, script: str, ids: Sequence[str] = (), **arguments: Any) -> Any:
+        return await self._scripts[script]([*self._keys.marks, *ids], arguments)
+
+    async def claim(self, low: int | None) -> Kept | None:
+        """Takes what is kept from whoever had it.
+
+        Args:
+            low: The low watermark with which the state begins where there is none; None: create nothing.
+
+        Returns:
+            None where there is nothing and nothing was to be created.
+        """
+        reply = await self._call("claim", token=self._token, begin="" if low is None else str(low))
+        if reply[0] == b"none":
+            return None
+        fence, self._number = int(reply[1]), int(reply[2])
+        return Kept(fence, self._number, {int(at): _entry(text) for at, text in zip(reply[3::2], reply[4::2], strict=True)})
+
+    async def begin(self, events: Sequence[Begin], now_ms: int) -> list[int | None]:
+        """Notes events as begun before they begin.
+
+        Args:
+            events: At most a few thousand.
+            now_ms: Wall clock.
+
+        Returns:
+            For each event None where it may begin; else it is a duplicate, and this is the offset at which its id was first seen.
+
+        Raises:
+            RefusedError: Another owner, or Redis has lost what it was told; nothing was written.
+        """
+        reply = await self._call(
+            "begin", self._keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
+            events=[text for event in events for text in (str(event.offset), _packed(event.entry), event.event_id)],
+            expire_ms=self._remember_ms + 2 * HOUR_MS,
+        )  # fmt: skip
+        self._number = int(reply[1])
+        return [int(first) if first else None for first in reply[2:]]
+
+    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, Entry]], low: int) -> None:
+        """Notes what has become of events.
+
+        Args:
+            finished: Offsets of those that are finished.
+            waiting: Those that were put off, each with what is known of it.
+            low: The low watermark.
+
+        Raises:
+            RefusedError: As in :meth:`begin`.
+        """
+        await self._call(
+            "end", token=self._token, number=str(self._number), finished=[str(offset) for offset in finished],
+            waiting=[text for offset, entry in waiting for text in (str(offset), _packed(entry))], low=str(low),
+        )  # fmt: skip
+
+
+def _text(name: str) -> str:
+    return (files("streams_app.subscribers") / "lua" / f"{name}.lua").read_text("utf-8")
+
+
+def _packed(entry: Entry) -> str:
+    return " ".join(map(str, entry))
+
+
+def _entry(text: bytes) -> Entry:
+    return Entry(*map(int, text.split()))

@@ -1,0 +1,155 @@
+"""What Redis keeps of a subscriber's partition, and whom it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import redis.asyncio
+
+from streams_app.delivery.scripts import RefusedError
+from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
+from streams_app.subscribers.store import Begin, Entry, Kept, ScriptSet, SubscriberStore
+from tests.conftest import Names
+
+NOW_MS = 1_700_000_000_000
+REMEMBER_MS = HOUR_MS
+FIRST = Entry(1)
+
+
+class Owners:
+    """Owners of one subscriber's partition, one after the other."""
+
+    def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
+        self.client = client
+        self.keys = SubscriberKeys(names.app_id, "ship", "orders", 0)
+        self._scripts = ScriptSet(client)
+
+    def store(self, token: str) -> SubscriberStore:
+        return SubscriberStore(self._scripts, self.keys, token, remember_ms=REMEMBER_MS)
+
+    async def claimed(self, token: str = "a") -> SubscriberStore:
+        store = self.store(token)
+        await store.claim(5)
+        return store
+
+    async def kept(self) -> Kept | None:
+        """What the next owner finds."""
+        return await self.store("next").claim(None)
+
+
+@pytest.fixture
+def owners(redis_client: redis.asyncio.Redis, names: Names) -> Owners:
+    return Owners(redis_client, names)
+
+
+def begin(offset: int, event_id: str = "", entry: Entry = FIRST) -> Begin:
+    return Begin(offset, entry, event_id)
+
+
+async def test_the_state_begins_at_the_low_watermark_and_only_when_asked(owners: Owners) -> None:
+    assert None is await owners.kept()
+    assert Kept(5, 0, {}) == await owners.store("a").claim(5)
+    assert Kept(5, 0, {}) == await owners.store("b").claim(9)
+
+
+async def test_the_next_owner_finds_what_was_begun_and_what_waits_and_nothing_of_what_is_finished(owners: Owners) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5), begin(6), begin(7, entry=Entry(2, 1))], NOW_MS)
+    await store.end([5], [(6, Entry(1, 0, NOW_MS + 900))], 6)
+    kept = await owners.kept()
+
+    assert Kept(6, 3, {6: Entry(1, 0, NOW_MS + 900), 7: Entry(2, 1)}) == kept
+    assert [False, True] == [entry.is_begun for entry in kept.open.values()]
+
+
+@pytest.mark.parametrize("step", ["begin", "end"])
+async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
+    former = await owners.claimed("a")
+    await owners.claimed("b")
+    with pytest.raises(RefusedError, match="token"):
+        await (former.begin([begin(5)], NOW_MS) if step == "begin" else former.end([5], [], 6))
+
+    assert Kept(5, 0, {}) == await owners.kept()
+
+
+@pytest.mark.parametrize("step", ["begin", "end"])
+async def test_a_redis_that_was_wiped_under_its_owner_is_noticed(owners: Owners, step: str) -> None:
+    store = await owners.claimed()
+    await owners.client.delete(*owners.keys.marks)
+    with pytest.raises(RefusedError, match="no-state"):
+        await (store.begin([begin(5)], NOW_MS) if step == "begin" else store.end([5], [], 6))
+
+
+@pytest.mark.parametrize("step", ["begin", "end"])
+async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: Owners, step: str) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5)], NOW_MS)
+    images = {key: await owners.client.dump(key) for key in owners.keys.marks}
+    await store.begin([begin(6, "o6")], NOW_MS)
+    for key, image in images.items():
+        await owners.client.restore(key, 0, image or b"", replace=True)
+    with pytest.raises(RefusedError, match="number"):
+        await (store.begin([begin(7)], NOW_MS) if step == "begin" else store.end([6], [], 7))
+
+
+async def test_an_id_that_is_known_is_that_of_a_duplicate_also_within_one_call(owners: Owners) -> None:
+    store = await owners.claimed()
+    first = await store.begin([begin(5, "o1"), begin(6, "o2"), begin(7, "o1")], NOW_MS)
+    later = await store.begin([begin(8, "o2"), begin(9, "o3")], NOW_MS)
+    kept = await owners.kept()
+
+    assert ([None, None, 5], [6, None]) == (first, later)
+    assert kept is not None
+    assert {5, 6, 9} == kept.open.keys()
+
+
+async def test_an_id_at_its_own_offset_is_no_duplicate(owners: Owners) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5, "o1")], NOW_MS)
+    again = await store.begin([begin(5, "o1", Entry(2))], NOW_MS)
+    kept = await owners.kept()
+
+    assert [None] == again
+    assert kept is not None
+    assert {5: Entry(2)} == kept.open
+
+
+async def test_events_without_ids_are_never_duplicates(owners: Owners) -> None:
+    store = await owners.claimed()
+
+    assert [None, None] == await store.begin([begin(5), begin(6)], NOW_MS)
+
+
+@pytest.mark.parametrize(("later_ms", "is_known"), [(REMEMBER_MS, True), (REMEMBER_MS + HOUR_MS, False)])
+async def test_an_id_is_known_for_as_long_as_it_is_to_be_remembered(owners: Owners, later_ms: int, is_known: bool) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5, "o1")], NOW_MS)
+
+    assert [5 if is_known else None] == await store.begin([begin(6, "o1")], NOW_MS + later_ms)
+
+
+async def test_the_ids_of_an_hour_leave_redis_by_themselves_and_not_too_early(owners: Owners) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5, "o1")], NOW_MS)
+    left_ms = await owners.client.pttl(owners.keys.ids(NOW_MS, REMEMBER_MS)[0])
+
+    assert REMEMBER_MS + HOUR_MS < left_ms <= REMEMBER_MS + 2 * HOUR_MS
+
+
+async def test_a_request_that_is_sent_again_because_its_reply_was_lost_says_the_same(owners: Owners) -> None:
+    store, copy = await owners.claimed(), owners.store("a")
+    events = [begin(5, "o1"), begin(6, "o1")]
+    first = await store.begin(events, NOW_MS)
+    again = await copy.begin(events, NOW_MS)
+
+    assert first == again == [None, 5]
+    kept = await owners.kept()
+    assert kept is not None
+    assert (2, {5: Entry(1)}) == (kept.number, kept.open)
+
+
+async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5)], NOW_MS)
+    await owners.client.delete(owners.keys.marks[0])
+
+    assert Kept(8, 0, {}) == await owners.store("b").claim(8)
