@@ -1,6 +1,6 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
-Public names: :class:`Fold`, :class:`Settings`, :func:`create_app`; for events and who consumes them :class:`Event`,
+Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`; for events and who consumes them :class:`Event`,
 :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from streams_app.events.declaration import Event
 from streams_app.fold import Fold
-from streams_app.settings import Settings
+from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import records_of, subscriber
 from streams_app.subscribers.received import Received, Reject, Retry
@@ -23,6 +23,7 @@ __all__ = [
     "Catalogue",
     "Event",
     "Fold",
+    "ReadStoreSettings",
     "Received",
     "Reject",
     "Retries",

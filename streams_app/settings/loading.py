@@ -34,6 +34,7 @@ KINDS: Final = {
     "changed": "must be the name of a field",
     "decode": "a function, only in Python",
     "source_filter": "a function, only in Python",
+    "current": "a function, only in Python",
 }
 
 
@@ -169,7 +170,7 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
             if values["folds"]:
                 continue  # the folds there are have faults of their own
             text = "declare at least one fold, as a table [folds.NAME]"
-        elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] == "folds" and fault["loc"][FOLD_KEY] in KINDS:
+        elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] in _NAMED and fault["loc"][FOLD_KEY] in KINDS:
             # One fault for each kind of value the model would take, functions among them: one message will do.
             where, text = where.removesuffix(".callable"), KINDS[str(fault["loc"][FOLD_KEY])]
         messages.append(f"{where}: {text}" if where else text)

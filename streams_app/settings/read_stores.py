@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -27,17 +27,19 @@ class ReadStoreSettings(Section):
     ssl_cafile: Path | None = None
     """Authority to trust; the servers of ``url`` and ``source_url`` must speak TLS then and have the name they are called by."""
     timeout: Duration = timedelta(seconds=10)
-    """How long a connection or a statement may take before it is tried again; for PostgreSQL; 100ms to 10m."""
+    """How long a connection, a statement or a call of the source may take before it is tried again; 100ms to 10m."""
     folds: Annotated[tuple[str, ...], Field(min_length=1)]
     """Folds whose changed names are synced."""
     source: Literal["sql", "carried", "python"] = "sql"
-    """Where current values come from: ``sql``, or ``carried`` in the records (needs ``keep = "last"``)."""
+    """Where current values come from: ``sql``; ``carried`` in the records (needs ``keep = "last"``); ``python``, a function."""
     source_url: str | None = Field(None, repr=False)
     """``sqlite:///FILE`` or ``postgresql://USER@HOST:PORT/DATABASE`` of the write side, for ``sql``."""
     source_password_file: Path | None = None
     """File that holds the password for ``source_url``."""
     sql: str | None = None
     """The query for current values, see below."""
+    current: Callable[..., Any] | None = None
+    """In Python only, for ``python``: a function, async or not, of fold and [(group, name), ...] → {(group, name): value}."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
     """Name of the table, see [read-stores.md](read-stores.md)."""
     shape: Literal["cells", "groups"] = "cells"
@@ -60,6 +62,8 @@ class ReadStoreSettings(Section):
             raise ValueError('columns are for shape = "groups"')
         if not self.columns and self.shape == "groups" and not self.url.startswith("opensearch"):
             raise ValueError('shape = "groups" needs columns, as columns = ["likes", "shares"]')
+        if (self.source == "python") != (self.current is not None):
+            raise ValueError('source = "python" and the function current need each other; a file has no functions: see --app')
         if not timedelta(milliseconds=100) <= self.timeout <= timedelta(minutes=10):
             raise ValueError("timeout must be between 100ms and 10m")
         return self

@@ -17,6 +17,7 @@ from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.sources.carried import CarriedSource
 from streams_app.read_store.sources.sqlite import SqliteSource
 from streams_app.read_store.targets.sqlite import SqliteStore
+from streams_app.settings import ReadStoreSettings
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 SUM = """
@@ -40,7 +41,8 @@ def write_db(tmp_path: Path) -> Path:
 
 
 async def current(file: Path, sql: str, *wanted: Cell) -> list[Any]:
-    source = SqliteSource(f"sqlite:///{file}", sql, "read_stores.dashboard")
+    settings = ReadStoreSettings(name="dashboard", url="sqlite:///read.db", folds=("f",), source_url=f"sqlite:///{file}", sql=sql)
+    source = SqliteSource(f"sqlite:///{file}", sql, settings)
     try:
         return [change.value for change in await source.current([Change(cell, 1) for cell in wanted])]
     finally:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from streams_app.errors import ConfigurationError
 from streams_app.read_store.databases.driver import POSTGRESQL, needing
 from streams_app.read_store.sources.carried import CarriedSource
 from streams_app.read_store.sources.port import ValueSource
+from streams_app.read_store.sources.python import PythonSource
 from streams_app.read_store.sources.sqlite import SqliteSource
 from streams_app.settings import ReadStoreSettings
 
@@ -14,12 +14,13 @@ def open_source(settings: ReadStoreSettings) -> ValueSource:
     """The source of ``source``; nothing is opened yet.
 
     Raises:
-        ConfigurationError: A source this version cannot use.
+        ConfigurationError: A URL that cannot be used, or its driver is missing.
     """
     if settings.source == "carried":
         return CarriedSource()
-    if settings.source != "sql":
-        raise ConfigurationError([f'{settings.section}.source: "{settings.source}" is unknown; use "sql" or "carried"'])
+    if settings.source == "python":
+        assert settings.current is not None  # the settings were checked
+        return PythonSource(settings.current, settings)
     assert settings.source_url is not None  # the settings were checked
     assert settings.sql is not None
     if settings.source_url.startswith(POSTGRESQL):
@@ -27,4 +28,4 @@ def open_source(settings: ReadStoreSettings) -> ValueSource:
             # Only those need the driver who have that database.
             from streams_app.read_store.sources.postgresql import PostgresSource
         return PostgresSource(settings.source_url, settings.sql, settings)
-    return SqliteSource(settings.source_url, settings.sql, settings.section)
+    return SqliteSource(settings.source_url, settings.sql, settings)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
+from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.record import group_text
 from streams_app.read_store.core.rows import check_columns, names_of, typed_groups, with_values
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.sources.port import by_fold
+from streams_app.settings import ReadStoreSettings
 
 
 class SqliteSource:
@@ -20,26 +23,23 @@ class SqliteSource:
 
     carries_values = False
 
-    def __init__(self, url: str, sql: str, section: str) -> None:
+    def __init__(self, url: str, sql: str, settings: ReadStoreSettings) -> None:
         """Opens nothing yet.
-
-        Args:
-            url: ``sqlite:///FILE``.
-            sql: The query.
-            section: Of the settings, for messages.
 
         Raises:
             ConfigurationError: Not a URL of a SQLite file.
         """
         self._sql = sql
-        self._setting = f"{section}.sql"
-        self._thread = SqliteThread(sqlite_path(url, f"{section}.source_url"), f"{section} source", prepare=_prepare)
+        self._setting = f"{settings.section}.sql"
+        self._seconds = settings.timeout_ms / 1000
+        path = sqlite_path(url, f"{settings.section}.source_url")
+        self._thread = SqliteThread(path, f"{settings.section} source", prepare=_prepare)
 
     async def current(self, changes: Sequence[Change]) -> list[Change]:
         """Asks once for each fold among the changes.
 
         Raises:
-            TryAgainError: The database is away or locked, or the SQL does not do what it must.
+            TryAgainError: The database is away, locked or too slow, or the SQL does not do what it must.
         """
         found = []
         for mentioned in by_fold(changes):
@@ -67,7 +67,11 @@ class SqliteSource:
             check_columns(len(cursor.description or ()), self._setting)
             return cursor.fetchall()
 
-        return await self._thread.call(run)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._thread.call(run)  # which interrupts the statement when it is cancelled
+        except TimeoutError as error:
+            raise TryAgainError(f"{self._setting} has not come back within {self._seconds:g} s") from error
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

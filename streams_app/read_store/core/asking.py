@@ -1,0 +1,108 @@
+"""What a function of the user's is asked for current values, and what of its answer belongs to which change (pure).
+
+A function sees groups as they are in events: ``"account_1"``, ``17``, ``True``, ``("a", 1)`` of two fields. The read store's column
+tells the text ``17`` from the number by quotes, which nobody who asks a service for account 17 would expect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date, time
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import orjson
+
+from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.values import value_of
+
+Scalar: TypeAlias = str | int | float | bool
+Group: TypeAlias = Scalar | tuple[Scalar, ...]
+Pair: TypeAlias = tuple[Group, str]
+"""A group and a changed name."""
+
+PLAIN: Final = (str, int, float, bytes, Decimal, date, time, UUID, type(None))
+"""What a value may be, beside lists and dicts; true and false are integers to Python, a datetime is a date."""
+
+
+class BadAnswerError(ValueError):
+    """A function returned what cannot be taken; says why without anything that is in it."""
+
+
+def group_of(column: str) -> Group:
+    """The group of a column ``group_key`` with the type it has in events; a group of several fields is a tuple."""
+    try:
+        value = orjson.loads(column)
+    except orjson.JSONDecodeError:
+        return column
+    return tuple(value) if type(value) is list else value
+
+
+def calls_for(changes: Sequence[Change]) -> list[dict[Pair, Change]]:
+    """What is asked for the changes of one fold, in one call; in several where pairs are equal in Python, as ``1`` and ``True``."""
+    calls: list[dict[Pair, Change]] = []
+    for change in changes:
+        pair = (group_of(change.cell.group_key), change.cell.name)
+        call = next((call for call in calls if pair not in call), None)
+        if call is None:
+            calls.append(call := {})
+        call[pair] = change
+    return calls
+
+
+def with_answer(asked: Mapping[Pair, Change], answer: object) -> list[Change]:
+    """The changes that were asked for with the values of the answer; a pair without one is gone, its value is None.
+
+    Raises:
+        BadAnswerError: The answer is no mapping of the pairs to values that can be held.
+    """
+    if not isinstance(answer, Mapping):
+        raise BadAnswerError(f"returned {_type(answer)}; expected a dict (group, name) → value")
+    unknown = [pair for pair in answer if pair not in asked]
+    if unknown:
+        raise BadAnswerError(
+            f"returned {len(unknown)} pairs it was not asked for, such as {_shape(unknown[0])}; "
+            f"it was asked for such as {_shape(next(iter(asked), ()))}, and groups have the type they have in events"
+        )
+    return [replace(change, value=_value(answer.get(pair))) for pair, change in asked.items()]
+
+
+def _value(value: object) -> Any:
+    if isinstance(value, (float, Decimal)) and not isfinite(value):
+        raise BadAnswerError("returned a value that is not a finite number")
+    if isinstance(value, (list, tuple, dict)):
+        return value_of(_checked(list(value) if isinstance(value, tuple) else value))
+    if not isinstance(value, PLAIN):
+        raise BadAnswerError(f"returned a value of type {_type(value)}; expected number, text, bytes, date, list, dict or None")
+    return value_of(value)
+
+
+def _checked(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False, default=_inner)
+        # json would take numbers as names within an object, and any depth.
+        orjson.dumps(value, default=_inner)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadAnswerError(f"returned a value that cannot be written as JSON: {error}") from error
+    return value
+
+
+def _inner(value: object) -> str:
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise ValueError("it holds what is not a finite number")
+    if isinstance(value, PLAIN) and not isinstance(value, bytes):
+        return str(value)
+    raise TypeError(f"{_type(value)} is no JSON")
+
+
+def _shape(pair: object) -> str:
+    """The types of a pair, and nothing of the group it names."""
+    return f"({', '.join(map(_type, pair))})" if isinstance(pair, tuple) else _type(pair)
+
+
+def _type(value: object) -> str:
+    return "None" if value is None else type(value).__name__

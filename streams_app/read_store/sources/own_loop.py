@@ -1,0 +1,116 @@
+"""Functions of the user's, run on a thread with an event loop of its own.
+
+A function that blocks, computes or hangs holds up nobody but the store that asks it: folding, heartbeats and other stores have
+other loops. What it has opened in one call (a pool, a client) is on the same loop in the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streams_app.errors import TryAgainError
+
+MOST_STUCK: Final = 4
+"""Threads that are left behind with a call that has not come back; with so many, nothing is called any more."""
+
+GRACE_SECONDS: Final = 1.0
+"""How long a call that was cancelled may take to end before its thread is left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call: handed over as a value, as an exception of the user's would be taken for one of ours."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class OwnLoop:
+    """Calls functions one after the other, each for a limited time."""
+
+    def __init__(self, what: str, seconds: float) -> None:
+        """Starts no thread yet.
+
+        Args:
+            what: Whose functions, for messages and the name of the thread.
+            seconds: How long a call may take.
+        """
+        self._what = what
+        self._seconds = seconds
+        self._running: tuple[threading.Thread, asyncio.AbstractEventLoop] | None = None
+        self._stuck: list[threading.Thread] = []
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Outcome:
+        """Calls a function, and awaits what it returns if that can be awaited.
+
+        Raises:
+            TryAgainError: It has not come back in time, or too many calls have not come back at all.
+        """
+        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
+        if len(self._stuck) >= MOST_STUCK:
+            raise TryAgainError(f"{self._what}: {len(self._stuck)} calls have never come back, it waits for one of them")
+        _, loop = self._started()
+        call = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(function, arguments), loop))
+        try:
+            done, _ = await asyncio.wait({call}, timeout=self._seconds)
+            if done:
+                return call.result()
+        except asyncio.CancelledError:
+            await self._cancelled(call, loop)
+            raise
+        await self._cancelled(call, loop)
+        raise TryAgainError(f"{self._what} has not come back within {self._seconds:g} s")
+
+    async def close(self) -> None:
+        """Ends the thread, or leaves it to its call."""
+        running, self._running = self._running, None
+        if running is not None:
+            running[1].call_soon_threadsafe(running[1].stop)
+
+    def _started(self) -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
+        if self._running is None:
+            loop = asyncio.new_event_loop()
+            # A daemon: a call that never comes back must not keep the process.
+            thread = threading.Thread(target=_run, args=(loop,), name=self._what, daemon=True)
+            thread.start()
+            self._running = thread, loop
+        return self._running
+
+    async def _cancelled(self, call: asyncio.Future[Outcome], loop: asyncio.AbstractEventLoop) -> None:
+        """Cancels a call; a thread that cannot even take that is left behind, and the next call has a new one."""
+        call.cancel()
+        answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop))
+        done, _ = await asyncio.wait({answer}, timeout=GRACE_SECONDS)
+        if not done and self._running is not None and self._running[1] is loop:
+            self._stuck.append(self._running[0])
+            await self.close()
+
+
+async def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+    try:
+        result = function(*arguments)
+        if inspect.isawaitable(result):
+            result = await _awaited(result)
+    except BaseException as error:  # noqa: BLE001  # SystemExit would end the loop, and a CancelledError may be the user's own
+        return Outcome(error=error)
+    return Outcome(result)
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()

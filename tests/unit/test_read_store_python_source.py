@@ -1,0 +1,314 @@
+"""Current values from a function of the user's: what it is asked, what it may answer, and what it does wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples import served
+from streams_app.codec import member_of
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.asking import calls_for, group_of, with_answer
+from streams_app.read_store.core.merge import Cell, Change, JsonText
+from streams_app.read_store.core.record import group_column
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.sources.port import ValueSource
+from streams_app.settings import ReadStoreSettings, Settings
+from tests.helpers import wait_until
+
+LIKES, SHARES = Change(Cell("f", "a", "likes"), 1), Change(Cell("f", "a", "shares"), 1)
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@asynccontextmanager
+async def opened(function: Callable[..., Any], timeout: str = "5s", folds: Sequence[str] = ("f",)) -> AsyncIterator[ValueSource]:
+    given = {"name": "dashboard", "url": "sqlite:///x.db", "source": "python", "current": function, "folds": folds}
+    source = open_source(ReadStoreSettings.model_validate({**given, "timeout": timeout}))
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+async def values(function: Callable[..., Any], *changes: Change) -> list[Any]:
+    async with opened(function) as source:
+        return [change.value for change in await source.current(changes)]
+
+
+# Asking
+
+
+async def test_one_call_is_made_for_all_groups_and_names_of_a_fold() -> None:
+    calls: list[Any] = []
+
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        calls.append((fold, pairs))
+        return {pair: len(calls) for pair in pairs}
+
+    other = Change(Cell("g", "b", "likes"), 1)
+
+    assert [1, 1, 2] == await values(current, LIKES, other, SHARES)
+    assert [("f", [("a", "likes"), ("a", "shares")]), ("g", [("b", "likes")])] == calls
+
+
+async def test_a_function_that_is_not_async_will_do() -> None:
+    assert [1] == await values(lambda fold, pairs: dict.fromkeys(pairs, 1), LIKES)
+
+
+async def test_a_pair_that_is_not_returned_is_gone() -> None:
+    assert [None, 3] == await values(lambda fold, pairs: {("a", "shares"): 3}, LIKES, SHARES)
+
+
+@pytest.mark.parametrize("group", [("a",), ("17",), (17,), (1.5,), (True,), ("a", 1), ("true",), ("", '"'), ("{}",), ("null",)])
+def test_a_group_has_the_type_it_has_in_events(group: tuple[Any, ...]) -> None:
+    found = group_of(group_column(member_of(group)))
+
+    assert (type(group[0]), group[0]) == ((type(found), found) if len(group) == 1 else (type(found[0]), found[0]))  # type: ignore[index]  # of several fields it is a tuple
+    assert len(group) == 1 or group == found
+
+
+scalars = st.text(max_size=3) | st.integers(-3, 3) | st.booleans() | st.sampled_from([0.5, 1.5])
+
+
+@given(st.lists(st.tuples(st.lists(scalars, min_size=1, max_size=2), st.sampled_from(["likes", "1"])), max_size=12))
+def test_whatever_the_groups_each_cell_gets_its_own_value(pairs: list[tuple[list[Any], str]]) -> None:
+    cells = list(dict.fromkeys(Cell("f", group_column(member_of(tuple(group))), name) for group, name in pairs))
+    changes = [Change(cell, number) for number, cell in enumerate(cells)]
+    calls = calls_for(changes)
+    answered = [one for asked in calls for one in with_answer(asked, {pair: asked[pair].version for pair in asked})]
+
+    assert {cell: number for number, cell in enumerate(cells)} == {one.cell: one.value for one in answered}
+
+
+async def test_what_a_function_has_opened_is_on_the_same_loop_in_the_next_call_and_not_on_ours() -> None:
+    loops = []
+
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        loops.append(asyncio.get_running_loop())
+        return {}
+
+    async with opened(current) as source:
+        await source.current([LIKES])
+        await source.current([LIKES])
+
+    assert loops[0] is loops[1]
+    assert loops[0] is not asyncio.get_running_loop()
+
+
+async def test_check_asks_for_nothing_of_each_fold() -> None:
+    calls: list[Any] = []
+
+    def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        calls.append((fold, pairs))
+        return {}
+
+    async with opened(current, folds=("f", "g")) as source:
+        await source.check()
+
+    assert [("f", []), ("g", [])] == calls
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1, 1), (1.5, 1.5), (True, True), ("ä", "ä"), (b"\xff", b"\xff"), (None, None), (Decimal("1.50"), Decimal("1.50")),
+        (Decimal(3), 3), ({"a": [1, None]}, JsonText('{"a":[1,null]}')), ((1, 2), JsonText("[1,2]")), (2**70, 2**70),
+        (date(2026, 11, 23), "2026-11-23"), ([date(2026, 11, 23)], JsonText('["2026-11-23"]')),
+    ],
+)  # fmt: skip
+async def test_types_of_values_survive(value: Any, expected: Any) -> None:
+    ((found),) = await values(lambda fold, pairs: {("a", "likes"): value}, LIKES)
+
+    assert (type(expected), expected) == (type(found), found)
+
+
+endless: list[Any] = []
+endless.append(endless)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, r"returned None; expected a dict \(group, name\) → value"),
+        ([("a", "likes", 1)], "returned list; expected a dict"),
+        ({("b", "likes"): 1}, r"returned 1 pairs it was not asked for, such as \(str, str\)"),
+        ({(1, "likes"): 1, "a": 2}, r"returned 2 pairs it was not asked for, such as \(int, str\); .* such as \(str, str\)"),
+        ({("a", "likes"): float("nan")}, "a value that is not a finite number"),
+        ({("a", "likes"): Decimal("NaN")}, "a value that is not a finite number"),
+        ({("a", "likes"): float("-inf")}, "a value that is not a finite number"),
+        ({("a", "likes"): [float("nan")]}, "cannot be written as JSON"),
+        ({("a", "likes"): {"x": Decimal("Infinity")}}, "cannot be written as JSON: it holds what is not a finite number"),
+        ({("a", "likes"): {1: 2}}, "cannot be written as JSON"),
+        ({("a", "likes"): {"x": object()}}, "cannot be written as JSON: object is no JSON"),
+        ({("a", "likes"): endless}, "cannot be written as JSON: Circular reference"),
+        ({("a", "likes"): {1, 2}}, "a value of type set; expected number, text"),
+        ({("a", "likes"): object}, "a value of type type; expected number"),
+    ],
+)
+async def test_what_cannot_be_taken_is_said_and_tried_again(answer: Any, message: str) -> None:
+    with pytest.raises(TryAgainError, match=rf"read_stores\.dashboard\.current \(.*lambda.*\) .*{message}"):
+        await values(lambda fold, pairs: answer, LIKES)
+
+
+async def test_what_is_in_an_answer_is_not_told() -> None:
+    with pytest.raises(TryAgainError) as told:
+        await values(lambda fold, pairs: {("canary", "canary"): "canary"}, LIKES)
+
+    assert "canary" not in str(told.value)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_what_it_raises_is_said_with_its_place_and_the_next_call_is_made(error: BaseException) -> None:
+    faults = [error]
+
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        if faults:
+            raise faults.pop()
+        return {("a", "likes"): 1}
+
+    async with opened(current) as source:
+        with pytest.raises(TryAgainError, match=rf"raised {type(error).__name__}: .*test_read_store_python_source\.py:\d+\)"):
+            await source.current([LIKES])
+        assert [1] == [change.value for change in await source.current([LIKES])]
+
+
+# Time
+
+
+async def test_one_that_hangs_ends_at_its_time_out_and_is_cancelled() -> None:
+    ended = threading.Event()
+
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+        return {}
+
+    async with opened(current, "100ms") as source:
+        with pytest.raises(TryAgainError, match=r"has not come back within 0\.1 s"):
+            await source.current([LIKES])
+        await wait_until(ended.is_set, 5, "the call is cancelled")
+
+
+async def test_one_that_blocks_its_thread_holds_up_nobody_else() -> None:
+    release = threading.Event()
+    blocked = [True]
+
+    def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        if blocked and blocked.pop():
+            release.wait(60)
+        return {("a", "likes"): 1}
+
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    beating = asyncio.create_task(beat())
+    async with opened(current, "200ms") as source:
+        with pytest.raises(TryAgainError, match="has not come back"):
+            await source.current([LIKES])
+        assert beats > 1
+        assert [1] == [change.value for change in await source.current([LIKES])]
+        release.set()
+    beating.cancel()
+
+
+async def test_calls_that_never_come_back_are_no_more_than_a_few() -> None:
+    release = threading.Event()
+    async with opened(lambda fold, pairs: release.wait(60) and {}, "100ms") as source:
+        for _ in range(4):
+            with pytest.raises(TryAgainError, match="has not come back"):
+                await source.current([LIKES])
+        with pytest.raises(TryAgainError, match="4 calls have never come back"):
+            await source.current([LIKES])
+        release.set()
+
+        async def answers() -> bool:
+            try:
+                return [None] == [change.value for change in await source.current([LIKES])]
+            except TryAgainError:
+                return False
+
+        await wait_until(answers, 10, "it is called again")
+
+
+async def test_a_caller_that_is_cancelled_leaves_at_once() -> None:
+    async def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async with opened(current, "60s") as source:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(source.current([LIKES]), 0.2)
+
+
+async def test_a_query_of_sqlite_that_takes_too_long_ends_at_its_time_out_and_the_next_one_runs(tmp_path: Path) -> None:
+    (tmp_path / "write.db").touch()
+    forever = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i, COUNT(*) FROM n"
+    sql = f"SELECT 'a', 'likes', 1 WHERE :groups = :groups UNION ALL SELECT * FROM ({forever}) WHERE :names = '[\"slow\"]'"
+    given = {"name": "dashboard", "url": "sqlite:///x.db", "folds": ["f"], "timeout": "200ms", "sql": sql}
+    source = open_source(ReadStoreSettings.model_validate({**given, "source_url": f"sqlite:///{tmp_path}/write.db"}))
+    began = time.monotonic()
+    with pytest.raises(TryAgainError, match=r"read_stores\.dashboard\.sql has not come back within 0\.2 s"):
+        await source.current([Change(Cell("f", "a", "slow"), 1)])
+
+    assert time.monotonic() - began < 30  # it would take for ever
+    assert [1] == [change.value for change in await source.current([LIKES])]
+    await source.close()
+
+
+# Settings
+
+
+@pytest.mark.parametrize("given", [{"source": "python"}, {"source": "carried", "current": print}])
+def test_function_and_source_need_each_other(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="need each other"):
+        ReadStoreSettings.model_validate({"name": "d", "url": "sqlite:///x.db", "folds": ["f"], **given})
+
+
+def test_a_file_cannot_name_a_function(tmp_path: Path) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text(
+        'app_id = "a"\n[folds.f]\nsource = "s"\ngroup_key = "g"\nchanged = "c"\nquiet_period = "1s"\n'
+        '[read_stores.d]\nurl = "sqlite:///x.db"\nfolds = ["f"]\nsource = "python"\ncurrent = "my.function"\n'
+    )
+    with pytest.raises(ConfigurationError) as told:
+        Settings.load(file, {})
+
+    assert ["read_stores.d.current: a function, only in Python"] == told.value.faults
+
+
+def test_the_page_shows_the_example() -> None:
+    root = Path(__file__).parents[2]
+    _, _, program = (root / "examples" / "served.py").read_text("utf-8").partition('"""\n\n')
+
+    assert f"```python\n{program}```" in (root / "docs" / "read-stores.md").read_text("utf-8")
+
+
+async def test_the_example_tells_the_values_of_what_is_there() -> None:
+    (store,) = served.settings.read_stores
+    source = open_source(store)
+    wanted = [Cell("account-metrics", "account_1", "shares"), Cell("account-metrics", "account_2", "shares")]
+
+    assert [3, None] == [change.value for change in await source.current([Change(cell, 1) for cell in wanted])]
+    await source.close()
