@@ -1,7 +1,8 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
-Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`; for events and who consumes them :class:`Event`,
-:class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`.
+Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`; for events and who
+consumes them :class:`Event`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
+:class:`Retry`, :class:`Reject`.
 """
 
 from __future__ import annotations

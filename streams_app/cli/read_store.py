@@ -1,4 +1,4 @@
-"""``streams-app read-store``: the tables of the read side."""
+"""``streams-app read-store``: prepare the read side, and compare it with its source."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import asyncio
 import click
 
 from streams_app.cli.options import with_settings
+from streams_app.cli.verifying import verify
 from streams_app.settings import Settings
 
 
 @click.group(name="read-store")
 def command() -> None:
-    """Prepare the read stores."""
+    """Prepare the read stores, and compare them with their sources."""
 
 
 @command.command(name="init")
@@ -36,3 +37,6 @@ def init(settings: Settings, store: str | None) -> None:
 
     for line in asyncio.run(initialise()):
         click.echo(line)
+
+
+command.add_command(verify)

@@ -51,19 +51,20 @@ async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
     """Every shard in which a group is open or waits in the outbox."""
     found = []
     for place in places:
-        waiting = await _waiting(redis, place)
+        sealed = await waiting(redis, place)
         for member in members_of(group):
             score: Any = await redis.zscore(place.keys.due, member)
             rows = await rows_of(redis, place, [(member, score)]) if score is not None else []
-            if not rows and member not in waiting:
+            if not rows and member not in sealed:
                 continue
             fields: Any = await redis.hkeys(place.keys.group_prefix + member.decode("utf-8", "surrogateescape"))
             names = sorted(name.decode("utf-8", "backslashreplace") for name in fields if name != INFO_FIELD)
-            found.append(Found(place, member, rows[0] if rows else None, tuple(names), waiting.get(member, 0)))
+            found.append(Found(place, member, rows[0] if rows else None, tuple(names), sealed.get(member, 0)))
     return found
 
 
-async def _waiting(redis: Redis, place: Place) -> dict[bytes, int]:
+async def waiting(redis: Redis, place: Place) -> dict[bytes, int]:
+    """How many records of each group wait to be sent, of the first of the outbox."""
     packed: Any = await redis.zrange(place.keys.outbox, 0, SCAN_OUTBOX - 1)
     counts: dict[bytes, int] = {}
     for entry in packed:

@@ -17,6 +17,7 @@ from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.values import json_fault, json_text, text_fault
 from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
 from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
+from streams_app.read_store.targets.postgresql_back import PostgresBack
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -92,7 +93,7 @@ LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
 
 
-class PostgresStore:
+class PostgresStore(PostgresBack):
     """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:

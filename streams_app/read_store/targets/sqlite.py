@@ -17,6 +17,7 @@ from streams_app.read_store.core.merge import Cell, Change, Stored, merge
 from streams_app.read_store.core.values import sqlite_value
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
+from streams_app.read_store.targets.sqlite_back import SqliteBack
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
@@ -51,7 +52,7 @@ ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset,
 """
 
 
-class SqliteStore:
+class SqliteStore(SqliteBack):
     """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
     def __init__(self, url: str, table: str, name: str) -> None:

@@ -1,0 +1,58 @@
+"""How far something long is: a bar with the time left on a terminal, else a line now and then; on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from streams_app.clock import Clock
+
+TELL_EVERY_MS: Final = 5_000
+
+Show: TypeAlias = Callable[[str, int, int | None], None]
+"""Takes words, what is done, and of how much; None: nobody knows."""
+
+
+@contextmanager
+def showing(clock: Clock, words: str) -> Iterator[Show]:
+    """Shows progress while the block lasts; nothing of a bar stays.
+
+    Args:
+        clock: Of this machine.
+        words: What is shown until the first call.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(clock).show
+        return
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=None), TimeRemainingColumn(compact=True)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(words, total=None)
+        totals: list[int | None] = []
+
+        def show(words: str, done: int, total: int | None) -> None:
+            if totals[-1:] != [total]:
+                # Another step, or one that turned out shorter: the time left is that of this one.
+                totals.append(total)
+                bar.reset(task, total=total)
+            bar.update(task, description=words, completed=done)
+
+        yield show
+
+
+class _Lines:
+    """Lines on stderr, for a log; nothing of what is done within seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_ms = clock.monotonic_ms()
+
+    def show(self, words: str, done: int, total: int | None) -> None:
+        if self._clock.monotonic_ms() - self._told_ms >= TELL_EVERY_MS:
+            self._told_ms = self._clock.monotonic_ms()
+            click.echo(f"{words}, {done / total:.0%}" if total else words, err=True)

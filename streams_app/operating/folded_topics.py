@@ -1,0 +1,121 @@
+"""The output topics of a read store's folds, read from their beginnings for a command: no consumer group, nothing committed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.errors import ConfigurationError
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.read_store.core.merge import Change, newest
+from streams_app.read_store.core.record import Expected, Rejected, parse
+from streams_app.settings import ReadStoreSettings, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a part of the records of one partition says has changed.
+
+    Attributes:
+        tp: The partition.
+        changes: One a cell, the newest of them.
+        begin: First offset of the part.
+        end: The offset after its last one.
+        records: How many records it has.
+        rejected: Of them, those that are not folded records.
+    """
+
+    tp: TP
+    changes: list[Change]
+    begin: int
+    end: int
+    records: int
+    rejected: int
+
+
+class FoldedTopics:
+    """Reads what a store was told. Made by :meth:`opened`."""
+
+    def __init__(self, expected: Mapping[str, Expected], readers: Sequence[AIOKafkaConsumer], asker: AIOKafkaConsumer) -> None:
+        self._expected = expected
+        self._readers = readers
+        self._asker = asker
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, settings: Settings, declared: ReadStoreSettings) -> AsyncIterator[Self]:
+        """Connects.
+
+        Raises:
+            ConfigurationError: A topic does not exist.
+            TryAgainError: Kafka does not answer.
+        """
+        folds = [settings.fold(name) for name in declared.folds]
+        is_carried = declared.source == "carried"
+        expected = {fold.output: Expected(fold.name, fold.changed_field, fold.group_fields, is_carried) for fold in folds}
+        async with admin_client(settings.kafka) as client:
+            counts = await partition_counts(client, list(expected))
+        if missing := expected.keys() - counts.keys():
+            raise ConfigurationError([f"the topic {topic!r} does not exist; run `streams-app topics create`" for topic in missing])
+        async with AsyncExitStack() as stack:
+            readers = [
+                await stack.enter_async_context(log_reader(settings.kafka, topic, range(counts[topic]))) for topic in expected
+            ]
+            # One beside them: asked where a topic ends, a consumer forgets how far it has read.
+            first = next(iter(expected))
+            asker = await stack.enter_async_context(log_reader(settings.kafka, first, range(counts[first])))
+            asker.assign([TopicPartition(topic, number) for topic in expected for number in range(counts[topic])])
+            yield cls(expected, readers, asker)
+
+    async def edges(self) -> dict[TP, tuple[int, int]]:
+        """Where each partition begins and ends now.
+
+        Raises:
+            TryAgainError: Kafka does not say.
+        """
+        tps = sorted(self._asker.assignment())
+        ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
+        return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
+
+    async def read(self, ranges: Mapping[TP, tuple[int, int]], most_records: int) -> AsyncIterator[Announced]:
+        """Reads [begin, end) of each partition, each in its order, in parts of a limited number of records.
+
+        Raises:
+            TryAgainError: Kafka does not go on.
+        """
+        for reader in self._readers:
+            mine = {TP(*tp): ranges[TP(*tp)] for tp in reader.assignment() if TP(*tp) in ranges}
+            async for batch in read_ranges(reader, mine):
+                end = min(batch.end, mine[batch.tp][1])
+                for part in _parts(batch, end, most_records):
+                    yield self._announced(part)
+
+    def _announced(self, part: Batch) -> Announced:
+        changes: list[Change] = []
+        rejected = 0
+        for record in part.records:
+            parsed = parse(record.key, record.value, self._expected[part.tp.topic])
+            if isinstance(parsed, Rejected):
+                rejected += 1
+            else:
+                changes += parsed
+        return Announced(part.tp, newest(changes), part.begin, part.end, len(part.records), rejected)
+
+
+def _parts(batch: Batch, end: int, most_records: int) -> Iterator[Batch]:
+    """A batch in parts that follow one another; the last one ends at ``end``, whatever the log skips before it."""
+    begin = batch.begin
+    for at in range(0, len(batch.records), most_records):
+        records = batch.records[at : at + most_records]
+        is_last = at + most_records >= len(batch.records)
+        until = end if is_last else batch.records[at + most_records].offset
+        yield Batch(batch.tp, records, begin, until, stable_offset=None, fetched_at_ms=None, seek_number=0)
+        begin = until
+    if not batch.records and begin < end:
+        yield Batch(batch.tp, [], begin, end, stable_offset=None, fetched_at_ms=None, seek_number=0)

@@ -1,0 +1,31 @@
+"""Calls that are worth a few tries: a store that is locked, a server that has just been started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from streams_app.backoff import Backoff
+from streams_app.errors import TryAgainError
+
+T = TypeVar("T")
+
+MOST_FAILURES: Final = 5
+"""In about six seconds; beyond that somebody has to look."""
+
+
+async def insisted(call: Callable[[], Awaitable[T]]) -> T:
+    """What a call returns, tried again a few times.
+
+    Raises:
+        TryAgainError: It fails each time; that of the last one.
+    """
+    backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
+    while True:
+        try:
+            return await call()
+        except TryAgainError:
+            if backoff.failures >= MOST_FAILURES:
+                raise
+        await asyncio.sleep(backoff.failed())

@@ -1,0 +1,295 @@
+"""Compares a read store with its source, in bounded memory, while workers go on.
+
+Two passes. The cells of the store are compared with the source, page by page: that finds what is wrong and what is gone. Then the
+folded topics are read up to where the store stands, and each cell they name is looked up in the store: that finds what is missing.
+Where the values are carried by the records, the second pass does both: a record is compared with a cell that is not newer.
+
+What differs at first sight may be on its way: the source has changed, and the group is still open or its record unsynced. So each
+difference is looked at again, after a wait and after the store has passed the ends the topics had then. It is told if neither side
+has moved and the group is not open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.operating.folded_topics import FoldedTopics
+from streams_app.operating.insisting import insisted
+from streams_app.operating.still_open import open_groups
+from streams_app.read_store.core.comparing import Difference, Kind, differences, stays
+from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.sources.port import by_fold
+from streams_app.read_store.targets.reading_back import Repair, open_read_back
+from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.words import counted
+
+T = TypeVar("T")
+
+PAGE: Final = 500
+"""Cells asked for at once, and records read at once."""
+
+MOST_SUSPECTS: Final = 10_000
+"""Cells that are remembered to be looked at again together."""
+
+MOST_TOLD: Final = 1_000_000
+"""Differences after which the comparison ends: another one is no news."""
+
+IDLE_SECONDS: Final = 10.0
+"""How long a store that is behind may stand still until nobody waits for it any more."""
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was found.
+
+    Attributes:
+        cells: Cells of the store that were compared with the source.
+        records: Folded records whose cells were looked up in the store.
+        differences: Cells that differ.
+        repaired: Of them, those that were written.
+        on_their_way: Cells that differ and are still changing.
+        behind: Records the store had not taken when it was waited for; differences may be theirs.
+        rejected: Records that are not folded records.
+        open_unknown: Why open groups could not be told; "": they could.
+        is_cut: There may be more differences.
+    """
+
+    cells: int = 0
+    records: int = 0
+    differences: int = 0
+    repaired: int = 0
+    on_their_way: int = 0
+    behind: int = 0
+    rejected: int = 0
+    open_unknown: str = ""
+    is_cut: bool = False
+
+
+class Verify:
+    """One comparison of one store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        declared: ReadStoreSettings,
+        clock: Clock,
+        *,
+        is_repair: bool = False,
+        wait_seconds: float = 5.0,
+        on_difference: Callable[[Difference], None] = lambda _: None,
+        on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            settings: Of the application.
+            declared: The store.
+            clock: Wall clock, and the one that waits are measured by.
+            is_repair: Differences are written.
+            wait_seconds: Between two looks at a difference: longer than an event takes from the source to its fold.
+            on_difference: Called with each difference.
+            on_progress: Called now and then with words, what is done, and of how much.
+
+        Raises:
+            ConfigurationError: The store or its source cannot be used, or not for this.
+        """
+        self.done = Verified()
+        self._settings = settings
+        self._declared = declared
+        self._clock = clock
+        self._is_repair = is_repair
+        self._wait_seconds = wait_seconds
+        self._on_difference = on_difference
+        self._on_progress = on_progress
+        self._store = open_read_back(declared)
+        self._source = open_source(declared)
+        self._suspects: dict[Cell, Change] = {}
+        self._told: set[int] = set()
+
+    async def run(self) -> Verified:
+        """Compares from beginning to end.
+
+        Raises:
+            ConfigurationError: The store has no tables, or a topic does not exist.
+            TryAgainError: The store, its source or Kafka does not answer.
+        """
+        try:
+            if missing := await insisted(self._store.missing):
+                init = f"streams-app read-store init --store {self._declared.name}"
+                raise ConfigurationError([f"read store {self._declared.name}: no {' and no '.join(missing)}; run `{init}`"])
+            async with FoldedTopics.opened(self._settings, self._declared) as topics:
+                if not self._source.carries_values:
+                    await self._compare_cells(topics)
+                await self._compare_records(topics)
+        finally:
+            await self._source.close()
+            await self._store.close()
+        return self.done
+
+    async def _compare_cells(self, topics: FoldedTopics) -> None:
+        counts = [await insisted(lambda fold=fold: self._store.guarded(fold)) for fold in self._declared.folds]  # type: ignore[misc]  # mypy knows no type of a lambda with a default
+        total = sum(count or 0 for count in counts)
+        for fold in self._declared.folds:
+            after: Cell | None = None
+            while not self.done.is_cut:
+                page = await insisted(lambda fold=fold, after=after: self._store.cells(fold, after, PAGE))  # type: ignore[misc]  # as above
+                if not page:
+                    break
+                after = page[-1][0]
+                self.done.cells += len(page)
+                found = await self._look([Change(cell, stored.version) for cell, stored in page], dict(page))
+                await self._suspect((one.change for one in found), topics)
+                self._on_progress(f"{self.done.cells:,} cells compared", self.done.cells, max(total, self.done.cells))
+        await self._settle(topics)
+
+    async def _compare_records(self, topics: FoldedTopics) -> None:
+        progress = await insisted(self._store.progress)
+        edges = await topics.edges()
+        ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in edges.items()}
+        total, done = sum(max(0, end - begin) for begin, end in ranges.values()), 0
+        async for part in topics.read(ranges, PAGE):
+            for changes in _chunks(part.changes, PAGE):
+                if self._source.carries_values:
+                    found = [one.change for one in await self._look(changes)]
+                else:
+                    stored = await self._read(changes)
+                    found = [change for change in changes if change.cell not in stored]
+                await self._suspect(found, topics)
+            if self.done.is_cut:
+                break
+            done += part.end - part.begin
+            self.done.records += part.records
+            self.done.rejected += part.rejected
+            self._on_progress(f"{self.done.records:,} folded records compared", done, total)
+        await self._settle(topics)
+
+    async def _look(self, changes: Sequence[Change], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
+        """Asks the source, and the store unless it was asked before."""
+        current = await insisted(lambda: self._source.current(changes))
+        found, possible = [], []
+        for change in current:
+            if why := self._store.refusal(change):
+                found.append(Difference(Kind.REFUSED, change, (stored or {}).get(change.cell), why))
+            else:
+                possible.append(change)
+        held = await insisted(lambda: self._store.held(possible))
+        if stored is None:
+            stored = await self._read(changes)
+        return found + differences(held, stored, is_carried=self._source.carries_values)
+
+    async def _read(self, changes: Sequence[Change]) -> dict[Cell, Stored]:
+        return await insisted(lambda: self._store.read([change.cell for change in changes]))
+
+    async def _suspect(self, changes: Iterable[Change], topics: FoldedTopics) -> None:
+        for change in changes:
+            known = self._suspects.get(change.cell)
+            if known is None or change.version > known.version:
+                self._suspects[change.cell] = change
+        if len(self._suspects) >= MOST_SUSPECTS:
+            await self._settle(topics)
+
+    async def _settle(self, topics: FoldedTopics) -> None:
+        """Looks at all suspects again, tells those that stay, and repairs them."""
+        suspects, self._suspects = list(self._suspects.values()), {}
+        first = await self._look_at_all(suspects)
+        if first and not self._source.carries_values:
+            first = await self._again(first, topics)
+        new = [one for cell, one in first.items() if hash(cell) not in self._told]
+        for one in new:
+            self._told.add(hash(one.cell))
+            self.done.differences += 1
+            self._on_difference(one)
+        self.done.is_cut = len(self._told) >= MOST_TOLD
+        if self._is_repair:
+            for chunk in _chunks([one for one in new if one.kind is not Kind.REFUSED], PAGE):
+                await self._repair(chunk)
+
+    async def _look_at_all(self, changes: Sequence[Change]) -> dict[Cell, Difference]:
+        return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._look(chunk)}
+
+    async def _again(self, before: Mapping[Cell, Difference], topics: FoldedTopics) -> dict[Cell, Difference]:
+        """What still differs in the same way once everything that was on its way has had time to arrive."""
+        await asyncio.sleep(self._wait_seconds)
+        # In this order: what is not open now has been emitted, and ends before the ends that the store has to pass.
+        is_open = await self._open(before)
+        await self._wait_for_store(topics)
+        after = await self._look_at_all([one.change for one in before.values()])
+        same = {cell: one for cell, one in after.items() if stays(before[cell], one) and cell[:2] not in is_open}
+        self.done.on_their_way += len(after) - len(same)
+        return same
+
+    async def _open(self, cells: Iterable[Cell]) -> set[tuple[str, str]]:
+        """Fold and group of what is open."""
+        found = set()
+        for changes in by_fold([Change(cell, 0) for cell in cells]):
+            fold, columns = changes[0].cell.fold, {change.cell.group_key for change in changes}
+            try:
+                found |= {(fold, column) for column in await open_groups(self._settings, fold, columns)}
+            except TryAgainError as error:
+                self.done.open_unknown = str(error)
+        return found
+
+    async def _wait_for_store(self, topics: FoldedTopics) -> None:
+        """Returns when the store has passed the ends of now, or stands still."""
+        edges = await topics.edges()
+        seen, since_ms = -1, self._clock.monotonic_ms()
+        while True:
+            progress = await insisted(self._store.progress)
+            behind = left_of(edges, progress)
+            if behind != seen:
+                seen, since_ms = behind, self._clock.monotonic_ms()
+            idle_seconds = (self._clock.monotonic_ms() - since_ms) / 1000
+            # Once it has stood still, it is not waited for so long again.
+            if not behind or idle_seconds >= (IDLE_SECONDS if not self.done.behind else 0):
+                self.done.behind = behind
+                return
+            await asyncio.sleep(0.1)
+
+    async def _repair(self, found: Sequence[Difference]) -> None:
+        def repair(one: Difference) -> Repair:
+            if one.stored is None:
+                return Repair(one.change, None)
+            # The value of a source is newer than any record; that of a record is as old as its version.
+            version = one.change.version if self._source.carries_values else one.stored.version
+            return Repair(replace(one.change, version=version), one.stored.version)
+
+        repairs = [repair(one) for one in found]
+        self.done.repaired += await insisted(lambda: self._store.repair(repairs, self._clock.now_ms()))
+
+
+def left_of(edges: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
+    """How many records a store has not taken (pure); offsets that the log skips count, too."""
+    return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in edges.items())
+
+
+def told(done: Verified, store: str) -> list[str]:
+    """What the operator is told, one sentence each."""
+    cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
+    at_least = "at least " if done.is_cut else ""
+    lines = [
+        f"read store {store}: {cells}{counted(done.records, 'folded record')} compared, "
+        f"{at_least}{counted(done.differences, 'difference') if done.differences else 'no differences'}"
+    ]
+    if done.on_their_way:
+        lines.append(f"{counted(done.on_their_way, 'more cell')} differed and changed meanwhile, or the groups are still open")
+    if done.repaired:
+        lines.append(f"{done.repaired} repaired")
+    if done.rejected:
+        lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
+    if done.differences and done.behind:
+        lines.append(f"the store is {counted(done.behind, 'record')} behind and stands still: differences may be theirs")
+    if done.differences and done.open_unknown:
+        lines.append(f"differences may be of groups that are still open, which cannot be told: {done.open_unknown}")
+    return lines
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]

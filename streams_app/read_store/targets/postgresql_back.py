@@ -1,0 +1,94 @@
+"""What a store in PostgreSQL holds, and how it is repaired; see :class:`streams_app.read_store.targets.reading_back.ReadBack`.
+
+Values are compared as the text of their ``jsonb``, which the server itself makes of both: it sorts names and keeps the digits of
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored
+from streams_app.read_store.core.values import json_text
+from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
+
+if TYPE_CHECKING:
+    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+
+PAGE: Final = """
+SELECT group_key, name, version, value::text FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key, name LIMIT $2
+"""
+BEYOND: Final = "AND (group_key, name) > ($3, $4)"
+READ: Final = """
+SELECT fold, group_key, name, version, value::text
+FROM unnest($1::text[], $2::text[], $3::text[]) AS given (fold, group_key, name) JOIN {table} USING (fold, group_key, name)
+"""
+HELD: Final = "SELECT value::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS given (value, place) ORDER BY place"
+REPAIR: Final = """
+WITH given AS MATERIALIZED (
+    SELECT fold, group_key, name, value::jsonb AS value, version, found
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[])
+        AS given (fold, group_key, name, value, version, found)
+), changed AS (
+    UPDATE {table} AS stored SET value = given.value, version = given.version, updated_ms = $7::bigint
+    FROM given
+    WHERE (stored.fold, stored.group_key, stored.name, stored.version) = (given.fold, given.group_key, given.name, given.found)
+    RETURNING 1
+), added AS (
+    INSERT INTO {table} (fold, group_key, name, value, version, updated_ms)
+    SELECT fold, group_key, name, value, version, $7::bigint FROM given WHERE found IS NULL ORDER BY fold, group_key, name
+    ON CONFLICT (fold, group_key, name) DO NOTHING
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
+"""
+
+
+class PostgresBack:
+    """The part of a store in PostgreSQL that reads back; a row a cell."""
+
+    shape_read_back = "cells"
+
+    _pool: PostgresPool
+    _names: Mapping[str, str]
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold."""
+        sql = PAGE.format(**self._names, beyond=BEYOND if after else "")
+        arguments = (fold, limit, *(after[1:] if after else ()))
+        rows = await self._pool.call(lambda connection: connection.fetch(sql, *arguments))
+        return [(Cell(fold, group_key, name), Stored(version, _value(value))) for group_key, name, version, value in rows]
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells."""
+        sql = READ.format(**self._names)
+        rows = await self._pool.call(lambda connection: connection.fetch(sql, *_columns(cells)))
+        return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
+
+    async def held(self, changes: Sequence[Change]) -> list[Change]:
+        """The same changes with values as the server would hold them, of which it is asked."""
+        texts = [json_text(change.value) for change in changes]
+        rows = await self._pool.call(lambda connection: connection.fetch(HELD, texts))
+        return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+        """Writes cells that are still as they were found."""
+        changes = [repair.change for repair in repairs]
+        cells = _columns([change.cell for change in changes])
+        rest = [json_text(change.value) for change in changes], [change.version for change in changes]
+        sql = REPAIR.format(**self._names)
+
+        async def run(connection: Connection) -> int:
+            return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
+
+        return await self._pool.call(run)
+
+
+def _columns(cells: Sequence[Cell]) -> list[list[str]]:
+    return [[cell.fold for cell in cells], [cell.group_key for cell in cells], [cell.name for cell in cells]]
+
+
+def _value(text: str | None) -> JsonText | None:
+    return None if text is None else JsonText(text)

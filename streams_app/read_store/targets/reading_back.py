@@ -1,0 +1,71 @@
+"""What a store can do beside being written: tell what it holds, page by page, and take back what is wrong.
+
+``streams-app read-store verify`` and ``rebuild`` need it; syncing does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import ReadStore
+from streams_app.settings import ReadStoreSettings
+
+
+class Repair(NamedTuple):
+    """A cell that is to hold something else.
+
+    Attributes:
+        change: What it is to hold, and the version of that.
+        found: Version of what it held when it was read; None: nothing was there. If that has changed, the cell is left alone.
+    """
+
+    change: Change
+    found: int | None
+
+
+@runtime_checkable
+class ReadBack(ReadStore, Protocol):
+    """A store whose cells can be read.
+
+    Values are as the store holds them: two of them are the same if :func:`.is_same` says so. Every method raises
+    :class:`~streams_app.errors.TryAgainError` as those of :class:`.ReadStore` do.
+    """
+
+    shape_read_back: str
+    """Setting ``shape`` that its statements are for; a store of another shape may inherit them."""
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold, those without a value among them, in the order of the store's key.
+
+        Args:
+            fold: Name of the fold.
+            after: Last cell of the page before; None: from the first one on.
+            limit: Number of cells; a store whose rows are whole groups may return the rest of the last one, too. An empty page: no
+                more.
+        """
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells; those it does not have are left out."""
+
+    async def held(self, changes: Sequence[Change]) -> list[Change]:
+        """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses."""
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+        """Writes cells that are still as they were found, in one transaction, whatever their versions; returns how many."""
+
+
+def open_read_back(declared: ReadStoreSettings) -> ReadBack:
+    """The store of the settings; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: It cannot be read back.
+    """
+    store = open_store(declared)
+    if not isinstance(store, ReadBack) or store.shape_read_back != declared.shape:
+        what = f"a store of '{declared.url.partition(':')[0]}:' of shape '{declared.shape}'"
+        raise ConfigurationError([f"{declared.section}: {what} cannot be verified or rebuilt"])
+    return store

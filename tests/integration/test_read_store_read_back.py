@@ -1,0 +1,99 @@
+"""What a store tells of its cells, and repairs that leave alone what has changed: of every target the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.read_store.core.comparing import differences
+from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.targets.reading_back import ReadBack, Repair
+from tests.integration.targets import Postgres, Sqlite, Target
+
+LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    if request.param == "sqlite":
+        return Sqlite(tmp_path / "read.db")
+    return Postgres(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture
+async def target(bare: Target) -> AsyncIterator[Target]:
+    await bare.store.initialise()
+    yield bare
+    await bare.close()
+
+
+def back(target: Target) -> ReadBack:
+    assert isinstance(target.store, ReadBack)
+    return target.store
+
+
+async def fill(target: Target, *cells: tuple[Cell, int, Value]) -> None:
+    written = await back(target).repair([Repair(Change(*cell), None) for cell in cells], 100)
+    assert len(cells) == written
+
+
+async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(target: Target) -> None:
+    odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]") for name in ("", "x", "'\"")]
+    await fill(target, (OTHER, 1, 1), *((cell, 1, 1) for cell in odd))
+    found: list[Cell] = []
+    while page := await back(target).cells("f", found[-1] if found else None, 5):
+        found += [cell for cell, _ in page]
+
+    assert sorted(odd) == sorted(found)
+    assert len(odd) == len(set(found))
+
+
+async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there(target: Target) -> None:
+    await fill(target, (LIKES, 3, None))
+
+    assert {LIKES: Stored(3, None)} == await back(target).read([LIKES, SHARES])
+    assert [(LIKES, Stored(3, None))] == await back(target).cells("f", None, 9)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 0, 2**63 - 1, 2**64, 1.5, 1.0, "", "007", True, False, b"\x00\xff", JsonText('{"b":[1,null],"a":1.0}'), '{"a":1}',
+     Decimal("0.10"), Decimal("12345678901234567890.5"), 1e300, -0.0],
+)  # fmt: skip
+async def test_a_value_that_was_written_is_the_one_it_was_made_of(target: Target, value: Any) -> None:
+    await fill(target, (LIKES, 1, value))
+    held = await back(target).held([Change(LIKES, 1, value)])
+
+    assert [] == differences(held, await back(target).read([LIKES]), is_carried=False)
+
+
+async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Target) -> None:
+    await fill(target, (LIKES, 5, 1), (SHARES, 5, 1), (OTHER, 5, 1))
+    missing = Cell("f", "b", "likes")
+    repairs = [
+        Repair(Change(LIKES, 5, 2), 5),
+        Repair(Change(SHARES, 4, 2), 4),
+        Repair(Change(OTHER, 5, 2), None),
+        Repair(Change(missing, 7, 2), None),
+    ]
+    written = await back(target).repair(repairs, 200)
+    read = await back(target).read([LIKES, SHARES, OTHER, missing])
+
+    assert 2 == written
+    assert [(5, "2"), (5, "1"), (5, "1"), (7, "2")] == [
+        (read[cell].version, str(read[cell].value)) for cell in (LIKES, SHARES, OTHER, missing)
+    ]
+    assert [100, 100, 200, 200] == sorted(row[4] for row in await target.rows())
+
+
+async def test_a_repair_may_give_a_value_back_and_take_it_away(target: Target) -> None:
+    await fill(target, (LIKES, 5, 1), (SHARES, 5, None))
+
+    assert 2 == await back(target).repair([Repair(Change(LIKES, 5, None), 5), Repair(Change(SHARES, 5, 1), 5)], 200)
+    assert {LIKES} == {cell for cell, one in (await back(target).read([LIKES, SHARES])).items() if one.value is None}

@@ -1,0 +1,161 @@
+"""``read-store verify`` as a person runs it: what it finds, what it leaves alone while things change, and what it repairs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from streams_app.read_store.targets.choice import open_store
+from streams_app.settings.loading import load
+from tests.helpers import produce, wait_until
+from tests.integration.commands import Ran, run
+from tests.integration.site import LIMIT_SECONDS, Stage, metric
+
+pytestmark = pytest.mark.timeout(240)
+
+SQLITE = "SELECT account_id, metric, value FROM metrics WHERE account_id IN (SELECT value FROM json_each(:groups))"
+POSTGRESQL = "SELECT account_id, metric, value FROM metrics WHERE account_id = ANY(:groups)"
+FOLD = "account-metrics"
+KEYS = ("group", "name", "what", "store", "source", "store_version")
+
+
+def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
+    fold = {"id": f"x{version}", "name": FOLD, "version": version}
+    return group.encode(), json.dumps({"account_id": group, "metrics": names, "fold": fold}).encode()
+
+
+class Compared:
+    """A store, its source and the topic between them."""
+
+    def __init__(self, stage: Stage, url: str, *, is_carried: bool = False, **options: Any) -> None:
+        self.stage = stage
+        self.url = url
+        source = 'source = "carried"\n' if is_carried else f"source_url = {json.dumps(url)}\nsql = {json.dumps(self._sql)}\n"
+        section = f'[read_stores.dashboard]\nurl = {json.dumps(url)}\nfolds = ["{FOLD}"]\n{source}'
+        self.config = stage.config(extra=section, fold='keep = "last"' if is_carried else "", **options)
+
+    @property
+    def _sql(self) -> str:
+        return SQLITE if self.url.startswith("sqlite") else POSTGRESQL
+
+    async def execute(self, sql: str) -> None:
+        if self.url.startswith("sqlite"):
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection, connection:
+                connection.execute(sql)
+            return
+        other = await asyncpg.connect(self.url)
+        await other.execute(sql)
+        await other.close()
+
+    async def prepare(self, *values: tuple[str, str, int]) -> None:
+        """Tables, and values in the source."""
+        assert 0 == self.run("init").code
+        await self.execute("CREATE TABLE metrics (account_id TEXT, metric TEXT, value INTEGER)")
+        for account, name, value in values:
+            await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")
+
+    async def sync(self) -> None:
+        """A worker for the store alone takes what is in the topic."""
+        store = open_store(load(self.config, {}).read_store(None))
+        with self.stage.worker(self.config) as worker:
+            await worker.wait_ready()
+
+            async def is_synced() -> bool:
+                return bool(await store.progress()) and metric(worker, "streams_app_read_store_lag_records") == 0
+
+            await wait_until(is_synced, LIMIT_SECONDS, "the store is synced")
+            assert 0 == await worker.terminate()
+        await store.close()
+
+    async def send(self, *records: tuple[bytes, bytes]) -> None:
+        await produce(self.stage.bootstrap, self.stage.output, records)
+
+    def run(self, command: str, *arguments: str) -> Ran:
+        return run("read-store", command, "--config", str(self.config), *arguments)
+
+    def verify(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        ran = self.run("verify", "--json", "--wait", "0.2", *arguments)
+        return ran.code, [json.loads(line) for line in ran.out.splitlines()]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
+    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    return Compared(stage, url)
+
+
+async def test_what_is_wrong_gone_or_missing_is_told_and_repaired_and_then_nothing_differs(compared: Compared) -> None:
+    await compared.prepare(("a", "likes", 1), ("a", "shares", 2), ("b", "likes", 3))
+    await compared.send(folded("a", 10, ["likes", "shares", "never"]), folded("b", 11, ["likes"]), (b"x", b"no record"))
+    await compared.sync()
+    equal = compared.run("verify")
+    await compared.execute("UPDATE metrics SET value = 7 WHERE metric = 'shares'")
+    await compared.execute("DELETE FROM metrics WHERE account_id = 'b'")
+    await compared.execute("DELETE FROM folded_values WHERE name = 'likes' AND group_key = 'a'")
+    code, found = compared.verify()
+    shown = compared.run("verify", "--wait", "0", "--limit", "2")
+    repaired, _ = compared.verify("--repair")
+    after, left = compared.verify()
+
+    assert (0, "") == (equal.code, equal.err)
+    assert "read store dashboard: 4 cells and 3 folded records compared, no differences\n1 record of" in equal.out
+    assert [
+        ("a", "likes", "missing", None, 1, None), ("a", "shares", "wrong", 2, 7, 10), ("b", "likes", "gone", 3, None, 11),
+    ] == sorted(tuple(one[key] for key in KEYS) for one in found)  # fmt: skip
+    assert (1, 1, 0, 0, []) == (code, shown.code, repaired, after, left)
+    assert "2 of 3 differences are shown; --limit shows more" in shown.err
+    assert ["GROUP", "NAME", "WHAT", "IN", "THE", "STORE", "IN", "THE", "SOURCE", "FOLD"] == shown.out.splitlines()[0].split()
+
+
+async def test_a_record_is_compared_with_what_it_carries_and_never_with_a_newer_value(stage: Stage, tmp_path: Path) -> None:
+    compared = Compared(stage, f"sqlite:///{tmp_path}/read.db", is_carried=True)
+    assert 0 == compared.run("init").code
+    await compared.send(folded("a", 10, {"likes": 1, "shares": 1}), folded("a", 12, {"likes": 2, "saves": [1]}))
+    await compared.sync()
+    equal, _ = compared.verify()
+    await compared.execute("UPDATE folded_values SET value = 9 WHERE name = 'likes'")
+    await compared.execute("UPDATE folded_values SET value = 9, version = 99 WHERE name = 'shares'")
+    await compared.execute("DELETE FROM folded_values WHERE name = 'saves'")
+    code, found = compared.verify("--repair")
+    after, left = compared.verify()
+
+    assert [("likes", "wrong", 9, 2), ("saves", "missing", None, "[1]")] == sorted(
+        (one["name"], one["what"], one["store"], one["source"]) for one in found
+    )
+    assert (0, 0, 0, []) == (equal, code, after, left)
+
+
+async def test_what_differs_because_its_group_is_still_open_is_not_told(stage: Stage, tmp_path: Path) -> None:
+    compared = Compared(stage, f"sqlite:///{tmp_path}/both.db", quiet_period="1h")
+    await compared.prepare(("account_0", "n0", 1), ("account_1", "n1", 1))
+    await compared.send(folded("account_0", 10, ["n0"]), folded("account_1", 11, ["n1"]))
+    await compared.sync()
+    with stage.worker(compared.config) as worker:
+        await worker.wait_ready()
+        await compared.execute("UPDATE metrics SET value = 2")
+        await stage.send(1)  # of account_0
+        await wait_until(lambda: metric(worker, "streams_app_open_groups") == 1, LIMIT_SECONDS, "the group is open")
+        ran = compared.run("verify", "--json", "--wait", "0.2")
+
+    assert [("account_1", "n1")] == [(one["group"], one["name"]) for one in map(json.loads, ran.out.splitlines())]
+    assert "1 more cell differed and changed meanwhile, or the groups are still open" in ran.err
+
+
+async def test_what_it_needs_and_does_not_get_is_said(stage: Stage, tmp_path: Path) -> None:
+    compared = Compared(stage, f"sqlite:///{tmp_path}/both.db")
+    (tmp_path / "both.db").touch()
+    without_tables = compared.run("verify")
+    await compared.prepare()
+    await compared.execute("DROP TABLE metrics")
+    await compared.execute("INSERT INTO folded_values VALUES ('account-metrics', 'a', 'likes', 1, 1, 1)")
+    without_source = compared.run("verify")
+
+    assert (1, 75) == (without_tables.code, without_source.code)
+    assert "no table folded_values and no table folded_values_progress; run `streams-app read-store init" in without_tables.err
+    assert "no such table: metrics" in without_source.err

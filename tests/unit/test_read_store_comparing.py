@@ -1,0 +1,115 @@
+"""Whether a cell is as it should be: against a store that a model keeps, and against one that somebody has spoilt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.delivery.batch import TP
+from streams_app.operating.verify import Verified, left_of, told
+from streams_app.read_store.core.comparing import Difference, Kind, difference, differences, stays
+from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
+
+LIKES = Cell("f", "a", "likes")
+P0, P1 = TP("t", 0), TP("t", 1)
+
+cells = st.builds(Cell, st.just("f"), st.sampled_from("ab"), st.sampled_from(["likes", "shares"]))
+values = st.sampled_from([None, 0, 1, 1.0, "1"])
+
+
+@pytest.mark.parametrize(
+    ("value", "stored", "expected"),
+    [
+        (7, Stored(1, 7), None), (None, Stored(1, None), None), (None, None, None),
+        (7, None, Kind.MISSING), (7, Stored(9, 8), Kind.WRONG), (7, Stored(9, None), Kind.WRONG),
+        (None, Stored(9, 8), Kind.GONE), (1, Stored(1, 1.0), Kind.WRONG), (1, Stored(-1, 2), Kind.WRONG),
+    ],
+)  # fmt: skip
+def test_a_cell_is_compared_with_the_source_whatever_its_version(
+    value: Value, stored: Stored | None, expected: Kind | None
+) -> None:
+    found = difference(Change(LIKES, 5, value), stored, is_carried=False)
+
+    assert expected == (found and found.kind)
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (None, Kind.MISSING), (Stored(5, 7), None), (Stored(4, 7), None), (Stored(5, 8), Kind.WRONG), (Stored(4, 8), Kind.WRONG),
+        (Stored(6, 8), None), (Stored(-1, 8), None),
+    ],
+)  # fmt: skip
+def test_a_record_is_compared_with_a_cell_that_is_not_newer_and_has_a_guard(stored: Stored | None, expected: Kind | None) -> None:
+    found = difference(Change(LIKES, 5, 7), stored, is_carried=True)
+
+    assert expected == (found and found.kind)
+
+
+@given(st.lists(st.tuples(cells, values), max_size=12), st.data())
+def test_of_a_store_synced_in_any_order_only_what_was_spoilt_differs(
+    announced: list[tuple[Cell, Value]], data: st.DataObject
+) -> None:
+    records = [Change(cell, version, value) for version, (cell, value) in enumerate(announced)]
+    shuffled = data.draw(st.permutations(records + records[: len(records) // 2]))
+    store: dict[Cell, Stored] = {}
+    for record in shuffled:
+        merged = merge(store, [record])
+        store |= {one.cell: Stored(one.version, one.value) for one in [*merged.written, *merged.confirmed]}
+
+    assert [] == differences(records, store, is_carried=True)
+
+    truth = {record.cell: record for record in records}
+    spoilt = data.draw(st.sets(st.sampled_from(sorted(store)))) if store else set()
+    for cell in spoilt:
+        store[cell] = replace(store[cell], value="spoilt")
+    lost = data.draw(st.sets(st.sampled_from(sorted(store)))) if store else set()
+    for cell in lost:
+        del store[cell]
+    expected = {cell for cell in spoilt - lost} | {cell for cell in lost if truth[cell].value is not None}
+    by_source = [one.cell for one in differences(truth.values(), store, is_carried=False)]
+    by_records = {one.cell for one in differences(records, store, is_carried=True)}
+
+    assert expected == set(by_source)
+    # Of a cell that was lost an older record may have had a value where the newest has none.
+    assert spoilt - lost == by_records - lost
+    assert expected <= by_records
+
+
+def test_a_difference_stays_only_if_neither_side_has_moved() -> None:
+    before = Difference(Kind.WRONG, Change(LIKES, 5, 7), Stored(5, 8))
+
+    assert stays(before, replace(before, change=Change(LIKES, 6, 7)))
+    assert not stays(before, replace(before, change=Change(LIKES, 5, 7.0)))
+    assert not stays(before, replace(before, stored=Stored(6, 8)))
+    assert not stays(before, replace(before, kind=Kind.GONE))
+
+
+def test_what_a_store_has_not_taken_is_counted_from_where_the_log_begins() -> None:
+    assert 3 + 5 == left_of({P0: (2, 10), P1: (5, 10), TP("t", 2): (0, 0)}, {P0: 7})
+    assert 0 == left_of({P0: (2, 10)}, {P0: 99})
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        (Verified(cells=1, records=2), ["read store d: 1 cell and 2 folded records compared, no differences"]),
+        (Verified(records=2, differences=1, repaired=1), ["read store d: 2 folded records compared, 1 difference", "1 repaired"]),
+        (
+            Verified(differences=2, is_cut=True, on_their_way=1, rejected=1, behind=7, open_unknown="no Redis"),
+            [
+                "read store d: 0 folded records compared, at least 2 differences",
+                "1 more cell differed and changed meanwhile, or the groups are still open",
+                "1 record of the topics passed over: not folded records",
+                "the store is 7 records behind and stands still: differences may be theirs",
+                "differences may be of groups that are still open, which cannot be told: no Redis",
+            ],
+        ),
+        (Verified(behind=7, open_unknown="no Redis"), ["read store d: 0 folded records compared, no differences"]),
+    ],
+)
+def test_what_was_found_is_told_in_sentences(done: Verified, expected: list[str]) -> None:
+    assert expected == told(done, "d")
