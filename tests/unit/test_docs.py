@@ -30,6 +30,7 @@ from streams_app.settings import Settings
 from streams_app.testing import FoldTester
 from tests.chaos.__main__ import main as chaos
 from tests.reference import REFERENCE, settings, written
+from tests.test_house import FLOORS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "streams_app" / "kafka" / "patches" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -154,6 +155,13 @@ def test_every_broken_variant_that_internals_names_is_one() -> None:
 
     assert told
     assert [] == [name for name in told if f'"{name}",' not in sources]
+
+
+def test_internals_names_the_folders_in_the_order_in_which_they_may_import() -> None:
+    text = (ROOT / "docs" / "internals.md").read_text("utf-8")
+    (sentence,) = re.findall(r"those that stand before it: (.*?)\. Files below", text, re.DOTALL)
+
+    assert [floor.rpartition("/")[2] for floor in FLOORS if floor != "kafka/patches"] == re.findall(r"`(\w+)`", sentence)
 
 
 def logged() -> set[str]:

@@ -1,7 +1,7 @@
 """Seal, send, finish: how due groups leave a shard.
 
-Never "pop first": a record is in the outbox until the broker has acknowledged it. A crash between produce and finish
-sends the same record again under the same id; that is the price, and it is cheaper than a lost record.
+Never "pop first": a record is in the outbox until the broker has acknowledged it. After a crash between produce and finish the
+next owner finds it there and sends it again under the same id; that is the price, and it is cheaper than a lost record.
 """
 
 from __future__ import annotations
@@ -186,7 +186,13 @@ class Emitter:
             )  # fmt: skip
 
     async def drain(self) -> None:
-        """Seals and sends every open group, due or not; returns when the outbox is empty or the producer failed."""
+        """Seals and sends every open group, due or not; returns when no group is open and the outbox is empty.
+
+        Raises:
+            ConnectionError: The producer failed; what was not acknowledged is still in the outbox.
+            RefusedError: The shard must be claimed again.
+            redis.exceptions.RedisError: To be called again, unless the shard is to be claimed.
+        """
         while True:
             sealed = await self.shard.seal(self.clock.now_ms(), known_ms=None, everything=True)
             sent = await self._send_pending()

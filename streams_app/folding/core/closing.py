@@ -1,7 +1,8 @@
 """Why silence or the hold closes a group (pure): the rule in Python, as ``shared/closing.lua`` is the rule in Redis.
 
 Which open groups are due now is looked up in ``seal.lua``. The bounds on events and names close a group while it grows, in
-``fold.lua``. :mod:`streams_app.folding.core.model` does both in memory.
+``fold.lua``. :mod:`streams_app.folding.core.model` does both in memory. With ``sessions``, groups that open and close within one
+chunk are closed before Redis sees them, see ``_session_count`` in :mod:`streams_app.folding.store.arguments`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
--- Why silence or the hold closes a group: the only place in Lua. core/closing.py says the same in Python, and a test compares them.
--- The bounds on events and names close a group while it grows, in fold.lua.
+-- Why silence or the hold closes a group. core/closing.py says the same in Python, and a test compares them.
+-- Which open groups are due now is looked up in seal.lua. The bounds on events and names close a group while it grows, in fold.lua.
 local quiet_ms, hold_ms = arg.quiet_ms, arg.hold_ms -- no quiet_ms: silence closes nothing now
 
 -- Whether a group closes before an event with this score. An event exactly quiet_ms after the last still belongs to the group.
