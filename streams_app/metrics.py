@@ -156,6 +156,11 @@ METRICS: Final = (
         "Mostly stale: two writers, or a replay.",
     ),
     Description(
+        "streams_app_read_store_dead_letters_total", "counter", ("store", "reason"),
+        "Folded records kept in the dead-letter topic of a read store.",
+        "`streams-app dead-letters list --store NAME` says why; mend the source or the store, then `replay`.",
+    ),
+    Description(
         "streams_app_read_store_lag_records", "gauge", ("store",), "Folded records not yet in the read store.",
         "Rising: the store or its source is down or slow; the log says which.",
     ),
@@ -211,6 +216,7 @@ class Metrics:
     resyncs: Counter
     known_loss_events: Counter
     read_store_writes: Counter
+    read_store_dead_letters: Counter
     read_store_lag_records: Gauge
     read_store_oldest_unsynced_seconds: Gauge
     script_seconds: Histogram

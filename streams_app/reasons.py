@@ -19,6 +19,8 @@ Reason = Literal[
     "record-too-large",
     "user-error",
     "unknown-fold",
+    "not-a-record",
+    "not-storable",
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
@@ -35,5 +37,7 @@ REASONS: Final[dict[Reason, str]] = {
     "record-too-large": "was folded into a record that Kafka refuses for its size; its letter has no value but a header `fold-id`",
     "user-error": "made a function of the fold raise, or return what JSON cannot hold",
     "unknown-fold": "was put back for a fold that was renamed or removed since",
+    "not-a-record": "of a read store: stands in an output topic and is no folded record of its fold",
+    "not-storable": "of a read store: a folded record with a name or value that the store can never hold; its others are written",
 }
 """Reason → what the event is or did, for people; in the order of the reference."""

@@ -27,7 +27,11 @@ from streams_app.reasons import REASONS
 from streams_app.settings import Settings
 
 REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference.md"
-DERIVED: Final = {"folds.<name>.output": '`"<source>.<name>"`', "folds.<name>.dead_letters": '`"<source>.dead"`'}
+DERIVED: Final = {
+    "folds.<name>.output": '`"<source>.<name>"`',
+    "folds.<name>.dead_letters": '`"<source>.dead"`',
+    "read_stores.<name>.dead_letters": '`"<app_id>.read-store.<name>.dead"`',
+}
 """Defaults that are made of other settings."""
 
 SHARED: Final = ("config", "app")

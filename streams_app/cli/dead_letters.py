@@ -17,7 +17,10 @@ from streams_app.reasons import REASONS
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
+    from streams_app.clock import Clock
     from streams_app.operating.letters import Selection
+    from streams_app.operating.replay import Replay
+    from streams_app.operating.store_replay import StoreReplay
 
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 EXIT_SIGNALLED: Final = 128
@@ -45,18 +48,45 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Only the event at this partition and offset of the source, as in 3:1041; may be repeated.",
         ),
         click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only with this reason."),
-        click.option("--refused-by", metavar="NAME", help="What the fold was called when it refused them; default: as now."),
+        click.option("--refused-by", metavar="NAME", help="What it was called when it refused them; default: as now."),
+        click.option("--store", metavar="NAME", help="Refused by this one of [read_stores.NAME], and not by a fold."),
         click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _selection(settings: Settings, fold: str, chosen: dict[str, Any]) -> Selection:
+def _selection(settings: Settings, name: str, chosen: dict[str, Any], kind: str = "fold") -> Selection:
     from streams_app.operating.letters import Selection
 
     keys = frozenset(os.fsencode(key) for key in chosen["keys"])
-    return Selection(settings.app_id, chosen["refused_by"] or fold, chosen["reason"], frozenset(chosen["places"]), keys)
+    return Selection(settings.app_id, chosen["refused_by"] or name, chosen["reason"], frozenset(chosen["places"]), keys, kind)
+
+
+def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
+    """The dead-letter topic of whoever refused, and which of its letters are wanted."""
+    if chosen["store"] is None:
+        of = one_fold(settings, fold)
+        return of.dead_letters, _selection(settings, of.name, chosen)
+    if fold is not None:
+        raise click.UsageError("--fold and --store exclude each other")
+    store = settings.read_store(chosen["store"])
+    return store.dead_letters, _selection(settings, store.name, chosen, "store")
+
+
+def _replay(
+    settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock, *, limit: int | None, again: bool, dry_run: bool
+) -> tuple[dict[str, str], Replay | StoreReplay]:
+    """Who refused, as the audit names it, and the replay."""
+    from streams_app.operating.replay import Replay
+    from streams_app.operating.store_replay import StoreReplay
+
+    _, selection = _letters(settings, fold, chosen)
+    if chosen["store"] is None:
+        of = one_fold(settings, fold)
+        return {"fold": of.name}, Replay(settings, of, selection, limit=limit, again=again, dry_run=dry_run)
+    store = settings.read_store(chosen["store"])
+    return {"store": store.name}, StoreReplay(settings, store, selection, clock, limit=limit, dry_run=dry_run)
 
 
 @click.group(name="dead-letters")
@@ -75,8 +105,7 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
     from streams_app.operating.text import escaped, json_line, shown
     from streams_app.words import time_text
 
-    of = one_fold(settings, fold)
-    letters = asyncio.run(letters_of(settings, of, _selection(settings, of.name, chosen), limit))
+    letters = asyncio.run(letters_of(settings, *_letters(settings, fold, chosen), limit))
     for letter in letters:
         row = letter.row()
         if as_json:
@@ -116,14 +145,16 @@ def replay_letters(
     The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way.
 
     After a fold was renamed: --fold NEW --refused-by OLD. With start = "earliest" the new fold reads the events by itself.
+
+    With --store, folded records go into that read store itself and nowhere else, with the values that its source has now. What the
+    store has a newer version of stays as it is, so that a record may be put back again at any time.
     """
     from streams_app.cli.replaying import run
     from streams_app.operating.audit import audit
-    from streams_app.operating.replay import Replay
     from streams_app.operating.replayed import summary
 
-    of, clock = one_fold(settings, fold), SystemClock()
-    replay = Replay(settings, of, _selection(settings, of.name, chosen), limit=limit, again=again, dry_run=dry_run)
+    clock = SystemClock()
+    name, replay = _replay(settings, fold, chosen, clock, limit=limit, again=again, dry_run=dry_run)
     done = replay.done
     number: int | None = None
     is_failed = True
@@ -135,7 +166,7 @@ def replay_letters(
             click.echo("\n".join(summary(done, dry_run=dry_run, failed=is_failed)))
         if done.is_begun and not dry_run:
             audit(
-                clock, "replay", fold=of.name, reason=chosen["reason"] or "any", again=again, events=done.put_back,
+                clock, "replay", **name, reason=chosen["reason"] or "any", again=again, events=done.put_back,
                 refused=done.refused.total(), complete=not (is_failed or done.is_stopped),
             )  # fmt: skip
     return 0 if number is None else EXIT_SIGNALLED + number

@@ -6,20 +6,35 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from streams_app.clock import Clock
-from streams_app.operating.replay import Replay
 from streams_app.operating.replayed import Replayed
 
 TELL_EVERY_MS: Final = 5_000
 
 
-async def run(replay: Replay, clock: Clock) -> int | None:
+class Running(Protocol):
+    """A replay of any kind.
+
+    Attributes:
+        on_page: Called with what it has done after each page.
+    """
+
+    on_page: Callable[[Replayed], None]
+
+    def stop(self) -> None:
+        """Ends it after the page under way."""
+
+    async def run(self) -> None:
+        """Runs to the end."""
+
+
+async def run(replay: Running, clock: Clock) -> int | None:
     """Runs a replay to its end, or until a signal.
 
     The first signal ends it after the page under way, which is then remembered; the second one at once.

@@ -33,7 +33,7 @@ class Topic:
     Attributes:
         name: Name of the topic.
         role: ``source``, ``output`` or ``dead letters``.
-        folds: Names of the folds that use it.
+        folds: Names of the folds, or of the read stores, that use it.
     """
 
     name: str
@@ -47,6 +47,8 @@ def topics_of(settings: Settings) -> list[Topic]:
     for role, attribute in (("source", "source"), ("output", "output"), ("dead letters", "dead_letters")):
         for fold in settings.folds:
             found.setdefault(getattr(fold, attribute), (role, []))[1].append(fold.name)
+    for store in settings.read_stores:
+        found.setdefault(store.dead_letters, ("dead letters", []))[1].append(store.name)
     return [Topic(name, role, tuple(folds)) for name, (role, folds) in found.items()]
 
 

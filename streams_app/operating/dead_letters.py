@@ -1,4 +1,4 @@
-"""The dead-letter topic of a fold, read from its beginning to where it ended when the command began.
+"""A dead-letter topic, read from its beginning to where it ended when the command began.
 
 The end is asked for once: a worker whose fault is not mended makes new letters of what is put back, and a reader that went on to
 those would never end. Nothing is written here.
@@ -15,7 +15,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.fold import Fold
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
@@ -31,7 +30,7 @@ class LetterTopic:
 
     Attributes:
         name: Name of the topic.
-        source_partitions: Number of partitions of the fold's source; 0: it does not exist.
+        source_partitions: Number of partitions of the topic that letters are put back into; 0: there is none.
         begins: First offset of each partition.
         ends: Offset at which each partition ended when the command began; nothing beyond it is read.
     """
@@ -78,18 +77,23 @@ class LetterTopic:
 
 
 @asynccontextmanager
-async def letter_topic(settings: Settings, fold: Fold) -> AsyncIterator[LetterTopic]:
-    """The dead-letter topic of a fold.
+async def letter_topic(settings: Settings, name: str, source: str | None = None) -> AsyncIterator[LetterTopic]:
+    """A dead-letter topic.
+
+    Args:
+        settings: Settings of the application.
+        name: Name of the topic.
+        source: The topic its letters would be put back into; None: they are not put back into one.
 
     Raises:
         TryAgainError: Kafka does not answer.
         ConfigurationError: There is no dead-letter topic.
     """
     async with admin_client(settings.kafka) as client:
-        counts = await partition_counts(client, [fold.dead_letters, fold.source])
-    if fold.dead_letters not in counts:
-        raise ConfigurationError([f"topic {fold.dead_letters!r} does not exist: nothing was ever refused"])
-    tps = [TopicPartition(fold.dead_letters, number) for number in range(counts[fold.dead_letters])]
+        counts = await partition_counts(client, [name, *filter(None, [source])])
+    if name not in counts:
+        raise ConfigurationError([f"topic {name!r} does not exist: nothing was ever refused"])
+    tps = [TopicPartition(name, number) for number in range(counts[name])]
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka),
         group_id=None,
@@ -101,19 +105,19 @@ async def letter_topic(settings: Settings, fold: Fold) -> AsyncIterator[LetterTo
         await consumer.start()
         consumer.assign(tps)
         begins = await consumer.beginning_offsets(tps)
-        yield LetterTopic(fold.dead_letters, counts.get(fold.source, 0), begins, await stable_ends(consumer, tps), consumer)
+        yield LetterTopic(name, counts.get(source or "", 0), begins, await stable_ends(consumer, tps), consumer)
     except KafkaError as error:
         raise TryAgainError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer: {error!r}") from error
     finally:
         await consumer.stop()
 
 
-async def letters_of(settings: Settings, fold: Fold, selection: Selection, limit: int) -> list[Letter]:
-    """Dead letters of one fold, oldest first.
+async def letters_of(settings: Settings, topic_name: str, selection: Selection, limit: int) -> list[Letter]:
+    """Dead letters of one fold or read store, oldest first.
 
     Args:
         settings: Settings of the application.
-        fold: Whose dead-letter topic is read.
+        topic_name: Its dead-letter topic.
         selection: Letters that are wanted.
         limit: Number of letters at most.
 
@@ -122,7 +126,7 @@ async def letters_of(settings: Settings, fold: Fold, selection: Selection, limit
         ConfigurationError: There is no dead-letter topic.
     """
     found: list[Letter] = []
-    async with letter_topic(settings, fold) as topic:
+    async with letter_topic(settings, topic_name) as topic:
         async for page in topic.pages():
             found += [letter for letter in page if selection.concerns(letter) and selection.takes(letter)]
             if len(found) >= limit:

@@ -83,10 +83,11 @@ class Selection:
 
     Attributes:
         app_id: Name of the application that refused the events; a letter that names none is taken for any.
-        fold: Name that the fold had when it refused them.
+        fold: Name that the fold, or the read store, had when it refused them.
         reason: Only letters with this reason; None: with any.
         places: Only events at these partitions and offsets of the source; empty: at any.
         keys: Only events with these record keys; empty: with any.
+        kind: The header under which that name stands: ``fold`` or ``store``.
     """
 
     app_id: str
@@ -94,11 +95,12 @@ class Selection:
     reason: Reason | None = None
     places: frozenset[tuple[int, int]] = frozenset()
     keys: frozenset[bytes] = frozenset()
+    kind: str = "fold"
 
     def concerns(self, letter: Letter) -> bool:
         """Whether a letter is of this fold at all."""
         headers = letter.headers
-        return headers.get("fold") == self.fold and headers.get("app-id", self.app_id) == self.app_id
+        return headers.get(self.kind) == self.fold and headers.get("app-id", self.app_id) == self.app_id
 
     def takes(self, letter: Letter) -> bool:
         """Whether a letter of this fold is one of those that were asked for."""

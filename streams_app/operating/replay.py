@@ -130,7 +130,7 @@ class Replay:
             ConfigurationError: The dead-letter topic or the source does not exist.
         """
         try:
-            async with letter_topic(self._settings, self._fold) as topic:
+            async with letter_topic(self._settings, self._fold.dead_letters, self._fold.source) as topic:
                 if not topic.source_partitions:
                     raise ConfigurationError([f"the source {self._fold.source!r} does not exist: nothing can be put back into it"])
                 self.done.is_begun, self.done.offsets = True, topic.offsets

@@ -42,6 +42,8 @@ class ReadStoreSettings(Section):
     """In Python only, for ``python``: a function, async or not, of fold and [(group, name), ...] → {(group, name): value}."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
     """Name of the table, see [read-stores.md](read-stores.md)."""
+    dead_letters: str = ""
+    """Topic of the folded records that the store can never hold, and of what is no folded record."""
     shape: Literal["cells", "groups"] = "cells"
     """A row for each name of a group (``cells``), or a row for each group with a column for each name (``groups``)."""
     columns: Columns = Field({})

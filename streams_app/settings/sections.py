@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
@@ -198,6 +198,16 @@ class Settings(Section):
     folds: Annotated[tuple[Fold, ...], Field(min_length=1)]
     read_stores: tuple[ReadStoreSettings, ...] = ()
 
+    @field_validator("read_stores")
+    @classmethod
+    def _name_letters(cls, stores: tuple[ReadStoreSettings, ...], known: ValidationInfo) -> tuple[ReadStoreSettings, ...]:
+        """Gives a store without a dead-letter topic the one of its own name."""
+        app_id = known.data.get("app_id")
+        return tuple(
+            store if store.dead_letters else store.model_copy(update={"dead_letters": f"{app_id}.{store.group}.dead"})
+            for store in stores
+        )
+
     @model_validator(mode="after")
     def _check(self) -> Settings:
         faults = []
@@ -209,7 +219,7 @@ class Settings(Section):
             faults.append("two folds have the same output topic")
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")
-        letters = {fold.dead_letters for fold in self.folds}
+        letters = {fold.dead_letters for fold in self.folds} | {store.dead_letters for store in self.read_stores}
         if clash := letters & (set(outputs) | set(self.sources)):
             faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
         faults += faults_of(self.read_stores, self.folds)

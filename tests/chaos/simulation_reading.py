@@ -17,8 +17,9 @@ from streams_app.delivery.processor import Processors
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.patience import Patience
+from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.processor import StoreProcessors
-from streams_app.read_store.agents.sync import Record, Sync, SyncResult, steps
+from streams_app.read_store.agents.sync import Sync, SyncResult, steps
 from streams_app.read_store.targets.port import Step
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Settings

@@ -66,6 +66,7 @@ changed = "metrics"
 quiet_period = "2s"
 max_hold = "5s"
 [read_stores.dashboard]
+dead_letters = "dead"
 url = "sqlite:///{folder}/read.db"
 folds = ["{fold}"]
 source = "carried"

@@ -78,6 +78,7 @@ class Place:
         sql = "SELECT account, metric, SUM(value) FROM metrics GROUP BY account, metric"
         return (
             f'[read_stores.dashboard]\nurl = "sqlite:///{self.folder}/read.db"\nfolds = ["{FOLD}"]\n'
+            f'dead_letters = "{self.topics[2]}"\n'
             f'source = "sql"\nsource_url = "sqlite:///{self.folder}/write.db"\nsql = "{sql}"\n'
         )
 

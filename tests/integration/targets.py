@@ -12,7 +12,8 @@ from typing import Any
 import asyncpg
 
 from streams_app.delivery.batch import TP
-from streams_app.read_store.agents.sync import Record, Sync, SyncResult
+from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import Counts, ReadStore, Step

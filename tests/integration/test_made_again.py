@@ -17,7 +17,10 @@ pytestmark = pytest.mark.timeout(200)
 
 
 def read_store(site: Site) -> str:
-    return f'[read_stores.dashboard]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
+    return (
+        f'[read_stores.dashboard]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
+        f'dead_letters = "{site.names.topic("events.dead")}"\n'
+    )
 
 
 def values(site: Site) -> dict[tuple[str, str], int]:

@@ -27,6 +27,7 @@ SECTION = """
 [read_stores.dashboard]
 url = "sqlite:///{folder}/read.db"
 folds = ["account-metrics"]
+dead_letters = "{dead}"
 source_url = "sqlite:///{folder}/write.db"
 sql = '''
 SELECT account_id, metric, SUM(value) FROM post_metrics
@@ -55,6 +56,7 @@ def stores_of(stage: Stage, *names: str) -> str:
         source.execute("CREATE TABLE m (account_id TEXT, metric TEXT, value INTEGER)")
     return "".join(
         f'[read_stores.{name}]\nurl = "sqlite:///{stage.folder}/{name}.db"\nfolds = ["account-metrics"]\n'
+        f'dead_letters = "{stage.dead}"\n'
         f'source_url = "sqlite:///{stage.folder}/write.db"\nsql = "SELECT account_id, metric, value FROM m"\n'
         for name in names
     )
@@ -70,7 +72,7 @@ async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_
     with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
         source.execute("CREATE TABLE post_metrics (account_id TEXT, metric TEXT, value INTEGER)")
         source.executemany("INSERT INTO post_metrics VALUES (?, ?, ?)", [("account_0", f"n{i}", i) for i in numbers])
-    config = stage.config(extra=SECTION.format(folder=stage.folder))
+    config = stage.config(extra=SECTION.format(folder=stage.folder, dead=stage.dead))
     store = SqliteStore(f"sqlite:///{stage.folder}/read.db", "folded_values", "dashboard")
     await store.initialise()
     await store.close()

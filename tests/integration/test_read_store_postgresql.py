@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.metrics import Metrics
-from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.port import Counts
 from streams_app.read_store.targets.postgresql import MOST_KEY_BYTES, PostgresStore
-from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.settings import ReadStoreSettings
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.reading import PARTITIONS, PostgresReading
-from tests.integration.targets import P0, Postgres, sync_on, write
-from tests.manual_clock import ManualClock
+from tests.integration.targets import P0, Postgres, write
 from tests.servers.postgresql import PostgreSQL
 from tests.servers.tls import Authority
 from tests.servers.tls_front import tls_front
@@ -184,37 +179,6 @@ async def test_the_longest_group_and_name_fit_into_the_index(target: Postgres) -
 
     assert None is target.store.refusal(change)
     assert Counts(written=1) == await write(target.store, [change])
-
-
-async def test_a_record_that_can_never_be_held_is_told_and_the_rest_goes_on(
-    target: Postgres, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = Settings.model_validate(
-        {
-            "app_id": "t",
-            "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-            "read_stores": [target.settings.model_dump()],
-        }
-    )
-    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
-
-    @dataclass
-    class Record:
-        offset: int
-        key: bytes | None
-        value: bytes | None
-        timestamp: int | None = None
-
-    def folded(offset: int, names: dict[str, Any]) -> Record:
-        value = {"id": "a", "m": names, "fold": {"name": "f", "version": offset}}
-        return Record(offset, b"a", json.dumps(value).encode())
-
-    result = await sync_on(sync, [folded(1, {"n": "\0", "o": 1}), folded(2, {"p": {"q": "\0"}, "r": 2})], 3)
-    await sync.close()
-
-    assert (2, 2, {P0: 3}) == (result.refused, result.written, await target.store.progress())
-    assert ["o", "r"] == [name for _, name, *_ in await target.rows()]
-    assert "can never hold them store=dashboard count=2 source=s.f-0 first_offset=1 first_why=the value holds U+0000" in caplog.text
 
 
 # Who is let in

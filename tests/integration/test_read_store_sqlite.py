@@ -146,15 +146,6 @@ async def test_carried_values_that_come_out_of_order_never_take_a_cell_back(begi
     assert [2, 1, 1] == worker.counted()
 
 
-async def test_records_of_others_are_passed_over_and_the_progress_moves_on(begin: Callable[[str], Run], path: Path) -> None:
-    others = [Record(4, None, b"{}"), Record(5, b"a", b"not JSON"), Record(8, b"a", None)]
-    sync = begin("sql").sync
-    result = await sync_on(sync, others, 9)
-
-    assert (3, 3, 0, {P0: 9}) == (result.records, result.rejected, result.cells, await sync.progress())
-    assert [] == cells(path)
-
-
 async def test_source_that_is_away_leaves_store_and_progress_as_they_were(
     begin: Callable[[str], Run], path: Path, write_db: Path
 ) -> None:

@@ -133,7 +133,7 @@ def test_the_reference_has_every_header_of_a_dead_letter() -> None:
     smallest = without_content(without_content(letter_of(Refuser("fold", "f", "app", "dead"), TP("s", 0), refused, 0)))
     told = quoted(columns(REFERENCE, "Headers, all of them text:"))
 
-    assert sorted([*(name for name, _ in smallest.headers), "fold-id", RECEIPT_HEADER]) == sorted(told)
+    assert sorted([*(name for name, _ in smallest.headers), "store", "error", "fold-id", RECEIPT_HEADER]) == sorted(told)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

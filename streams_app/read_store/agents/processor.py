@@ -17,7 +17,8 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import run
 from streams_app.patience import Patience
-from streams_app.read_store.agents.sync import Record, Sync, steps
+from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.port import ProgressError, Step
 
 logger = logging.getLogger(__name__)

@@ -6,18 +6,20 @@ Touches the source and the store, never Kafka: the agent brings the records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
+from streams_app.delivery.refused import Refused
 from streams_app.metrics import Metrics
-from streams_app.read_store.core.merge import Change, newest
+from streams_app.read_store.agents.letters import Read, Record, StoreLetters, not_a_record, not_storable
+from streams_app.read_store.core.merge import Cell, Change, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import Counts, NotStorableError, Step
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -27,28 +29,19 @@ MAX_BYTES: Final = 1_000_000
 """Of the values of a batch: bounds the query and the time the store is locked; a single record may be larger."""
 
 
-class Record(Protocol):
-    """What is used of a record of an output topic; ``timestamp`` in milliseconds, below 0 or None where it has none."""
-
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
-
-
 @dataclass(frozen=True, slots=True)
 class SyncResult:
     """What one pass did.
 
     Attributes:
         records: How many were read.
-        rejected: Records that are not folded records of the fold of their topic.
+        rejected: Records that are not folded records of the fold of their topic; they are kept as dead letters.
         cells: Distinct (fold, group, name) among them.
         written: Cells with a new value.
         stale: Cells for which the store knew a newer version.
         unchanged: Cells that held the value already.
         next_offset: What the store goes on with from now on.
-        refused: Cells with something that the store can never hold; they are told and left as they are.
+        refused: Cells with something that the store can never hold; their records are kept as dead letters.
     """
 
     records: int
@@ -83,6 +76,7 @@ class Sync:
         self.store_name = store.name
         self._source = open_source(store)
         self._store = open_store(store)
+        self._letters = StoreLetters(settings, store, metrics, clock)
         self._metrics = metrics
         self._clock = clock
         self._expected = {
@@ -110,6 +104,7 @@ class Sync:
             TryAgainError: The store is away.
         """
         await self._store.begin(tp, offset, self._clock.now_ms())
+        self._letters.passed(tp)
 
     async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
         """One batch, whole or not at all; can be repeated.
@@ -122,45 +117,105 @@ class Sync:
 
         Raises:
             ProgressError: The store stands elsewhere; nothing was written.
+            TryAgainError: Source, store or broker is away; nothing was written but dead letters.
+        """
+        read, rejected = self._parsed(step.tp.topic, records)
+        current = await self._current(read)
+
+        async def keep(refused: list[Refused]) -> None:
+            await self._keep(step.tp, [*rejected, *refused])
+
+        counts, refused = await self._apply(step, read, current, keep)
+        self._letters.passed(step.tp)
+        return SyncResult(
+            len(records), len(rejected), len(current), counts.written, counts.stale, counts.unchanged, step.to, len(refused)
+        )
+
+    async def put_back(self, topic: str, records: Sequence[Record], *, dry_run: bool = False) -> list[Refused]:
+        """Writes what records announce that became dead letters, beside the progress of their partitions.
+
+        The version guard lets nothing through that the store knows better, so that records may be put back again and again.
+
+        Args:
+            topic: Output topic that the records come from.
+            records: As they were received.
+            dry_run: Nothing is written; a store that finds out only while writing what it cannot hold does not say so.
+
+        Returns:
+            The records that the store still does not take, or not whole.
+
+        Raises:
             TryAgainError: Source or store is away; nothing was written.
         """
-        changes: list[Change] = []
-        rejected: list[tuple[Record, str]] = []
-        for record in records:
-            parsed = parse(record.key, record.value, self._expected[step.tp.topic])
-            if isinstance(parsed, Rejected):
-                rejected.append((record, parsed.why))
-            else:
-                changes.extend(parsed)
-        latest = newest(changes)
-        current = await self._source.current(latest) if latest else []
-        refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
-        taken = [change for change in current if change.cell not in refused]
-        counts = await self._store.apply(taken, step, self._clock.now_ms())
-        self._report(step.tp, rejected)
-        if refused:
-            logger.error(
-                "values skipped: the store can never hold them store=%s count=%d source=%s first_offset=%d first_why=%s",
-                self.store_name, len(refused), step.tp, records[0].offset, next(iter(refused.values())),
-            )  # fmt: skip
-        for result in ("written", "stale", "unchanged"):
-            self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
-        return SyncResult(
-            len(records), len(rejected), len(latest), counts.written, counts.stale, counts.unchanged, step.to, len(refused)
-        )
+        read, rejected = self._parsed(topic, records)
+        current = await self._current(read)
+        kept: list[Refused] = []
+
+        async def keep(refused: list[Refused]) -> None:
+            kept[:] = refused
+
+        if dry_run:
+            refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
+            kept = not_storable(read, current, refused)
+        else:
+            here = TP(self._letters.topic, 0)
+            stands = (await self._store.progress()).get(here)
+            await self._apply(Step(here, stands, stands or 0), read, current, keep)
+        return [*rejected, *kept]
+
+    def knows(self, topic: str) -> bool:
+        """Whether an output topic is one of those that are read."""
+        return topic in self._expected
 
     async def close(self) -> None:
         """Interrupts what is under way and closes source and store."""
         await self._source.close()
         await self._store.close()
+        await self._letters.close()
 
-    def _report(self, tp: TP, rejected: Sequence[tuple[Record, str]]) -> None:
-        if rejected:
-            record, why = rejected[0]
-            logger.warning(
-                "records skipped: not folded records store=%s count=%d source=%s first_offset=%d first_why=%s",
-                self.store_name, len(rejected), tp, record.offset, why,
-            )  # fmt: skip
+    async def _current(self, read: Sequence[Read]) -> list[Change]:
+        latest = newest(change for one in read for change in one.changes)
+        return await self._source.current(latest) if latest else []
+
+    async def _apply(
+        self, step: Step, read: Sequence[Read], current: Sequence[Change], keep: Callable[[list[Refused]], Awaitable[None]]
+    ) -> tuple[Counts, dict[Cell, str]]:
+        """Writes what the store can hold; ``keep`` is called before that with the records of what it cannot hold."""
+        refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
+        while True:
+            await keep(not_storable(read, current, refused))
+            taken = [change for change in current if change.cell not in refused]
+            try:
+                counts = await self._store.apply(taken, step, self._clock.now_ms())
+            except NotStorableError as error:
+                if not error.cells.keys() - refused.keys():
+                    raise
+                refused |= error.cells
+            else:
+                for result in ("written", "stale", "unchanged"):
+                    self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
+                return counts, refused
+
+    def _parsed(self, topic: str, records: Sequence[Record]) -> tuple[list[Read], list[Refused]]:
+        read: list[Read] = []
+        rejected: list[Refused] = []
+        for record in records:
+            parsed = parse(record.key, record.value, self._expected[topic])
+            if isinstance(parsed, Rejected):
+                rejected.append(not_a_record(record, parsed.why))
+            else:
+                read.append(Read(record, parsed))
+        return read, rejected
+
+    async def _keep(self, tp: TP, refused: Sequence[Refused]) -> None:
+        if not refused:
+            return
+        await self._letters.keep(tp, refused)
+        first = refused[0]
+        logger.warning(
+            "records kept as dead letters store=%s count=%d source=%s first_offset=%d first_reason=%s first_why=%s",
+            self.store_name, len(refused), tp, first.record.offset, first.reason, first.detail,
+        )  # fmt: skip
 
 
 def steps(records: Sequence[Record], max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES) -> Iterator[list[Record]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP
-from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Change
+from streams_app.errors import StreamsAppError, TryAgainError
+from streams_app.read_store.core.merge import Cell, Change
 
 TABLE_NAME: Final = re.compile(r"(?!sqlite_)[A-Za-z_][A-Za-z0-9_]{0,48}", re.ASCII)
 """Becomes part of SQL text, within quotes. Short enough for the name of the table beside it, which a server would cut."""
@@ -46,6 +46,19 @@ class ProgressError(TryAgainError):
         super().__init__(f"{what} goes on with {tp} at {found}, not at {expected} where it was left")
 
 
+class NotStorableError(StreamsAppError):
+    """A store has found out while writing that it can never hold some of the changes; nothing was decided about the others.
+
+    Attributes:
+        cells: Cell → why, in words that go behind "it".
+    """
+
+    def __init__(self, cells: Mapping[Cell, str]) -> None:
+        """Names the cells."""
+        super().__init__(f"{len(cells)} changes can never be held: {next(iter(cells.values()), '')}")
+        self.cells = dict(cells)
+
+
 class ReadStore(Protocol):
     """The read side.
 
@@ -80,6 +93,7 @@ class ReadStore(Protocol):
 
         Raises:
             ProgressError: The store stands elsewhere; nothing was written.
+            NotStorableError: Of a store that cannot tell by :meth:`refusal` alone. Without those changes the call may be repeated.
         """
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:

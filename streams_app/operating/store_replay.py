@@ -1,0 +1,124 @@
+"""Dead letters of a read store, written into that store after a fix.
+
+Nothing goes through Kafka: a record that was put back into the output topic would reach every other consumer of it. The letters are
+read again and written as their records would have been, with the values that the source has now; the version guard lets nothing
+through that the store knows better. So nothing has to be remembered: what the store has by now is found unchanged the next time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streams_app.clock import Clock
+from streams_app.metrics import Metrics
+from streams_app.operating.dead_letters import letter_topic
+from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.replayed import Replayed
+from streams_app.read_store.agents.letters import Record
+from streams_app.read_store.agents.sync import Sync, steps
+from streams_app.settings import ReadStoreSettings, Settings
+
+
+@dataclass(slots=True)
+class _Record:
+    """The record of a letter, as the store reads records."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+class StoreReplay:
+    """One replay of the dead letters of a read store.
+
+    Attributes:
+        done: What it has done so far.
+        on_page: Called with :attr:`done` after each page.
+    """
+
+    def __init__(
+        self, settings: Settings, store: ReadStoreSettings, selection: Selection, clock: Clock,
+        *, limit: int | None = None, dry_run: bool = False,
+    ) -> None:  # fmt: skip
+        """Nothing is read yet.
+
+        Args:
+            settings: Settings of the application.
+            store: The store that refused the records.
+            selection: Letters that are wanted.
+            clock: For the column ``updated_ms``.
+            limit: Number of records put back at most; None: no limit.
+            dry_run: Whether letters are only counted.
+
+        Raises:
+            ConfigurationError: The store or its source cannot be used.
+        """
+        self.done = Replayed()
+        self.on_page: Callable[[Replayed], None] = lambda _: None
+        self._settings = settings
+        self._store = store
+        self._selection = selection
+        self._limit = limit
+        self._dry_run = dry_run
+        self._sync = Sync(settings, store, Metrics(settings), clock)
+        self._taken: set[str] = set()
+
+    def stop(self) -> None:
+        """Ends it after the page under way."""
+        self.done.is_stopped = True
+
+    async def run(self) -> None:
+        """Writes what the letters hold up to the end the topic has now.
+
+        Raises:
+            TryAgainError: Kafka, the store or its source does not answer; :attr:`done` says how far it came.
+            ConfigurationError: The dead-letter topic does not exist.
+        """
+        try:
+            async with letter_topic(self._settings, self._store.dead_letters) as topic:
+                self.done.is_begun, self.done.offsets = True, topic.offsets
+                async for page in topic.pages():
+                    self.done.is_limited = self._limit is not None and self.done.put_back >= self._limit
+                    if self.done.is_limited or self.done.is_stopped:
+                        return
+                    await self._put_back(page)
+                    self.done.read += len(page)
+                    self.on_page(self.done)
+        finally:
+            await self._sync.close()
+
+    async def _put_back(self, page: list[Letter]) -> None:
+        by_topic: dict[str, list[Record]] = defaultdict(list)
+        for letter in page:
+            if self._takes(letter):
+                record = _Record(letter.place[1] if letter.place else -1, None, letter.key, letter.value)
+                by_topic[letter.headers["source-topic"]].append(record)
+        for topic, records in by_topic.items():
+            room = len(records) if self._limit is None else self._limit - self.done.put_back
+            self.done.unselected += max(0, len(records) - room)
+            for step in steps(records[:room]):
+                refused = await self._sync.put_back(topic, step, dry_run=self._dry_run)
+                self.done.put_back += len(step) - len(refused)
+                self.done.refused.update(one.reason for one in refused)
+
+    def _takes(self, letter: Letter) -> bool:
+        if not self._selection.concerns(letter):
+            return False
+        if letter.digest() in self._taken:
+            self.done.twice += 1
+            return False
+        if not self._selection.takes(letter):
+            self.done.unselected += 1
+            return False
+        self._taken.add(letter.digest())
+        topic = letter.headers.get("source-topic", "")
+        if letter.lost:
+            self.done.left[f"the {letter.lost} was too large for {self._store.dead_letters} and was not kept"] += 1
+        elif not self._sync.knows(topic):
+            self.done.left[f"it is a record of {topic}, which the store does not read now"] += 1
+        else:
+            return True
+        return False

@@ -1,0 +1,123 @@
+"""The dead letters of a read store: what becomes of records that it can never hold.
+
+A letter is acknowledged by the broker before the progress of the store passes its record. A crash, or a store that is away, in
+between may write it twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.refused import Refused
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.errors import TryAgainError
+from streams_app.kafka.producer import AckedProducer
+from streams_app.metrics import Metrics
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.settings import ReadStoreSettings, Settings
+
+SEND_SECONDS: Final = 5.0
+ERROR_BYTES: Final = 500
+
+
+class Record(Protocol):
+    """What is used of a record of an output topic; ``timestamp`` in milliseconds, below 0 or None where it has none."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A record with the changes that it announces."""
+
+    record: Record
+    changes: Sequence[Change]
+
+
+def not_a_record(record: Record, why: str) -> Refused:
+    """A record that is no folded record of the fold of its topic."""
+    return Refused(record, "not-a-record", why, headers=_error(why))
+
+
+def not_storable(read: Iterable[Read], current: Iterable[Change], refused: Mapping[Cell, str]) -> list[Refused]:
+    """The records that the refused changes come from, each once; of one change the first record.
+
+    Args:
+        read: Records of one batch.
+        current: The newest change of each cell.
+        refused: Cell → why the store can never hold it.
+    """
+    found = []
+    left = {change.cell: (change.version, refused[change.cell]) for change in current if change.cell in refused}
+    for one in read:
+        names = []
+        why = ""
+        for change in one.changes:
+            version, reason = left.get(change.cell, (None, ""))
+            if version == change.version:
+                del left[change.cell]
+                names.append(change.cell.name)
+                why = why or reason
+        if names:
+            found.append(Refused(one.record, "not-storable", f"{', '.join(names)}: {why}", headers=_error(why)))
+    return found
+
+
+class StoreLetters:
+    """Writes the letters of one store, by a producer of its own.
+
+    Attributes:
+        topic: The dead-letter topic of the store.
+    """
+
+    def __init__(self, settings: Settings, store: ReadStoreSettings, metrics: Metrics, clock: Clock) -> None:
+        """Connects nothing yet."""
+        self.topic = store.dead_letters
+        self._refuser = Refuser("store", store.name, settings.app_id, store.dead_letters)
+        self._producer = AckedProducer(
+            settings.kafka, client_id=f"{settings.app_id}-{store.group}-letters", send_seconds=SEND_SECONDS
+        )
+        self._metrics = metrics
+        self._clock = TrustedClock(clock)
+        self._kept: dict[TP, set[int]] = {}
+
+    async def keep(self, source: TP, refused: Sequence[Refused]) -> None:
+        """Returns when the broker has a letter of each record; one that it has is not sent again until :meth:`passed`.
+
+        Raises:
+            TryAgainError: The broker does not acknowledge them.
+        """
+        kept = self._kept.setdefault(source, set())
+        unsent = [one for one in refused if one.record.offset not in kept]
+        letters = self._letters_of(source)
+        failures = await asyncio.gather(*(letters.send_once([one]) for one in unsent))
+        kept.update(one.record.offset for one, failed in zip(unsent, failures, strict=True) if failed is None)
+        if failed := next(filter(None, failures), None):
+            raise TryAgainError(f"{self._refuser.topic} does not acknowledge dead letters: {failed!r}")
+
+    def passed(self, source: TP) -> None:
+        """The progress of the store has passed the letters of a partition, or stands elsewhere now."""
+        self._kept.pop(source, None)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._producer.stop()
+
+    def _letters_of(self, source: TP) -> DeadLetters:
+        def count(name: str, reason: str) -> None:
+            self._metrics.read_store_dead_letters.labels(name, reason).inc()
+
+        return DeadLetters(self._refuser, source, self._producer, self._clock, count)
+
+
+def _error(why: str) -> tuple[tuple[str, bytes], ...]:
+    return (("error", why.encode(errors="backslashreplace")[:ERROR_BYTES]),)

@@ -1,0 +1,192 @@
+"""The dead letters of a read store: kept before its progress passes them, and written into it after a fix."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.structs import ConsumerRecord
+
+from streams_app.errors import TryAgainError
+from streams_app.metrics import Metrics
+from streams_app.read_store.agents.sync import Sync
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.port import Counts, NotStorableError, Step
+from streams_app.settings import Settings
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, produce, read_topic, wait_until
+from tests.integration.commands import run
+from tests.integration.reading import PARTITIONS, Member, PostgresReading
+from tests.integration.targets import P0, Postgres, Target, sync_on
+from tests.manual_clock import ManualClock
+
+LIMIT_SECONDS = 20
+
+
+def folded(names: Any, version: int = 1, group: str = "g") -> bytes:
+    return json.dumps({"id": group, "m": names, "fold": {"name": "f", "version": version}}).encode()
+
+
+@dataclass
+class Record:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None = None
+
+
+@dataclass
+class Letters(PostgresReading):
+    """A store in PostgreSQL with a dead-letter topic."""
+
+    @property
+    def dead(self) -> str:
+        return f"{self.names.app_id}.read-store.dashboard.dead"
+
+    async def kept(self, count: int) -> list[ConsumerRecord]:
+        return await read_topic(self.bootstrap, self.dead, until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS)
+
+    def settings(self) -> Settings:
+        return Settings.model_validate(self.config())
+
+
+@pytest.fixture
+async def letters(kafka: KafkaServer, names: Names, postgresql_url: str, tmp_path: Path) -> Letters:
+    made = Letters(names, kafka.bootstrap_servers, tmp_path / "write.db", url=postgresql_url)
+    await create_topics(kafka.bootstrap_servers, [made.topic, made.dead], PARTITIONS)
+    return made
+
+
+def told(letter: ConsumerRecord) -> dict[str, str]:
+    return {name: value.decode() for name, value in letter.headers}
+
+
+async def settled(member: Member) -> None:
+    await wait_until(lambda: member.lag() == 0, LIMIT_SECONDS, "everything is synced")
+
+
+async def test_a_record_with_a_value_that_can_never_be_held_is_a_letter_and_its_other_names_are_written(
+    letters: Letters,
+) -> None:
+    bad = folded({"bad": "a\0b", "good": 1})
+    target = Postgres(letters.url)
+    await target.store.initialise()
+    sent = [(b"g", bad), (b"g", b"no record"), (b"g", folded({"next": 2}, 2))]
+    await produce(letters.bootstrap, letters.topic, sent, partition=1)
+    async with letters.member() as member:
+        kept = sorted(await letters.kept(2), key=lambda letter: told(letter)["source-offset"])
+        await wait_until(lambda: member.value("read_store_writes_total", store="dashboard", result="written") == 2, 20, "written")
+        counted = [
+            member.value("read_store_dead_letters_total", store="dashboard", reason=reason)
+            for reason in ("not-storable", "not-a-record")
+        ]
+    rows = [(name, value) for _, name, value, *_ in await target.rows()]
+    await target.close()
+    first, second = (told(letter) for letter in kept)
+
+    assert [(b"g", bad), (b"g", b"no record")] == [(letter.key, letter.value) for letter in kept]
+    assert ("dashboard", letters.topic, "1", "0", "not-storable", "the value holds U+0000", letters.names.app_id) == tuple(
+        first[name] for name in ("store", "source-topic", "source-partition", "source-offset", "reason", "error", "app-id")
+    )
+    assert ("1", "not-a-record", "not JSON") == (second["source-offset"], second["reason"], second["error"])
+    assert "fold" not in first
+    assert ([1, 1], [("good", "1"), ("next", "2")]) == (counted, rows)
+
+
+async def test_no_progress_passes_a_letter_that_the_broker_does_not_have(target: Target) -> None:
+    settings = Settings.model_validate({
+        "app_id": "t",
+        "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+        "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
+        "read_stores": [target.settings.model_dump()],
+    })  # fmt: skip
+    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    with pytest.raises(TryAgainError, match=r"t\.read-store\.dashboard\.dead does not acknowledge dead letters"):
+        await sync_on(sync, [Record(0, b"g", folded({"likes": 1})), Record(1, b"g", b"no record")], 2)
+    await sync.close()
+
+    assert ({}, []) == (await target.store.progress(), await target.rows())
+
+
+async def test_a_letter_is_not_written_again_while_the_store_is_waited_for(letters: Letters) -> None:
+    settings = letters.settings()
+    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    records = [Record(0, b"g", b"no record")]
+    step = Step(P0._replace(topic=letters.topic), None, 1)
+    for _ in range(3):
+        with pytest.raises(TryAgainError, match="read-store init"):
+            await sync.sync_once(step, records)
+    await sync._store.initialise()
+    await sync.sync_once(step, records)
+    await sync.sync_once(step._replace(after=1, to=2), [Record(1, b"g", b"the last")])
+    await sync.close()
+
+    assert [b"no record", b"the last"] == [letter.value for letter in await letters.kept(2)]
+
+
+async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_rest_is_written(letters: Letters) -> None:
+    settings = letters.settings()
+    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    await sync._store.initialise()
+    apply = sync._store.apply
+
+    async def picky(changes: list[Change], step: Step, now_ms: int) -> Counts:
+        if wrong := {change.cell: "is a text" for change in changes if isinstance(change.value, str)}:
+            raise NotStorableError(wrong)
+        return await apply(changes, step, now_ms)
+
+    sync._store.apply = picky  # type: ignore[method-assign,assignment]  # a column that takes numbers only
+    record = Record(0, b"g", folded({"likes": 1, "shares": "x"}))
+    result = await sync.sync_once(Step(P0._replace(topic=letters.topic), None, 1), [record])
+    await sync.close()
+    (letter,) = await letters.kept(1)
+
+    assert (1, 1, "is a text") == (result.written, result.refused, told(letter)["error"])
+
+
+# Written into the store after a fix
+
+
+def config_file(letters: Letters, sql: str) -> str:
+    path = letters.path.with_name("streams.toml")
+    path.write_text(
+        f'app_id = "{letters.names.app_id}"\n[kafka]\nbootstrap_servers = "{letters.bootstrap}"\n'
+        f'[folds.f]\nsource = "{letters.topic}.source"\noutput = "{letters.topic}"\ngroup_key = "id"\nchanged = "m"\n'
+        f'quiet_period = "1s"\n[read_stores.dashboard]\nurl = "{letters.url}"\ntable = "cells"\nfolds = ["f"]\n'
+        f'source_url = "sqlite:///{letters.path}"\nsql = "{sql}"\n',
+        "utf-8",
+    )
+    return str(path)
+
+
+async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(letters: Letters) -> None:
+    target = Postgres(letters.url)
+    await target.store.initialise()
+    settings = letters.settings()
+    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    tp = P0._replace(topic=letters.topic)
+    await sync.sync_once(Step(tp, None, 1), [Record(0, b"g", folded({"likes": "\0", "old": "\0"}, 3))])
+    await sync.sync_once(Step(tp, 1, 2), [Record(1, b"g", b"no record")])
+    await target.store.apply([Change(Cell("f", "g", "old"), 9, 90)], Step(tp, 2, 2), 0)
+    await sync.close()
+    letters.path.touch()
+    config = config_file(letters, "SELECT 'g', 'likes', 7 UNION ALL SELECT 'g', 'old', 8")
+    listed = await asyncio.to_thread(run, "dead-letters", "list", "--store", "dashboard", "--config", config)
+    tried = await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--dry-run", "--config", config)
+    before = await target.rows()
+    done = [await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--config", config) for _ in range(2)]
+    after, progress = await target.rows(), await target.store.progress()
+    await target.close()
+
+    assert (0, 2) == (listed.code, listed.text.count(f"{letters.topic}-0@"))
+    assert "not-storable" in listed.out
+    assert "dry run: 1 would pass now, 1 would be refused again (not-a-record 1)\n" in tried.out
+    assert [("g", "old", "90", 9)] == [row[:4] for row in before]
+    assert [(0, "1 put back, 1 refused again (not-a-record 1)\n")] * 2 == [(ran.code, ran.out) for ran in done]
+    assert "audit replay store=dashboard" in done[0].err
+    assert [("g", "likes", "7", 3), ("g", "old", "90", 9)] == [row[:4] for row in after]
+    assert 2 == progress[tp]
