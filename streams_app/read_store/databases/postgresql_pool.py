@@ -7,9 +7,7 @@ at its time-out on the server's side; where the server does not answer at all, a
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,6 +15,7 @@ import asyncpg
 import orjson
 
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.databases.authority import trusting
 from streams_app.settings import ReadStoreSettings, redacted
 
 T = TypeVar("T")
@@ -120,7 +119,7 @@ class PostgresPool:
         if (self._settings.source_password_file if self._is_source else self._settings.password_file) is not None:
             given["password"] = self._password  # read for each connection: it may have been changed
         if self._settings.ssl_cafile is not None:
-            given["ssl"] = _trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
+            given["ssl"] = trusting(self._settings.ssl_cafile, f"{self._settings.section}.ssl_cafile")
         return await asyncpg.create_pool(
             self._url, min_size=0, max_size=MOST_CONNECTIONS, timeout=self._seconds, command_timeout=self._seconds + GRACE_SECONDS,
             server_settings=options, init=_prepare, reset=_left_as_it_is, **given,
@@ -138,13 +137,6 @@ async def _left_as_it_is(connection: Any) -> None:
 
 def _as_it_is(text: str) -> str:
     return text
-
-
-def _trusting(cafile: Path, setting: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=str(cafile))
-    except OSError as error:  # of which an SSLError is one
-        raise ConfigurationError([f"{setting}: cannot read {cafile}: {error}"]) from error
 
 
 def _text(error: BaseException) -> str:
