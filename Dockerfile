@@ -3,7 +3,7 @@ FROM python:3.11-slim
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY streams_app ./streams_app
-RUN pip install --no-cache-dir --constraint constraints.txt '.[postgresql]' \
+RUN pip install --no-cache-dir --constraint constraints.txt '.[opensearch,postgresql]' \
     && useradd --system --create-home --home-dir /data streams
 USER streams
 WORKDIR /data

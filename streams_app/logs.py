@@ -139,6 +139,8 @@ def set_up_logging(log_level: str, log_format: str = "text") -> None:
     hold_back_libraries()
     for chatty in ("faust", "mode", "aiokafka", "aiohttp"):
         logging.getLogger(chatty).setLevel(logging.WARNING if level > logging.DEBUG else logging.NOTSET)
+    # It names each request that fails, and shows what was in it; what matters of it is told by those who repeat it.
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     if level > logging.DEBUG:
         # Ours wait for Redis in an outage, which is told otherwise.
         logging.getLogger("mode.timers").setLevel(logging.ERROR)

@@ -21,7 +21,7 @@ class ReadStoreSettings(Section):
     name: str
     """Label ``store`` of its metrics, and part of its consumer group ``<app_id>.read-store.<name>``."""
     url: str = Field(repr=False)
-    """``sqlite:///FILE`` or ``postgresql://USER@HOST:PORT/DATABASE``."""
+    """``sqlite:///FILE``, ``postgresql://USER@HOST:PORT/DATABASE`` or ``opensearch+https://USER@HOST:PORT``."""
     password_file: Path | None = None
     """File that holds the password for ``url``."""
     ssl_cafile: Path | None = None
@@ -62,7 +62,7 @@ class ReadStoreSettings(Section):
             raise ValueError('source = "sql" needs source_url and sql')
         if self.columns and self.shape == "cells":
             raise ValueError('columns are for shape = "groups"')
-        if not self.columns and self.shape == "groups" and not self.url.startswith("opensearch"):
+        if not self.columns and self.shape == "groups" and not self.url.startswith(("opensearch", "elasticsearch")):
             raise ValueError('shape = "groups" needs columns, as columns = ["likes", "shares"]')
         if (self.source == "python") != (self.current is not None):
             raise ValueError('source = "python" and the function current need each other; a file has no functions: see --app')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from streams_app.embedded.ports import free_port
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer, _unavailable
 from tests.helpers import create_topics
 from tests.integration.commands import Place
+from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
 from tests.integration.targets import Postgres, Sqlite, Target
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
+from tests.servers.opensearch import OpenSearch
 
 
 @pytest.fixture
@@ -73,3 +76,17 @@ async def target(bare: Target) -> AsyncIterator[Target]:
     await bare.store.initialise()
     yield bare
     await bare.close()
+
+
+@pytest.fixture(params=["cells", "groups"])
+async def bare_search(request: pytest.FixtureRequest, opensearch: OpenSearch) -> AsyncIterator[Search]:
+    """A store in OpenSearch whose indices nobody has made."""
+    made = Search(opensearch.port, f"t_{secrets.token_hex(6)}", request.param)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def search(bare_search: Search) -> Search:
+    await bare_search.store.initialise()
+    return bare_search

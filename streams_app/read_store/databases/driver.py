@@ -10,11 +10,12 @@ from streams_app.errors import ConfigurationError
 from streams_app.settings import ReadStoreSettings
 
 POSTGRESQL: Final = ("postgresql://", "postgres://")
+OPENSEARCH: Final = ("opensearch+", "elasticsearch+")
 
 
 @contextmanager
-def needing(driver: str, settings: ReadStoreSettings) -> Iterator[None]:
-    """Says what to install where a driver is missing.
+def needing(driver: str, settings: ReadStoreSettings, package: str = "") -> Iterator[None]:
+    """Says what to install where a driver is missing: ``package``, or what is called as the driver.
 
     Raises:
         ConfigurationError: The driver is missing.
@@ -24,4 +25,5 @@ def needing(driver: str, settings: ReadStoreSettings) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != driver:
             raise
-        raise ConfigurationError([f"{settings.section}: {driver} is not installed; pip install {driver}"]) from error
+        package = package or driver
+        raise ConfigurationError([f"{settings.section}: {package} is not installed; pip install {package}"]) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streams_app.errors import ConfigurationError
-from streams_app.read_store.databases.driver import POSTGRESQL, needing
+from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL, needing
 from streams_app.read_store.targets.port import ReadStore
 from streams_app.settings import ReadStoreSettings
 
@@ -14,9 +14,13 @@ def open_store(settings: ReadStoreSettings) -> ReadStore:
     Raises:
         ConfigurationError: A URL or table name this version cannot use.
     """
+    # A driver only those need who have that database.
+    if settings.url.startswith(OPENSEARCH):
+        with needing("opensearchpy", settings, "opensearch-py"):
+            from streams_app.read_store.targets.opensearch import OpenSearchStore
+        return OpenSearchStore(settings)
     if settings.shape != "cells":
         raise ConfigurationError([f"{settings.section}.shape: '{settings.shape}' is not built for this store"])
-    # A driver only those need who have that database.
     if settings.url.startswith(POSTGRESQL):
         with needing("asyncpg", settings):
             from streams_app.read_store.targets.postgresql import PostgresStore
@@ -27,5 +31,7 @@ def open_store(settings: ReadStoreSettings) -> ReadStore:
         return SqliteStore(settings.url, settings.table, settings.name)
     scheme = settings.url.partition(":")[0]
     raise ConfigurationError(
-        [f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE or postgresql://HOST/DATABASE"]
+        [
+            f"{settings.section}.url: no store for '{scheme}:'; use sqlite:///FILE, postgresql://HOST/DATABASE or opensearch+https://HOST:9200"
+        ]
     )

@@ -1,0 +1,239 @@
+"""The read store in OpenSearch: a document for each cell, or one for each group.
+
+A batch is one ``_bulk`` request. Each of its items names a script that the server keeps: the document is written only where the
+version is newer, whoever writes meanwhile. OpenSearch has no transactions, so the progress is written once the whole batch is
+acknowledged; whatever comes between is sent again, and finds its own versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.merge import Change
+from streams_app.read_store.databases.opensearch_client import LONG_SECONDS, Fault, FaultError, OpenSearchClient
+from streams_app.read_store.targets.opensearch_bulk import Outcome, write
+from streams_app.read_store.targets.opensearch_index import Indices
+from streams_app.read_store.targets.opensearch_shapes import Item, Shape, document_id
+from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, Step
+from streams_app.settings import ReadStoreSettings
+
+INDEX_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+MOST_PARTITIONS: Final = 10_000
+
+LOWER: Final = {
+    "cells": "ctx._source.version = -1",
+    "groups": "for (entry in ctx._source.versions.entrySet()) { entry.setValue(-1); } ctx._source.guarded = 0",
+}
+_ALIAS: Final = {"require_alias": "true"}
+"""An index of that name that nobody has prepared would be made by the first document."""
+_WHOLE: Final = {"allow_partial_search_results": "false"}
+GUARDED: Final = {"cells": "version", "groups": "guarded"}
+
+
+class OpenSearchStore:
+    """See :class:`streams_app.read_store.targets.port.ReadStore`."""
+
+    def __init__(self, settings: ReadStoreSettings) -> None:
+        """Connects nothing yet.
+
+        Raises:
+            ConfigurationError: A URL or a table that cannot be used.
+        """
+        if INDEX_NAME.fullmatch(settings.table) is None:
+            raise ConfigurationError(
+                [f"{settings.section}.table: '{settings.table}' is no name of an index (a-z, 0-9 and _, a letter first)"]
+            )
+        self._name = settings.name
+        self._table = settings.table
+        self._progress = f"{settings.table}-progress"
+        self._shape = Shape(settings.shape, settings.columns)
+        self._client = OpenSearchClient(settings)
+        self._indices = Indices(self._client, settings.table, self._shape, settings.section)
+        self._tried: tuple[Step | None, Counter[str]] = (None, Counter())
+
+    async def initialise(self) -> list[str]:
+        """Creates script, template and indices where they are missing.
+
+        Raises:
+            ConfigurationError: An index of that name is not of this store.
+            TryAgainError: The server is away, or does not let us.
+        """
+        return await self._indices.initialise()
+
+    async def missing(self) -> list[str]:
+        """What is not there as it should be."""
+        return await self._indices.missing()
+
+    async def probe(self) -> None:
+        """Asks for an update that changes nothing, in both indices: blocks, rights, aliases and the script are looked at for it."""
+        item = self._shape.probe()
+        outcome = await self._write([item])
+        for _, fault in (*outcome.refused, *outcome.delayed):
+            raise self._away(fault)
+        # Of a document that is never there: in the end nothing is written.
+        nothing = {"scripted_upsert": True, "upsert": {}, "script": {"source": "ctx.op = 'none'"}}
+        await self._ask("POST", f"/{self._progress}/_update/{quote(item.id, safe='')}", nothing, _ALIAS)
+
+    async def progress(self) -> dict[TP, int]:
+        """The offset to go on with, for each partition ever synced."""
+        await self._ask("POST", f"/{self._progress}/_refresh")
+        found = await self._ask("POST", f"/{self._progress}/_search", {"size": MOST_PARTITIONS}, _WHOLE)
+        rows = [hit["_source"] for hit in found["hits"]["hits"]]
+        return {TP(row["topic"], row["partition"]): row["next_offset"] for row in rows}
+
+    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+        """Merges changes, then notes the progress.
+
+        Documents are written before the progress is: what is sent again after a fault in between changes nothing.
+        """
+        place, found = await self._place(step)
+        outcome = await self._write(self._shape.items(changes, now_ms))
+        if outcome.refused:
+            await self._look_again(outcome, now_ms)
+        counts = self._counted(step, outcome)
+        if outcome.delayed:
+            raise self._away(outcome.delayed[0][1])
+        if outcome.refused:
+            raise NotStorableError({change.cell: fault.text for item, fault in outcome.refused for change in item.changes})
+        if found != step.to:
+            await self._note(step, place, now_ms)
+        self._tried = (None, Counter())
+        return counts
+
+    async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
+        """Sets the progress of a partition whatever it is."""
+        await self._ask("PUT", self._document("_doc", tp), _progress(tp, offset, now_ms), _ALIAS)
+
+    def refusal(self, change: Change) -> str | None:
+        """Text that is no Unicode, what is no number, groups and names that are too long."""
+        return self._shape.refusal(change)
+
+    async def guarded(self, fold: str) -> int | None:
+        """Values of a fold that refuse an older version; None: the indices are not there."""
+        if await self.missing():
+            return None
+        await self._ask("POST", f"/{self._table}/_refresh")
+        field = GUARDED[self._shape.name]
+        body = {
+            "size": 0, "query": _of(fold), "track_total_hits": True,
+            "aggs": {"guarded": {"sum": {"field": field}}, "newer": {"filter": {"range": {field: {"gte": 0}}}}},
+        }  # fmt: skip
+        found = await self._ask("POST", f"/{self._table}/_search", body, _WHOLE)
+        counted = found["aggregations"]
+        return int(counted["newer"]["doc_count"] if field == "version" else counted["guarded"]["value"])
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        await self._ask("POST", f"/{self._table}/_refresh")
+        body = {"query": _of(fold), "script": {"source": LOWER[self._shape.name]}}
+        await self._ask("POST", f"/{self._table}/_update_by_query", body, {"refresh": "true"}, seconds=LONG_SECONDS)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._client.close()
+
+    async def _place(self, step: Step) -> tuple[dict[str, str | int], int | None]:
+        """Where the progress of a partition stands, and what must be true of its document when it is written.
+
+        Raises:
+            ProgressError: It stands elsewhere.
+        """
+        found: dict[str, Any] | None
+        try:
+            found = await self._ask("GET", self._document("_doc", step.tp))
+        except FaultError as error:
+            if error.fault.status != HTTPStatus.NOT_FOUND or error.fault.kind:
+                raise
+            found = None  # the index is there, the document is not
+        offset = None if found is None else found["_source"]["next_offset"]
+        if offset not in (step.after, step.to):
+            raise ProgressError(self._client.what, step.tp, offset, step.after)
+        if found is None:
+            return {"op_type": "create"}, offset
+        return {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
+
+    async def _note(self, step: Step, place: Mapping[str, str | int], now_ms: int) -> None:
+        body = _progress(step.tp, step.to, now_ms)
+        try:
+            await self._ask("PUT", self._document("_doc", step.tp), body, {"require_alias": "true", **place})
+        except FaultError as error:
+            if error.fault.status != HTTPStatus.CONFLICT:
+                raise
+            raise ProgressError(self._client.what, step.tp, None, step.after) from error
+
+    async def _write(self, items: Sequence[Item]) -> Outcome:
+        try:
+            return await write(self._client, self._table, items)
+        except FaultError as error:
+            raise self._away(error.fault) from error
+
+    async def _look_again(self, outcome: Outcome, now_ms: int) -> None:
+        """Finds out whether the store or the documents are at fault, and keeps of the latter what can be kept.
+
+        Without its script or with an alias of two indices the server says of every document that it is a bad request. A name that
+        can have no field, as the index has as many as it may or another type for it, stands where fields are no matter.
+
+        Raises:
+            TryAgainError: The store is not as it should be.
+        """
+        await self.probe()
+        apart = self._shape.apart([item for item, _ in outcome.refused], now_ms)
+        if apart:
+            again = await self._write(apart)
+            outcome.taken += again.taken
+            outcome.refused = again.refused
+            outcome.delayed += again.delayed
+
+    def _counted(self, step: Step, outcome: Outcome) -> Counts:
+        """What was written; what a try before this one has written of the same step is found unchanged now."""
+        tried, before = self._tried
+        noted = Counter(before if tried == step else {})
+        left = noted.copy()
+        total = [0, 0, 0]
+        for item, (written, stale, unchanged) in outcome.taken:
+            known = min(left[item.id], unchanged)
+            left[item.id] -= known
+            noted[item.id] += written
+            total = [total[0] + written + known, total[1] + stale, total[2] + unchanged - known]
+        self._tried = (step, noted)
+        return Counts(*total)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        given: Mapping[str, str | int] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        try:
+            return await self._client.ask(method, path, body, given, seconds=seconds)
+        except FaultError as error:
+            if error.fault.kind == "index_not_found_exception":
+                raise self._away(error.fault) from error
+            raise
+
+    def _away(self, fault: Fault) -> TryAgainError:
+        """Says how to make what is not there."""
+        is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
+        init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
+        return TryAgainError(f"{self._client.what}: {fault.text}{init}")
+
+    def _document(self, api: str, tp: TP) -> str:
+        return f"/{self._progress}/{api}/{quote(document_id((tp.topic, tp.partition)), safe='')}"
+
+
+def _progress(tp: TP, offset: int, now_ms: int) -> dict[str, str | int]:
+    return {"topic": tp.topic, "partition": tp.partition, "next_offset": offset, "updated_ms": now_ms}
+
+
+def _of(fold: str) -> dict[str, Any]:
+    return {"term": {"fold": fold}}

@@ -1,0 +1,132 @@
+"""What a read store owns in OpenSearch, and how it is made: two indices behind aliases, a template and a script.
+
+The indices are called ``<table>-000001`` and ``<table>-progress-000001``, and everybody uses their aliases ``<table>`` and
+``<table>-progress``: another index can be filled beside the first and take its place in one step. The template is for such an
+index, and for settings of those who run the server; it is made once and left as it is afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.databases.opensearch_client import FaultError, OpenSearchClient
+from streams_app.read_store.targets.opensearch_shapes import MOST_DEPTH, PROGRESS, Shape
+
+FIRST: Final = "000001"
+ALREADY: Final = "resource_already_exists_exception"
+_PRIORITY: Final = 200
+_SECONDS: Final = 60.0
+"""An index is made by the whole cluster, which takes longer than a document."""
+
+_SETTINGS: Final = {"index.mapping.depth.limit": MOST_DEPTH}
+
+
+class Indices:
+    """Makes what is missing, and says what is."""
+
+    def __init__(self, client: OpenSearchClient, table: str, shape: Shape, section: str) -> None:
+        """Asks nothing yet.
+
+        Args:
+            client: The server.
+            table: Setting ``table``.
+            shape: What documents look like.
+            section: Name of the settings, for messages.
+        """
+        self._client = client
+        self._table = table
+        self._shape = shape
+        self._section = section
+        self._script = f"/_scripts/{shape.script_name}"
+        self._template = f"/_index_template/{table}"
+        self._aliases: dict[str, Mapping[str, Any]] = {table: shape.mapping, f"{table}-progress": PROGRESS}
+
+    async def missing(self) -> list[str]:
+        """What is not there, or not as it should be."""
+        things = [f"script {self._shape.script_name}"] if await self._client.found(self._script) is None else []
+        if await self._client.found(self._template) is None:
+            things.append(f"index template {self._table}")
+        for alias, mapping in self._aliases.items():
+            found = await self._client.found(f"/{alias}/_mapping")
+            if found is None or alias in found or any(map(_otherwise(mapping), found.values())):
+                things.append(f"alias {alias}")
+        return things
+
+    async def initialise(self) -> list[str]:
+        """Creates what is missing; says what it did, a sentence each.
+
+        Raises:
+            ConfigurationError: There is an index of that name, or behind that alias, that is not of this store.
+        """
+        template = {
+            "index_patterns": [f"{self._table}-0*"], "priority": _PRIORITY,
+            "template": {"settings": _SETTINGS, "mappings": self._shape.mapping},
+        }  # fmt: skip
+        script = {"script": {"lang": "painless", "source": self._shape.script}}
+        done = [
+            await self._put_once(f"script {self._shape.script_name}", self._script, script),
+            await self._put_once(f"index template {self._table}", self._template, template),
+        ]
+        for alias, mapping in self._aliases.items():
+            done.append(await self._made(alias, mapping))
+        return done
+
+    async def _put_once(self, what: str, path: str, body: Mapping[str, Any]) -> str:
+        if await self._client.found(path) is not None:
+            return f"{what} is there already"
+        await self._client.ask("PUT", path, body, seconds=_SECONDS)
+        return f"created {what}"
+
+    async def _made(self, alias: str, mapping: Mapping[str, Any]) -> str:
+        found = await self._client.found(f"/{alias}/_mapping")
+        if found is None:
+            # Named here, too: somebody's template for all indices may stand before ours.
+            body = {"aliases": {alias: {}}, "mappings": mapping, "settings": _SETTINGS}
+            try:
+                await self._client.ask("PUT", f"/{alias}-{FIRST}", body, seconds=_SECONDS)
+            except FaultError as error:
+                if error.fault.kind != ALREADY:
+                    raise
+                return await self._beaten(alias, mapping)
+            return f"created alias {alias} of index {alias}-{FIRST}"
+        for index, told in found.items():
+            if index == alias:
+                raise ConfigurationError(
+                    [f"{self._section}.table: there is an index {alias}; {alias} is to be an alias, so name another table"]
+                )
+            if wrong := _otherwise(mapping)(told):
+                raise ConfigurationError([f"{self._section}.table: the index {index} behind {alias} has {wrong}"])
+        return f"alias {alias} is there already"
+
+    async def _beaten(self, alias: str, mapping: Mapping[str, Any]) -> str:
+        """Another worker has made the index in this moment, or somebody has taken its alias away."""
+        if await self._client.found(f"/{alias}/_mapping") is None:
+            raise ConfigurationError(
+                [f"{self._section}.table: the index {alias}-{FIRST} has no alias {alias}; give it the alias, or remove it"]
+            )
+        return await self._made(alias, mapping)
+
+
+def _otherwise(mapping: Mapping[str, Any]) -> Any:
+    """A function that says how the mapping of an index is not as it should be; None: it is. Further fields are welcome."""
+    wanted = {name: _kind(field) for name, field in mapping["properties"].items()}
+    shape = mapping.get("_meta")
+
+    def told(index: Mapping[str, Any]) -> str | None:
+        found = index["mappings"]
+        kinds = {name: _kind(field) for name, field in found.get("properties", {}).items()}
+        wrong = [
+            f"{name} {kinds.get(name, 'missing')}, expected {kind}" for name, kind in wanted.items() if kinds.get(name) != kind
+        ]
+        if wrong:
+            return f"other fields: {'; '.join(wrong)}"
+        return None if found.get("_meta") == shape else "documents of another shape"
+
+    return told
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    kind = str(field.get("type", "object"))
+    return kind if field.get("enabled", True) in (True, "true") else f"{kind} without mapping"
