@@ -6,18 +6,15 @@ A file, or a Python module that has made an application or settings itself: func
 from __future__ import annotations
 
 import functools
-import importlib
 import os
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import click
-from pydantic import ValidationError
 
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.errors import ConfigurationError
+from streams_app.importing import attribute_of
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -79,38 +76,9 @@ def _made_by(app: str) -> FoldingApp | Settings:
     """
     name, _, attribute = app.partition(":")
     attribute = attribute or DEFAULT_ATTRIBUTE
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, folder)
-    module = _imported(name, folder)
-    if not hasattr(module, attribute):
-        raise ConfigurationError([f"--app: the module {name!r} has no {attribute!r}; name it as MODULE:NAME"])
-    found = getattr(module, attribute)
+    found = attribute_of("--app", name, attribute)
     if not isinstance(getattr(found, "settings", found), Settings):
         raise ConfigurationError(
             [f"--app: {attribute!r} in {name!r} is of type {type(found).__name__}, not what create_app(...) or Settings(...) makes"]
         )
     return found
-
-
-def _imported(name: str, folder: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except StreamsAppError:
-        raise
-    except ValidationError as error:
-        faults = [
-            f"--app: {name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}".replace(": : ", ": ")
-            for fault in error.errors(include_url=False, include_input=False)
-        ]
-        raise ConfigurationError(faults) from error
-    except Exception as error:  # whatever a module of the user's raises while it is imported
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            fault = f"there is no module {name!r} in {folder}, nor is one installed; --app is MODULE:APP, as in my_folds:app"
-        elif isinstance(error, (TypeError, ValueError)) and not name.strip("."):
-            fault = f"{name!r} is no name of a module; --app is MODULE:APP, as in my_folds:app"
-        else:
-            fault = f"importing {name!r} raised {type(error).__name__}: {error}"
-            if not isinstance(error, SyntaxError):  # which says itself where it is
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                fault += f" ({place.filename}:{place.lineno})"
-        raise ConfigurationError([f"--app: {fault}"]) from error

@@ -10,14 +10,17 @@ from streams_app.settings.sections import (
     Settings,
     WorkerSettings,
 )
+from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 __all__ = [
+    "EventsSettings",
     "HttpSettings",
     "KafkaSettings",
     "Limits",
     "ReadStoreSettings",
     "RedisSettings",
     "Settings",
+    "SubscriberSettings",
     "WorkerSettings",
     "redacted",
     "secret",

@@ -22,6 +22,7 @@ from streams_app.settings.sections import (
     Settings,
     WorkerSettings,
 )
+from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
@@ -92,10 +93,12 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "http": HttpSettings,
     "worker": WorkerSettings,
     "limits": Limits,
+    "events": EventsSettings,
 }
 _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "folds": (Fold, "fold"),
     "read_stores": (ReadStoreSettings, "read store"),
+    "subscribers": (SubscriberSettings, "subscriber"),
 }
 """Sections with a table for each name: what the table is, and what it is called."""
 

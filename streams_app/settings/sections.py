@@ -19,6 +19,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings.base import Section, redacted, secret, suggestion
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
+from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
@@ -197,6 +198,8 @@ class Settings(Section):
     limits: Limits = Limits()
     folds: Annotated[tuple[Fold, ...], Field(min_length=1)]
     read_stores: tuple[ReadStoreSettings, ...] = ()
+    events: EventsSettings = EventsSettings()
+    subscribers: tuple[SubscriberSettings, ...] = ()
 
     @field_validator("read_stores")
     @classmethod
@@ -223,6 +226,8 @@ class Settings(Section):
         if clash := letters & (set(outputs) | set(self.sources)):
             faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
         faults += faults_of(self.read_stores, self.folds)
+        if self.subscribers and self.events.catalogue is None:
+            faults.append("subscribers are declared in a catalogue: name it as events.catalogue")
         if faults:
             raise ValueError("; ".join(faults))
         return self

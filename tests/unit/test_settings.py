@@ -64,6 +64,8 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
         "worker": {"tick": timedelta(seconds=1), "commit_every": timedelta(seconds=2)},
         "limits": {"value_bytes": 1_000_000, "key_bytes": 512, "names_per_event": 256, "name_bytes": 256},
         "read_stores": (),
+        "events": {"catalogue": None},
+        "subscribers": (),
     } == loaded
     assert ("localhost:9092", "PLAINTEXT", timedelta(seconds=10), 4, 1) == tuple(
         kafka[key] for key in ("bootstrap_servers", "security_protocol", "session_timeout", "partitions", "replication_factor")

@@ -1,0 +1,61 @@
+"""``[events]`` and ``[subscribers.NAME]``: what an application declares in Python, and what is set otherwise where it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from streams_app.durations import Duration
+from streams_app.fold import FOLD_NAME
+from streams_app.settings.base import Section
+
+
+class EventsSettings(Section):
+    """``[events]``: the events and subscribers of the application."""
+
+    catalogue: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*$")] | None = None
+    """``module:name`` of the ``Catalogue`` that declares them; modules are looked for in the current directory first."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Module and name."""
+        module, _, name = (self.catalogue or "").partition(":")
+        return module, name
+
+
+class SubscriberSettings(Section):
+    """``[subscribers.NAME]``: what of a declared subscriber is otherwise here; None: as declared.
+
+    Whether its function is idempotent is a fact about its code: nothing here overrides it.
+    """
+
+    name: str
+    """That of the function."""
+    concurrency: int | None = None
+    """Attempts that run at the same time in each process, at most; 1 to 1000; none: as declared, as for all below."""
+    rate: str | None = None
+    """Attempts that begin in the whole application, at most: ``50/s``, ``100/m``, ``1000/h``."""
+    timeout: Duration | None = None
+    """How long an attempt may take; 10ms to 1h, at most 5m where an event must not be handled twice."""
+    attempts: int | None = None
+    """How often the function is called for one event, at most."""
+    first: Duration | None = None
+    """Delay after the first attempt, at most."""
+    longest: Duration | None = None
+    """The longest delay between attempts; all together are at most 1h."""
+    remember: Duration | None = None
+    """For so long an event id is known, where the function is not idempotent; 1m to 7d."""
+    patience: Duration | None = None
+    """While all attempts fail, for so long failures do not count against an event; at most 1d."""
+    start: Literal["earliest", "latest"] | None = None
+    """``earliest`` or ``latest``: where it begins when it first starts."""
+    enabled: bool | None = None
+    """Whether it runs at all."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not FOLD_NAME.fullmatch(name):
+            raise ValueError("the name of a subscriber has a-z, 0-9, _ and -, and begins with a letter or digit; at most 63")
+        return name

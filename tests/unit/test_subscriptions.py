@@ -1,0 +1,155 @@
+"""What is declared and what is set are put together, and what does not fit is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from streams_app import Catalogue, Event, Settings
+from streams_app.errors import ConfigurationError
+from streams_app.subscribers.declaration import Rate, Subscriber
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.subscription import subscriptions_of
+from tests.shop import OrderPaid, catalogue, recompute, resources
+
+SETTINGS = """
+app_id = "social"
+[folds.account-metrics]
+source = "post-metric-updated"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "15m"
+[events]
+catalogue = "tests.shop:catalogue"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "streams.toml"
+
+
+def load(file: Path, more: str = "", environ: Mapping[str, str] | None = None, before: str = SETTINGS) -> Settings:
+    file.write_text(before + more, "utf-8")
+    return Settings.load(file, environ or {})
+
+
+def subscribers(settings: Settings) -> dict[str, Subscriber]:
+    return {one.subscriber.name: one.subscriber for one in subscriptions_of(catalogue, settings)}
+
+
+def faults(settings: Settings, declared: Catalogue = catalogue) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        subscriptions_of(declared, settings)
+    return caught.value.faults
+
+
+def test_the_settings_name_a_catalogue(file: Path) -> None:
+    assert catalogue is catalogue_of(load(file))
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        ("tests.shop:order_paid", "events.catalogue: tests.shop:order_paid is of type Event, not Catalogue"),
+        ("tests.shop:catalog", "events.catalogue: the module 'tests.shop' has no 'catalog'"),
+        ("tests.no_shop:catalogue", "events.catalogue: there is no module 'tests.no_shop'"),
+    ],
+)
+def test_what_is_no_catalogue_is_told(file: Path, place: str, fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        catalogue_of(load(file, before=SETTINGS.replace("tests.shop:catalogue", place)))
+
+    assert caught.value.faults[0].startswith(fault)
+
+
+def test_a_subscriber_has_topic_group_and_dead_letters(file: Path) -> None:
+    assert [
+        ("orders", "social.ship", "orders.ship.dead"),
+        (
+            "post-metric-updated.account-metrics",
+            "social.recompute",
+            "post-metric-updated.account-metrics.recompute.dead",
+        ),
+    ] == [(one.topic, one.group, one.dead_letters) for one in subscriptions_of(catalogue, load(file))]
+
+
+def test_settings_override_what_is_declared(file: Path) -> None:
+    more = """
+[subscribers.ship]
+concurrency = 2
+rate = "9/m"
+timeout = "1m"
+attempts = 3
+first = "2s"
+longest = "10s"
+remember = "2h"
+patience = "5m"
+start = "latest"
+enabled = false
+"""
+    ship = subscribers(load(file, more))["ship"]
+
+    assert (2, Rate(9, 60_000), timedelta(minutes=1)) == (ship.concurrency, ship.rate, ship.timeout)
+    assert (3, 2_000, 10_000, 3) == (ship.retry.attempts, ship.retry.first_ms, ship.retry.longest_ms, ship.retry.factor)
+    assert ("no", 2, 5, "latest", False) == (
+        ship.idempotent, ship.remember / timedelta(hours=1), ship.patience / timedelta(minutes=1), ship.start, ship.is_enabled
+    )  # fmt: skip
+
+
+def test_what_is_not_overridden_stays_as_it_was_declared(file: Path) -> None:
+    found = subscribers(load(file, "[subscribers.recompute]\nattempts = 3\n"))["recompute"]
+
+    assert (3, recompute.retry.never, recompute.retry.by) == (found.retry.attempts, found.retry.never, found.retry.by)
+    assert ("key", 16) == (found.ordered, found.concurrency)
+
+
+def test_the_environment_overrides_the_file(file: Path) -> None:
+    environ = {"STREAMS_APP_SUBSCRIBERS_SHIP_CONCURRENCY": "3"}
+
+    assert 3 == subscribers(load(file, "[subscribers.ship]\nconcurrency = 2\n", environ))["ship"].concurrency
+
+
+def test_a_promise_is_not_a_setting(file: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, '[subscribers.ship]\nidempotent = "yes"\n')
+
+    assert ["subscribers.ship.idempotent: unknown key"] == caught.value.faults
+
+
+def test_subscribers_are_set_only_where_a_catalogue_declares_them(file: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, "[subscribers.ship]\nconcurrency = 2\n", before=SETTINGS.split("[events]", maxsplit=1)[0])
+
+    assert ["subscribers are declared in a catalogue: name it as events.catalogue"] == caught.value.faults
+
+
+def test_all_faults_are_told_together(file: Path) -> None:
+    more = '[subscribers.shipp]\nconcurrency = 2\n[subscribers.ship]\nconcurrency = 0\ntimeout = "6m"\nrate = "9"\n'
+
+    assert [
+        "subscribers.shipp: there is no subscriber 'shipp', did you mean 'ship'?",
+        "subscribers.ship: rate = '9' is not a number of 1 to 1000000 and a unit, as in 50/s, 100/m, 1000/h",
+        "subscribers.ship: concurrency = 0 must be a whole number between 1 and 1000",
+        "subscribers.ship: timeout must not be longer than 5m with idempotent = 'no': a rebalance waits for what runs",
+    ] == faults(load(file, more))
+
+
+def test_a_fold_and_a_subscriber_cannot_have_one_name(file: Path) -> None:
+    settings = load(file, before=SETTINGS.replace("account-metrics", "recompute"))
+
+    assert [
+        "subscriber 'recompute': there is no fold 'account-metrics'",
+        "'recompute' is both a fold and a subscriber",
+    ] == faults(settings)
+
+
+def test_an_event_cannot_stand_where_a_fold_writes(file: Path) -> None:
+    event = Event("order.paid", OrderPaid, description="It was paid.", keyed_by=None, topic="post-metric-updated.account-metrics")
+
+    assert ["event 'order.paid': the topic 'post-metric-updated.account-metrics' holds what a fold writes"] == faults(
+        load(file), Catalogue(events=(event,), lifespan=resources)
+    )
