@@ -21,6 +21,7 @@ Reason = Literal[
     "unknown-fold",
     "not-a-record",
     "not-storable",
+    "not-valid",
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
@@ -39,5 +40,6 @@ REASONS: Final[dict[Reason, str]] = {
     "unknown-fold": "was put back for a fold that was renamed or removed since",
     "not-a-record": "of a read store: stands in an output topic and is no folded record of its fold",
     "not-storable": "of a read store: a folded record with a name or value that the store can never hold; its others are written",
+    "not-valid": "does not fit the payload its event declares; the detail has the path to what does not",
 }
 """Reason → what the event is or did, for people; in the order of the reference."""

@@ -1,0 +1,220 @@
+"""The value and key of an event: payload to bytes and back (pure).
+
+The fields of a payload stand at the top level of the value, ``before`` and ``metadata`` beside them. So what is published can be
+folded as it is, and JSON that others produce is an event. Nothing is converted silently: ``"1"`` is no integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NamedTuple
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from streams_app.codec import canonical_bytes, member_of
+from streams_app.errors import BadEventError, text_of
+from streams_app.events.declaration import Event, M, T
+from streams_app.events.folded import FoldInfo
+from streams_app.events.headers import ID, TYPE, Headers, header
+from streams_app.events.payloads import is_pydantic
+from streams_app.settings import Limits
+
+FOLD_ID: Final = "fold-id"
+_BESIDE: Final = (b'"before"', b'"metadata"', b"\\u00")
+"""Where none of these bytes is in a value, nothing stands beside the payload: a name could be written with escapes, too."""
+
+_NOTHING: Final = msgspec.Raw(b"null")
+
+
+class _Beside(msgspec.Struct):
+    """What stands beside a payload, not yet decoded."""
+
+    before: msgspec.Raw = _NOTHING
+    metadata: msgspec.Raw = _NOTHING
+
+
+class _Folded(msgspec.Struct):
+    fold: FoldInfo
+
+
+_beside: Final = msgspec.json.Decoder(_Beside)
+_folded: Final = msgspec.json.Decoder(_Folded)
+
+
+class Decoded(NamedTuple, Generic[T, M]):
+    """What a value holds."""
+
+    data: T
+    before: T | None = None
+    metadata: M | None = None
+    fold: FoldInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder(Generic[T, M]):
+    """Decodes the values of one event, or of the records of one fold.
+
+    Attributes:
+        payload: The type of what it returns.
+        limits: What is too large is refused before it is decoded.
+        metadata: The type of what stands beside it; None: it is not looked at.
+        decode: See :class:`Event`.
+        is_folded: Whether they are records of a fold.
+    """
+
+    payload: type[T]
+    limits: Limits
+    metadata: type[M] | None = None
+    decode: Callable[[bytes], Any] | None = None
+    is_folded: bool = False
+    _read: Callable[[bytes], T] = field(init=False)
+    _read_metadata: Callable[[bytes], M] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Builds what decodes, once."""
+        object.__setattr__(self, "_read", _reader(self.payload))
+        object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
+
+    def __call__(self, key: bytes | None, value: bytes | None) -> Decoded[T, M]:
+        """Decodes one event.
+
+        Raises:
+            BadEventError: ``too-large``; or ``not-valid`` with the path to what does not fit.
+        """
+        size_faults(key, value, self.limits)
+        if not value:
+            raise BadEventError("not-valid", "the value is empty")
+        if self.decode is not None:
+            return self._decoded_otherwise(self.decode, value)
+        data = _checked("$", self._read, value)
+        if self.is_folded:
+            return Decoded(data, fold=_checked("$", _folded.decode, value).fold)
+        # Most events have nothing beside their payload: they are decoded in one pass over the bytes.
+        if not any(mark in value for mark in _BESIDE):
+            return Decoded(data)
+        beside = _checked("$", _beside.decode, value)
+        before = None if _is_null(beside.before) else _checked("$.before", self._read, bytes(beside.before))
+        if self._read_metadata is None or _is_null(beside.metadata):
+            return Decoded(data, before)
+        return Decoded(data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)))
+
+    def _decoded_otherwise(self, decode: Callable[[bytes], Any], value: bytes) -> Decoded[T, M]:
+        found = _checked("decode=", decode, value)
+        if not isinstance(found, Mapping):
+            return Decoded(_checked("$", _converter(self.payload), found))
+        before, metadata = found.get("before"), found.get("metadata")
+        return Decoded(
+            _checked("$", _converter(self.payload), found),
+            None if before is None else _checked("$.before", _converter(self.payload), before),
+            None if metadata is None or self.metadata is None else _checked("$.metadata", _converter(self.metadata), metadata),
+        )
+
+
+def decoder_of(event: Event[T, M], limits: Limits) -> Decoder[T, M]:
+    """What decodes the values of an event."""
+    return Decoder(event.payload, limits, event.metadata, event.decode)
+
+
+def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) -> tuple[bytes | None, bytes]:
+    """The key and the value of an event that is published.
+
+    Raises:
+        BadEventError: ``not-valid``: JSON cannot hold it, or its key is no scalar.
+    """
+    try:
+        value = _json(data)
+        for name, part in (("before", before), ("metadata", metadata)):
+            if part is not None:
+                separator = b"" if value == b"{}" else b","
+                value = b'%b%b"%b":%b}' % (value[:-1], separator, name.encode(), _json(part))
+        return _key(event, value), value
+    except BadEventError as error:
+        raise BadEventError("not-valid", f"keyed_by: {error.detail}") from error
+    except Exception as error:  # hooks of the user's types run here, and may raise anything
+        raise BadEventError("not-valid", f"{event.key} cannot be written as JSON: {text_of(error)}") from error
+
+
+def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
+    """Refuses what is too large.
+
+    Raises:
+        BadEventError: ``too-large``.
+    """
+    for label, part, most in (("value", value, limits.value_bytes), ("key", key, limits.key_bytes)):
+        if part is not None and len(part) > most:
+            raise BadEventError("too-large", f"the {label} has {len(part)} bytes, at most {most}")
+
+
+def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offset: int) -> str:
+    """The id of an event: of folded records the fold id, else ``ce_id``; what has neither is named by its place.
+
+    Raises:
+        BadEventError: ``not-valid``: it is not UTF-8, and what is put in its place could be the id of another event;
+            ``too-large``: it is longer than keys may be.
+    """
+    for wanted in (FOLD_ID, ID):
+        for name, value in headers:
+            if name == wanted and value:
+                return _id(name, value, limits)
+    return f"{topic}:{partition}:{offset}"
+
+
+def is_of(event: Event[Any, Any], headers: Headers) -> bool:
+    """Whether a record of the topic of an event is one: another type is another event, none at all is taken for it."""
+    return header(headers, TYPE) in (None, event.key)
+
+
+def _id(name: str, value: bytes, limits: Limits) -> str:
+    if len(value) > limits.key_bytes:
+        raise BadEventError("too-large", f"{name} has {len(value)} bytes, at most {limits.key_bytes}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise BadEventError("not-valid", f"{name} is not UTF-8: {error}") from error
+
+
+def _json(part: Any) -> bytes:
+    return part.model_dump_json(by_alias=True).encode() if isinstance(part, BaseModel) else msgspec.json.encode(part)
+
+
+def _key(event: Event[Any, Any], value: bytes) -> bytes | None:
+    if event.keyed_by is None:
+        return None
+    return canonical_bytes(member_of((msgspec.json.decode(value)[event.keyed_by],), (event.keyed_by,)))
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    return bytes(raw) == b"null"
+
+
+def _reader(kind: Any) -> Callable[[bytes], Any]:
+    return kind.model_validate_json if is_pydantic(kind) else msgspec.json.Decoder(kind).decode
+
+
+def _converter(kind: Any) -> Callable[[Any], Any]:
+    """From what a function of the user's has decoded; an object of the type itself stays as it is."""
+    if is_pydantic(kind):
+        return kind.model_validate
+    return lambda found: msgspec.convert(found, kind)
+
+
+def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
+    """Decodes, and says where in the event it failed.
+
+    Raises:
+        BadEventError: ``not-valid``.
+    """
+    try:
+        return read(value)
+    except msgspec.MsgspecError as error:
+        raise BadEventError("not-valid", str(error).replace("`$", f"`{path}")) from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join((path, *map(str, fault["loc"])))
+        raise BadEventError("not-valid", f"{fault['msg']} - at `{place}`") from error
+    except RecursionError as error:
+        raise BadEventError("not-valid", f"it is nested too deeply - at `{path}`") from error
+    except Exception as error:  # a function or a hook of the user's
+        raise BadEventError("not-valid", f"{text_of(error)} - at `{path}`") from error

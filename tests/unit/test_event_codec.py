@@ -1,0 +1,265 @@
+"""Payloads become bytes and bytes payloads; what does not fit is refused with its path, and never converted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app import Event
+from streams_app.errors import BadEventError
+from streams_app.events.codec import Decoded, Decoder, decoder_of, encode, event_id, is_of
+from streams_app.settings import Limits
+from tests.shop import (
+    AccountChanged,
+    AddressChanged,
+    OrderPaid,
+    PaidBy,
+    ParcelSent,
+    address_changed,
+    order_paid,
+    parcel_sent,
+    stock_counted,
+)
+
+LIMITS = Limits()
+
+
+def decoded(value: Any, event: Event[Any, Any] = order_paid) -> Decoded[Any, Any]:
+    return decoder_of(event, LIMITS)(None, value if isinstance(value, bytes) else json.dumps(value).encode())
+
+
+def refused(value: Any, event: Event[Any, Any] = order_paid) -> tuple[str, str]:
+    with pytest.raises(BadEventError) as caught:
+        decoded(value, event)
+    return caught.value.reason, caught.value.detail
+
+
+class Refusing(msgspec.Struct):
+    cents: int
+
+    def __post_init__(self) -> None:
+        if self.cents < 0:
+            raise LookupError("no such money")
+
+
+refusing = Event("order.refused", Refusing, description="Never.", keyed_by=None)
+by_hand = Event(
+    "order.by_hand",
+    OrderPaid,
+    description="In a format of its own.",
+    keyed_by=None,
+    metadata=PaidBy,
+    decode=eval,
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "data", "key"),
+    [
+        (order_paid, OrderPaid("o1", 500), b"o1"),
+        (parcel_sent, ParcelSent("o1"), b"o1"),
+        (stock_counted, {"article": 7, "pieces": 3}, b"7"),
+        (address_changed, AddressChanged(customer="anna", city="Köln"), None),
+    ],
+)
+def test_what_is_encoded_is_decoded(event: Event[Any, Any], data: Any, key: bytes | None) -> None:
+    found, value = encode(event, data, None, None)
+
+    assert (key, data) == (found, decoded(value, event).data)
+
+
+def test_fields_stand_at_the_top_level_and_the_rest_beside_them() -> None:
+    _, value = encode(order_paid, OrderPaid("o1", 500), OrderPaid("o1", 0), PaidBy("card"))
+
+    assert {
+        "order_id": "o1",
+        "cents": 500,
+        "before": {"order_id": "o1", "cents": 0},
+        "metadata": {"method": "card"},
+    } == json.loads(value)
+    assert Decoded(OrderPaid("o1", 500), OrderPaid("o1", 0), PaidBy("card")) == decoded(value)
+
+
+def test_what_stands_beside_a_payload_without_fields_is_json_too() -> None:
+    class Nothing(msgspec.Struct, omit_defaults=True):
+        note: str = ""
+
+    event = Event("nothing.told", Nothing, description="Says nothing.", keyed_by=None, metadata=PaidBy)
+    _, value = encode(event, Nothing(), None, PaidBy("card"))
+
+    assert {"metadata": {"method": "card"}} == json.loads(value)
+
+
+def test_a_model_of_pydantic_has_a_state_before_it_too() -> None:
+    here, there = AddressChanged(customer="anna", city="Bonn"), AddressChanged(customer="anna", city="Köln")
+    _, value = encode(address_changed, here, there, None)
+
+    assert (here, there) == decoded(value, address_changed)[:2]
+
+
+def test_fields_that_are_not_declared_are_ignored() -> None:
+    assert OrderPaid("o1", 5) == decoded({"order_id": "o1", "cents": 5, "new": {"deep": [1]}, "metadata": None}).data
+
+
+def test_names_may_be_written_with_escapes() -> None:
+    value = rb'{"order_id": "o1", "cents": 5, "\u0062efore": {"order_id": "o1", "cents": 4}, "m\u0065tadata": {"method": "card"}}'
+
+    assert (OrderPaid("o1", 4), PaidBy("card")) == decoded(value)[1:3]
+
+
+def test_metadata_that_is_not_declared_is_not_looked_at() -> None:
+    assert None is decoded({"order_id": "o1", "metadata": 3}, parcel_sent).metadata
+
+
+@pytest.mark.parametrize(
+    ("value", "detail"),
+    [
+        ({"order_id": "o1", "cents": "1"}, "Expected `int`, got `str` - at `$.cents`"),
+        ({"order_id": "o1"}, "Object missing required field `cents`"),
+        (
+            {"order_id": "o1", "cents": 5, "before": {"order_id": 1, "cents": 4}},
+            "Expected `str`, got `int` - at `$.before.order_id`",
+        ),
+        ({"order_id": "o1", "cents": 5, "metadata": {"method": 3}}, "Expected `str`, got `int` - at `$.metadata.method`"),
+        ([], "Expected `object`, got `array`"),
+        (b"{", "Input data was truncated"),
+        (b"", "the value is empty"),
+        (b"\xff", "JSON is malformed: invalid character (byte 0)"),
+        (b'{"order_id": "\xff", "cents": 5}', "utf-8"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_path(value: Any, detail: str) -> None:
+    reason, told = refused(value)
+
+    assert "not-valid" == reason
+    assert detail in told
+
+
+def test_a_model_of_pydantic_is_refused_with_its_path() -> None:
+    reason, told = refused({"customer": "anna", "city": 5}, address_changed)
+
+    assert ("not-valid", "Input should be a valid string - at `$.city`") == (reason, told)
+
+
+def test_an_event_without_a_value_is_refused() -> None:
+    with pytest.raises(BadEventError, match="the value is empty"):
+        decoder_of(order_paid, LIMITS)(b"o1", None)
+
+
+def test_an_event_nested_without_end_is_refused() -> None:
+    deep = b'{"order_id": "o1", "cents": 5, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+    assert "not-valid" == refused(deep)[0]
+
+
+def test_whatever_a_hook_of_the_payload_raises_refuses_the_event() -> None:
+    assert ("not-valid", "LookupError('no such money') - at `$`") == refused({"cents": -1}, refusing)
+
+
+@pytest.mark.parametrize(("key", "value"), [(None, b" " * 1_000_001), (b"k" * 513, b"{}")])
+def test_what_is_too_large_is_refused_before_it_is_decoded(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(BadEventError) as caught:
+        decoder_of(order_paid, LIMITS)(key, value)
+
+    assert "too-large" == caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"{'order_id': 'o1', 'cents': 5}", (OrderPaid("o1", 5), None, None)),
+        (b"OrderPaid('o1', 5)", (OrderPaid("o1", 5), None, None)),
+        (
+            b"{'order_id': 'o1', 'cents': 5, 'before': {'order_id': 'o1', 'cents': 4}, 'metadata': {'method': 'card'}}",
+            (OrderPaid("o1", 5), OrderPaid("o1", 4), PaidBy("card")),
+        ),
+    ],
+)
+def test_a_function_of_the_users_decodes(value: bytes, expected: tuple[Any, ...]) -> None:
+    assert expected == decoded(value, by_hand)[:3]
+
+
+@pytest.mark.parametrize(
+    ("value", "detail"),
+    [
+        (b"1 / 0", "ZeroDivisionError('division by zero') - at `decode=`"),
+        (b"{'order_id': 'o1', 'cents': '5'}", "Expected `int`, got `str` - at `$.cents`"),
+        (b"7", "Expected `object`, got `int`"),
+    ],
+)
+def test_what_a_function_of_the_users_decodes_is_checked(value: bytes, detail: str) -> None:
+    assert ("not-valid", detail) == refused(value, by_hand)
+
+
+def test_a_folded_record_says_what_its_fold_is() -> None:
+    fold = {"id": "f:t:0:1-2", "name": "f", "reason": "quiet", "events": 2, "first_event_ms": 1, "last_event_ms": 2, "version": 9}
+    value = {"account_id": "a1", "metrics": ["likes"], "fold": fold}
+    found = Decoder(AccountChanged, LIMITS, is_folded=True)(b"a1", json.dumps(value).encode())
+
+    assert AccountChanged("a1", ["likes"]) == found.data
+    assert found.fold is not None
+    assert fold == msgspec.structs.asdict(found.fold)
+
+
+def test_a_record_that_was_not_folded_is_refused() -> None:
+    with pytest.raises(BadEventError, match="missing required field `fold`"):
+        Decoder(AccountChanged, LIMITS, is_folded=True)(b"a1", b'{"account_id": "a1", "metrics": []}')
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        ({"article": None, "pieces": 1}, "keyed_by: article is missing or null"),
+        ({"article": [1], "pieces": 1}, "keyed_by: article is a JSON list"),
+        ({"article": object(), "pieces": 1}, "stock.counted cannot be written as JSON: TypeError"),
+        ({"pieces": 1}, "stock.counted cannot be written as JSON: KeyError"),
+    ],
+)
+def test_what_cannot_be_published_is_told(data: Any, detail: str) -> None:
+    with pytest.raises(BadEventError) as caught:
+        encode(stock_counted, data, None, None)
+
+    assert "not-valid" == caught.value.reason
+    assert caught.value.detail.startswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([], "orders:3:17"),
+        ([("ce_id", b"")], "orders:3:17"),
+        ([("ce_id", b"e1")], "e1"),
+        ([("ce_id", b"e1"), ("fold-id", b"f:orders:3:1-2")], "f:orders:3:1-2"),
+    ],
+)
+def test_an_event_has_an_id_whoever_has_produced_it(headers: list[tuple[str, bytes]], expected: str) -> None:
+    assert expected == event_id(headers, LIMITS, "orders", 3, 17)
+
+
+@pytest.mark.parametrize(("value", "reason"), [(b"e\xff", "not-valid"), (b"e" * 513, "too-large")])
+def test_an_id_that_cannot_be_kept_as_it_is_is_refused(value: bytes, reason: str) -> None:
+    with pytest.raises(BadEventError) as caught:
+        event_id([("ce_id", value)], LIMITS, "orders", 3, 17)
+
+    assert reason == caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"), [([], True), ([("ce_type", b"order.paid")], True), ([("ce_type", b"x.y")], False)]
+)
+def test_an_event_of_another_type_is_another_event(headers: list[tuple[str, bytes]], expected: bool) -> None:
+    assert expected is is_of(order_paid, headers)
+
+
+@given(st.binary(max_size=300))
+def test_whatever_the_bytes_are_they_are_an_event_or_refused(value: bytes) -> None:
+    for event in (order_paid, address_changed, stock_counted):
+        try:
+            assert decoded(value, event).data is not None
+        except BadEventError as error:
+            assert error.reason == "not-valid"
