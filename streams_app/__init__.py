@@ -1,7 +1,7 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
-Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`; for events and who
-consumes them :class:`Event`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
+Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`. For events and who consumes them:
+:class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
 :class:`Retry`, :class:`Reject`.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streams_app.events.declaration import Event
+from streams_app.events.publishing import Events
 from streams_app.fold import Fold
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.subscribers.catalogue import Catalogue
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Catalogue",
     "Event",
+    "Events",
     "Fold",
     "ReadStoreSettings",
     "Received",

@@ -5,9 +5,10 @@
     StreamsAppError            70  internal failure
     ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
     ├── TryAgainError          75  a dependency is away, or another worker owns; a supervisor restarts
+    │   └── NotPublishedError  75  the broker has not acknowledged an event: nobody knows whether it has it
     ├── UnknownFoldError        -  a page is asked for a fold that is not declared
     ├── InternalError          70  a bug, or a promise broken by somebody else
-    └── BadEventError           -  one event cannot be folded: it becomes a dead letter
+    └── BadEventError           -  one event cannot be folded, handled or published: what was received becomes a dead letter
         └── BeyondDoubleError   -  unless nobody needs the number that cannot be read
 """
 
@@ -46,6 +47,23 @@ class TryAgainError(StreamsAppError):
     exit_code = 75
 
 
+class NotPublishedError(TryAgainError):
+    """Events that the broker has not acknowledged: nobody knows whether the log has them.
+
+    Attributes:
+        event_id: The id of the first of them; published again with it, the event is the same.
+        event_ids: The ids of all that were published together, acknowledged or not, in their order.
+    """
+
+    def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int) -> None:
+        super().__init__(
+            f"{event_key}: {unknown} of {len(event_ids)} not acknowledged, so nobody knows whether the log has them; "
+            f"publish again with event_id {', '.join(event_ids[:3])}{', …' if len(event_ids) > 3 else ''}"  # noqa: PLR2004  # as many as a line holds
+        )
+        self.event_id = event_ids[0]
+        self.event_ids = tuple(event_ids)
+
+
 class UnknownFoldError(StreamsAppError):
     """Somebody asks for a fold that is not declared; names those that are."""
 
@@ -60,7 +78,7 @@ class InternalError(StreamsAppError):
 
 
 class BadEventError(StreamsAppError):
-    """One event that cannot be folded.
+    """One event that cannot be folded, handled or published.
 
     Attributes:
         reason: Reason of its dead letter.

@@ -170,6 +170,15 @@ METRICS: Final = (
         "Above a few seconds: as for the lag; it rises also while nothing new is folded.",
     ),
     Description(
+        "streams_app_published_total", "counter", ("event", "result"),
+        "Events published: acknowledged, refused before they were sent, or of unknown outcome.",
+        "Unknown: the broker is away, see the log; refused: the program publishes what does not fit its declaration.",
+    ),
+    Description(
+        "streams_app_publish_seconds", "histogram", ("event",), "Duration of publishing, acknowledgement included.",
+        "Rising: the broker is slow, or its replicas are.", WORK_BUCKETS,
+    ),
+    Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
         "Above 0.02 at the median: Redis is busy or far away.", WORK_BUCKETS,
     ),
@@ -219,6 +228,8 @@ class Metrics:
     read_store_dead_letters: Counter
     read_store_lag_records: Gauge
     read_store_oldest_unsynced_seconds: Gauge
+    published: Counter
+    publish_seconds: Histogram
     script_seconds: Histogram
     produce_seconds: Histogram
     up: Gauge
@@ -228,11 +239,7 @@ class Metrics:
         """Makes every series that is known beforehand, so that a rate never begins with a gap."""
         self.registry = CollectorRegistry()
         for metric in METRICS:
-            options: dict[str, Any] = {"registry": self.registry}
-            if metric.kind == "histogram":
-                options["buckets"] = metric.buckets
-            make = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[metric.kind]
-            setattr(self, metric.attribute, make(metric.name, metric.help, metric.labels, **options))
+            setattr(self, metric.attribute, made(metric, self.registry))
         for fold in settings.folds:
             for metric in METRICS:
                 if metric.labels == ("fold",):
@@ -280,6 +287,15 @@ class Metrics:
     def exposition(self) -> bytes:
         """The text Prometheus reads."""
         return generate_latest(self.registry)
+
+
+def made(metric: Description, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    """A metric, in a registry."""
+    options: dict[str, Any] = {"registry": registry}
+    if metric.kind == "histogram":
+        options["buckets"] = metric.buckets
+    make: Any = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[metric.kind]
+    return make(metric.name, metric.help, metric.labels, **options)
 
 
 def _version() -> str:

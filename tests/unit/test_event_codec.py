@@ -47,6 +47,10 @@ class Refusing(msgspec.Struct):
             raise LookupError("no such money")
 
 
+def evaluated(value: bytes) -> Any:
+    return eval(value)
+
+
 refusing = Event("order.refused", Refusing, description="Never.", keyed_by=None)
 by_hand = Event(
     "order.by_hand",
@@ -54,7 +58,7 @@ by_hand = Event(
     description="In a format of its own.",
     keyed_by=None,
     metadata=PaidBy,
-    decode=eval,
+    decode=evaluated,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def load(file: Path, more: str = "", environ: Mapping[str, str] | None = None, b
     return Settings.load(file, environ or {})
 
 
-def subscribers(settings: Settings) -> dict[str, Subscriber]:
+def subscribers(settings: Settings) -> dict[str, Subscriber[Any, Any]]:
     return {one.subscriber.name: one.subscriber for one in subscriptions_of(catalogue, settings)}
 
 

@@ -1,0 +1,39 @@
+"""What is counted of events that are published."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from streams_app.metrics import METRICS, Metrics, made
+
+_TABLE: Final = {metric.attribute: metric for metric in METRICS}
+
+Result = Literal["acknowledged", "unknown", "refused"]
+
+
+class PublishingFigures(NamedTuple):
+    """The two metrics of publishing."""
+
+    published: Counter
+    publish_seconds: Histogram
+
+    @classmethod
+    def in_registry(cls, where: Metrics | CollectorRegistry | None) -> PublishingFigures:
+        """Those of a worker, or new ones.
+
+        Args:
+            where: The metrics of a worker, which has them; or a registry to make them in; None: nobody reads them.
+        """
+        if isinstance(where, Metrics):
+            return cls(where.published, where.publish_seconds)
+        registry = where or CollectorRegistry()
+        counter, histogram = (made(_TABLE[name], registry) for name in ("published", "publish_seconds"))
+        assert isinstance(counter, Counter)
+        assert isinstance(histogram, Histogram)
+        return cls(counter, histogram)
+
+    def add(self, event_key: str, result: Result, events: int = 1) -> None:
+        """Counts events by what has become of them."""
+        self.published.labels(event=event_key, result=result).inc(events)

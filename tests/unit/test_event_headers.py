@@ -1,0 +1,94 @@
+"""Headers of events are CloudEvents 1.0 in binary mode; context, correlation and ids follow from an event to its children."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.events.headers import Envelope, context_faults, context_of, headers_for
+from streams_app.events.parent import Parent
+
+ENVELOPE = Envelope("c1", "p0", {"userid": "u7"}, "00-trace-01")
+
+
+def test_headers_are_those_of_cloudevents() -> None:
+    assert [
+        ("content-type", b"application/json"),
+        ("ce_specversion", b"1.0"),
+        ("ce_id", b"e1"),
+        ("ce_type", b"order.paid"),
+        ("ce_source", b"shop"),
+        ("ce_time", b"2026-01-01T00:00:00.005Z"),
+        ("ce_correlationid", b"c1"),
+        ("ce_causationid", b"p0"),
+        ("traceparent", b"00-trace-01"),
+        ("ce_userid", b"u7"),
+    ] == headers_for("order.paid", "e1", "shop", 1_767_225_600_005, ENVELOPE)
+
+
+def test_what_is_not_known_has_no_header() -> None:
+    names = [name for name, _ in headers_for("order.paid", "e1", "shop", 0, Envelope("e1"))]
+
+    assert {"ce_causationid", "traceparent"} & set(names) == set()
+
+
+def test_a_context_comes_back_as_it_was_given() -> None:
+    assert {"userid": "u7"} == context_of(headers_for("order.paid", "e1", "shop", 0, ENVELOPE))
+
+
+@pytest.mark.parametrize(
+    ("context", "fault"),
+    [
+        ({"userId": "u7"}, "a name has a-z and 0-9"),
+        ({"a" * 21: ""}, "a name has a-z and 0-9"),
+        ({"source": "x"}, "a meaning of its own"),
+        ({"correlationid": "x"}, "a meaning of its own"),
+        ({"userid": 7}, "is not a string"),
+        ({f"n{number}": "" for number in range(17)}, "context has 17 names, at most 16"),
+        ({"a": "ö" * 500}, "context has 1001 bytes, at most 1000"),
+    ],
+)
+def test_what_is_beyond_the_bounds_of_a_context_is_told(context: dict[str, Any], fault: str) -> None:
+    (told,) = context_faults(context)
+
+    assert fault in told
+
+
+def test_a_context_of_sixteen_names_and_a_thousand_bytes_is_within_its_bounds() -> None:
+    context = {f"n{number:03}": "x" * 58 for number in range(15)} | {"n": "x" * 69}
+
+    assert 1_000 == sum(len(name) + len(value) for name, value in context.items())
+    assert [] == context_faults(context)
+
+
+def test_a_repeated_attempt_derives_the_same_ids() -> None:
+    def ids() -> list[str]:
+        parent = Parent("e1", "ship", ENVELOPE)
+        return [parent.child_id(key) for key in ("parcel.sent", "parcel.sent", "order.closed")]
+
+    assert ids() == ids()
+    assert 3 == len(set(ids()))
+
+
+def test_ids_do_not_depend_on_the_order_in_which_kinds_are_published() -> None:
+    one, other = Parent("e1", "ship", ENVELOPE), Parent("e1", "ship", ENVELOPE)
+    first = {key: one.child_id(key) for key in ("parcel.sent", "order.closed")}
+
+    assert first == {key: other.child_id(key) for key in ("order.closed", "parcel.sent")}
+
+
+def test_ids_differ_between_parents_and_between_subscribers() -> None:
+    parents = [Parent("e1", "ship", ENVELOPE), Parent("e2", "ship", ENVELOPE), Parent("e1", "tell", ENVELOPE)]
+
+    assert 3 == len({parent.child_id("parcel.sent") for parent in parents})
+
+
+def test_an_id_is_the_same_in_each_version_of_this_project() -> None:
+    assert "61c00910-1388-5c4d-8220-80ed1802fc65" == Parent("e1", "ship", ENVELOPE).child_id("parcel.sent")
+
+
+def test_a_child_inherits_correlation_context_and_trace() -> None:
+    assert Envelope("c1", "e1", {"userid": "u8", "page": "3"}, "00-trace-01") == Parent("e1", "ship", ENVELOPE).envelope(
+        {"userid": "u8", "page": "3"}
+    )
