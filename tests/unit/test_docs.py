@@ -22,7 +22,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import Refuser, letter_of, without_content
 from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
-from streams_app.metrics import METRICS
+from streams_app.metric_table import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store

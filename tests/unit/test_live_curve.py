@@ -14,7 +14,8 @@ from streams_app.folding.core.chunks import Cutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.metrics import GAP_BUCKETS, Metrics
+from streams_app.metric_table import GAP_BUCKETS
+from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.tuning.live import LiveFigures, doubt_of, figures_in, live_curve, live_windows, together
 

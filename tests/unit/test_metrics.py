@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streams_app.metrics import DELAY_BUCKETS, METRICS, Metrics, observe_all
+from streams_app.metric_table import DELAY_BUCKETS, METRICS
+from streams_app.metrics import Metrics, observe_all
 from streams_app.settings import Settings
 
 

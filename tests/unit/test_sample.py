@@ -21,7 +21,7 @@ from streams_app.folding.core.model import MemoryShard
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.sample import MOST_GROUPS, GroupSample, Seen
 from streams_app.folding.core.shard_clock import RangeTime
-from streams_app.metrics import GAP_BUCKETS
+from streams_app.metric_table import GAP_BUCKETS
 
 BOUNDS_MS = [seconds * 1_000 for seconds in GAP_BUCKETS]
 LATE = 10**15

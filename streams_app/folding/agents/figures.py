@@ -10,7 +10,8 @@ from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.sample import GroupSample, Seen
-from streams_app.metrics import GAP_BUCKETS, Metrics, observe_counts
+from streams_app.metric_table import GAP_BUCKETS
+from streams_app.metrics import Metrics, observe_counts
 
 
 class Figures:

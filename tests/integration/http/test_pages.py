@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import streams_app.http
 from streams_app import Fold
 from streams_app.http import GROUPS_MAX
-from streams_app.metrics import METRICS, Metrics
+from streams_app.metric_table import METRICS
+from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
 from streams_app.settings import Settings
 from streams_app.status import LIVE_MS, Status

@@ -1,0 +1,185 @@
+"""The table of all metrics: name, help, and what to do when it moves (pure).
+
+Base units (seconds, bytes, counts). Group keys are never labels: a label per group would drown Prometheus as the events would
+have drowned the database.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+DELAY_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600, 21_600)
+GAP_BUCKETS: Final = (
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
+)  # fmt: skip
+"""Windows that people set: at a bound the number of longer gaps is exact."""
+WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One metric.
+
+    Attributes:
+        name: As Prometheus shows it.
+        kind: Its type.
+        labels: Names of its labels.
+        help: What it counts.
+        advice: What to do when it moves.
+        buckets: Of a histogram, seconds.
+        initial: Value before anything is known.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    advice: str
+    buckets: tuple[float, ...] = ()
+    initial: float = 0
+
+    @property
+    def attribute(self) -> str:
+        """Its name in :class:`Metrics`."""
+        return self.name.removeprefix("streams_app_").removesuffix("_total")
+
+
+METRICS: Final = (
+    Description(
+        "streams_app_events_folded_total", "counter", ("fold",), "Events folded.",
+        "Zero while lag rises: see /health/ready.",
+    ),
+    Description(
+        "streams_app_records_emitted_total", "counter", ("fold", "reason"), "Folded records acknowledged by the broker.",
+        "Mostly max_hold or max_changed: the bound closes groups, not silence; raise it or accept it.",
+    ),
+    Description(
+        "streams_app_open_groups", "gauge", ("fold",), "Groups not yet emitted, of this worker's partitions.",
+        "Each costs about 450 bytes of Redis; shorten the quiet period or the hold.",
+    ),
+    Description(
+        "streams_app_outbox_records", "gauge", ("fold",), "Records sealed and not yet acknowledged by the broker.",
+        "Stays above 0: the broker does not acknowledge; look at it and at the output topic.",
+    ),
+    Description(
+        "streams_app_lag_events", "gauge", ("fold",),
+        "Source offsets not yet folded, of all partitions, whoever owns them: the maximum over workers, not the sum.",
+        "Rising: see /health/ready; else add workers up to the number of partitions.",
+    ),
+    Description(
+        "streams_app_oldest_overdue_seconds", "gauge", ("fold",),
+        "By how much the oldest due group, or the oldest record that waits for the broker, is overdue.",
+        "Above a few ticks: emission is behind; see outbox and /health/ready.",
+    ),
+    Description(
+        "streams_app_emit_delay_seconds", "histogram", ("fold",), "Emitted minus due.",
+        "Grows after downtime and falls again; otherwise as for oldest_overdue.", DELAY_BUCKETS,
+    ),
+    Description(
+        "streams_app_folding_ratio", "gauge", ("fold",), "1 - records / events folded into them, since this worker started.",
+        "Near 0: the quiet period is shorter than the gaps between events of a group.",
+    ),
+    Description(
+        "streams_app_folding_ratio_last_hour", "gauge", ("fold",), "The same of the last hour; NaN where nothing was emitted.",
+        "Falls while the other stands: the load has changed; `streams-app tune` says what the window should be.", initial=math.nan,
+    ),
+    Description(
+        "streams_app_events_emitted_total", "counter", ("fold",), "Events that are in the records emitted.",
+        "1 - rate of records_emitted / rate of this is the ratio of any time, and of all workers together.",
+    ),
+    Description(
+        "streams_app_split_folds_total", "counter", ("fold",),
+        "Folds opened within the quiet period after the fold of their group before them was closed; from the sample.",
+        "Many beside records_emitted: twice the quiet period would fold them; `streams-app tune` shows the curve.",
+    ),
+    Description(
+        "streams_app_gap_seconds", "histogram", ("fold",),
+        "Time between neighbouring events of a group, also across its folds; from the sample.",
+        "Those longer than X, and groups_begun, are the records of a window X: see `streams-app tune --live`.", GAP_BUCKETS,
+    ),
+    Description(
+        "streams_app_groups_begun_total", "counter", ("fold",),
+        "Groups seen for the first time by this worker, or again after it forgot them; from the sample.",
+        "Nearly as many as events: there is nothing to fold by this key.",
+    ),
+    Description(
+        "streams_app_added_latency_seconds", "histogram", ("fold",),
+        "For each event the time until the record that carries it; from the sample, evenly spread between first and last event.",
+        "Too long: shorten the quiet period, or max_hold.", GAP_BUCKETS,
+    ),
+    Description(
+        "streams_app_sample_share", "gauge", ("fold",),
+        "The share of groups that gap, split_folds, groups_begun and added_latency are estimated from; 1: of all, and exact.",
+        "Halves when 1024 groups are watched, and rises again with the next start.", initial=1,
+    ),
+    Description(
+        "streams_app_sample_error_ratio", "gauge", ("fold",),
+        "Relative standard error of those estimates, reckoned from the sample; 0 where all groups are watched.",
+        "Above 0.1: few groups make most of the records; `streams-app tune` reads the topic.",
+    ),
+    Description(
+        "streams_app_merging_backlog", "gauge", ("fold",), "1 while a backlog is merged and quiet groups stay open.",
+        "1 for long: the worker does not catch up; see lag.",
+    ),
+    Description(
+        "streams_app_dead_letters_total", "counter", ("fold", "reason"), "Events refused and kept in the dead-letter topic.",
+        "Read the topic: key, value and reason are there; mend the producer.",
+    ),
+    Description(
+        "streams_app_misrouted_events_total", "counter", ("fold",), "Events whose record key is not their group key.",
+        "Produce with the group key as record key, or a group may be split over partitions.",
+    ),
+    Description(
+        "streams_app_resyncs_total", "counter", ("fold", "cause"), "Times a partition was claimed again after a refusal.",
+        "A few after rebalances or Redis restarts are normal; a steady rate is not: read the log.",
+    ),
+    Description(
+        "streams_app_known_loss_events_total", "counter", ("fold",), "Source offsets removed by retention before they were folded.",
+        "Must stay 0: lengthen the retention of the source, find out why workers were away.",
+    ),
+    Description(
+        "streams_app_read_store_writes_total", "counter", ("store", "result"), "Changed names synced: written, stale or unchanged.",
+        "Mostly stale: two writers, or a replay.",
+    ),
+    Description(
+        "streams_app_read_store_dead_letters_total", "counter", ("store", "reason"),
+        "Folded records kept in the dead-letter topic of a read store.",
+        "`streams-app dead-letters list --store NAME` says why; mend the source or the store, then `replay`.",
+    ),
+    Description(
+        "streams_app_read_store_lag_records", "gauge", ("store",), "Folded records not yet in the read store.",
+        "Rising: the store or its source is down or slow; the log says which.",
+    ),
+    Description(
+        "streams_app_read_store_oldest_unsynced_seconds", "gauge", ("store",),
+        "Age of the oldest folded record not yet in the read store.",
+        "Above a few seconds: as for the lag; it rises also while nothing new is folded.",
+    ),
+    Description(
+        "streams_app_published_total", "counter", ("event", "result"),
+        "Events published: acknowledged, refused before they were sent, or of unknown outcome.",
+        "Unknown: the broker is away, see the log; refused: the program publishes what does not fit its declaration.",
+    ),
+    Description(
+        "streams_app_publish_seconds", "histogram", ("event",), "Duration of publishing, acknowledgement included.",
+        "Rising: the broker is slow, or its replicas are.", WORK_BUCKETS,
+    ),
+    Description(
+        "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
+        "Above 0.02 at the median: Redis is busy or far away.", WORK_BUCKETS,
+    ),
+    Description(
+        "streams_app_produce_seconds", "histogram", ("fold",), "Duration of producing a batch of records, reply included.",
+        "Rising: the broker is slow.", WORK_BUCKETS,
+    ),
+    Description(
+        "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, else 0.",
+        "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
+    ),
+    Description(
+        "streams_app_build_info", "gauge", ("version",), "Always 1; which version this worker runs.",
+        "More than one for long: a rolling upgrade has stopped half-way.",
+    ),
+)  # fmt: skip
