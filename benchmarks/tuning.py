@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.processes import memory_mb
 from streams_app.folding.core.closing import Bounds
@@ -34,9 +35,14 @@ LOADS: Final = {
     "held": "1 000 groups, hold 1 m, at most 50 events",
     "long": "each event its own group, over 90 days, hold 60 d",
     "named": "Pareto over 100 000 groups, 3 of 100 names each, at most 20 names",
+    "many": "1 000 000 groups at random, hold 6 h",
+    "few": "3 groups, hold 1 m, at most 50 events",
+    "names": "1 000 000 groups at random, 3 of 30 000 names each, at most 500 names",
 }
 BOUNDS: Final = {
     "held": Bounds(1, 60_000, 50, sessions=True),
+    "few": Bounds(1, 60_000, 50, sessions=True),
+    "names": Bounds(1, DAY_MS // 4, max_changed=500, sessions=True),
     "long": Bounds(1, 60 * DAY_MS, sessions=True),
     "named": Bounds(1, DAY_MS // 4, max_changed=20, sessions=True),
 }
@@ -53,14 +59,24 @@ def batches(load: str, events: int) -> Iterator[list[Event]]:
         if load in ("wide", "long"):
             members = [b"saccount_%d" % number for number in range(begin, begin + BATCH)]
         else:
-            count = 1_000 if load == "held" else 100_000
-            members = []
-            for number in (random.pareto(1.2, BATCH) * count / 100).astype(np.int64) % count:
-                members.append(known.get(number) or known.setdefault(number, b"saccount_%d" % number))
+            numbers = _groups(load, random)
+            members = [known.get(number) or known.setdefault(number, b"saccount_%d" % number) for number in numbers.tolist()]
+        told: list[Any] = [names[(begin + at) % 100] for at in range(BATCH)]
+        if load == "names":
+            told = [{f"name_{name}": None for name in each} for each in random.integers(30_000, size=(BATCH, 3)).tolist()]
         yield [
-            (begin + at, stamp, member, names[(begin + at) % 100])
-            for at, (stamp, member) in enumerate(zip(stamps.tolist(), members, strict=True))
+            (begin + at, stamp, member, changed)
+            for at, (stamp, member, changed) in enumerate(zip(stamps.tolist(), members, told, strict=True))
         ]
+
+
+def _groups(load: str, random: np.random.Generator) -> NDArray[np.int64]:
+    if load in ("many", "names"):
+        return random.integers(1_000_000, size=BATCH)
+    if load == "few":
+        return random.integers(3, size=BATCH)
+    count = 1_000 if load == "held" else 100_000
+    return (random.pareto(1.2, BATCH) * count / 100).astype(np.int64) % count
 
 
 def measured(load: str, events: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is kept of the events of a range while it is read: 20 bytes each (pure).
+"""What is kept of the events of a range while it is read: 16 bytes each (pure).
 
 A group is known by a 64-bit hash of its partition and its member, made by Python's own hash of bytes, which has another seed in
 each process. That any two of ten million groups share one happens once in 370 000 runs.
@@ -11,26 +11,35 @@ to judge by: then the beginning of the range is kept, and what comes after it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, islice
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.folding.core.event import Event
+from streams_app.tuning.grouping import order_of
 from streams_app.tuning.name_sets import NameSets
 
+Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
+
 CAPACITY: Final = 10_500_000
-"""Events: they and all that is computed from them take less than 500 MB."""
+"""Events: with all that is computed from them a process takes 300 to 450 MB, see ``docs/measurements.md``."""
+
+MOST_SHORT_MS: Final = 2**32 - 1
+"""Of a range whose times take four bytes each: 49 days."""
+
+NUMBERED: Final = 20_000
+"""Events, of the groups that come first by their hashes, whose names are told even where no group can have too many of them."""
 
 FEWEST_GROUPS: Final = 50
 """In a sample: with fewer, what one of them does is taken for what all do."""
 
 _BATCH: Final = 16_384
 _BLOCK: Final = 1 << 20
-_BUCKET_BITS: Final = 5
 _BITS: Final = 64
+_LONG_BYTES: Final = 8
 _SPREAD: Final = 0x9E3779B97F4A7C15
 """Odd, so that each partition moves the hashes of its groups elsewhere."""
 
@@ -63,7 +72,8 @@ class Columns:
         self.is_cut = False
         self._used = self._left_out = 0
         self._hashes = np.empty(capacity, np.uint64)
-        self._scores = np.empty(capacity, np.int64)
+        # The last four bytes of each score tell it as long as the range is short.
+        self._scores: Times = np.empty(capacity, np.uint32)
         self._numbers = np.empty(capacity, np.uint32)
         self._clocks: dict[int, int] = {}
         self._groups_seen = self._bytes_seen = 0
@@ -95,38 +105,64 @@ class Columns:
             distinct = set(members)
             self._groups_seen += len(distinct)
             self._bytes_seen += sum(map(len, distinct))
-            self._keep(hashes, scores, np.fromiter(self.sets.numbers(names), np.uint32, len(batch)))
+            self._keep(hashes, scores, names)
 
     def _count(self, partition: int, first_ms: int, last_ms: int, events: int) -> None:
-        self.from_ms = min(self.from_ms, first_ms) if self.events else first_ms
-        self.to_ms = max(self.to_ms, last_ms)
+        from_ms = min(self.from_ms, first_ms) if self.events else first_ms
+        to_ms = max(self.to_ms, last_ms)
+        if to_ms - from_ms > MOST_SHORT_MS and self._scores.itemsize < _LONG_BYTES:
+            self._widen()
+        self.from_ms, self.to_ms = from_ms, to_ms
         self.events += events
         self._clocks[partition] = last_ms
 
-    def _keep(self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], numbers: NDArray[np.uint32]) -> None:
+    def _widen(self) -> None:
+        """Makes room for scores that are further apart."""
+        scores = np.empty(self._capacity, np.int64)
+        for block in self._blocks():
+            scores[block] = self._after_ms(block)
+            scores[block] += self.from_ms
+        self._scores = scores
+
+    def _after_ms(self, block: slice | NDArray[np.uint32]) -> Times:
+        """Scores in ms after the first."""
+        if self._scores.itemsize == _LONG_BYTES:
+            return self._scores[block] - self.from_ms
+        return self._scores[block] - np.uint32(self.from_ms & MOST_SHORT_MS)
+
+    def _blocks(self) -> Iterable[slice]:
+        return (slice(begin, min(self._used, begin + _BLOCK)) for begin in range(0, self._used, _BLOCK))
+
+    def _keep(self, hashes: NDArray[np.uint64], scores: NDArray[np.int64], names: Sequence[Mapping[str, Any] | int]) -> None:
         """Writes a batch, or that part of it which belongs to the sample."""
         while True:
             if self.halvings:
                 kept = self._is_sampled(hashes)
-                hashes, scores, numbers = hashes[kept], scores[kept], numbers[kept]
-            end = self._used + len(hashes)
+                hashes, scores, names = hashes[kept], scores[kept], list(compress(names, kept.tolist()))
             if self.is_cut:
                 self._left_out += len(hashes)
                 return
+            end = self._used + len(hashes)
             if end <= self._capacity:
                 break
             self._halve()
         self._hashes[self._used : end] = hashes
-        self._scores[self._used : end] = scores
-        self._numbers[self._used : end] = numbers
+        self._scores[self._used : end] = scores.astype(self._scores.dtype)
+        self._numbers[self._used : end] = self.sets.numbers(names)
         self._used = end
-        if self.sets.is_full and self.sets.may_be_counted:
+        if self.sets.is_full:
+            self._make_room_for_names()
+
+    def _make_room_for_names(self) -> None:
+        """Counts names instead of keeping them, or forgets the sets that the sample does not need; leaves out groups if it must."""
+        if self.sets.may_be_counted:
             sizes = self.sets.sizes()
-            for begin in range(0, end, _BLOCK):
-                block = slice(begin, min(end, begin + _BLOCK))
+            for block in self._blocks():
                 self._numbers[block] = sizes[self._numbers[block]]
             self.sets.count_only()
-        while self.sets.is_full and not self.is_cut:
+            return
+        self._renumber()
+        while self.sets.is_crowded and not self.is_cut:
             self._halve()
             self._renumber()
 
@@ -141,8 +177,7 @@ class Columns:
             self.is_cut = True
             return
         used = 0
-        for begin in range(0, self._used, _BLOCK):
-            block = slice(begin, min(self._used, begin + _BLOCK))
+        for block in self._blocks():
             kept = self._is_sampled(self._hashes[block])
             end = used + int(np.count_nonzero(kept))
             for column in (self._hashes, self._scores, self._numbers):
@@ -153,20 +188,21 @@ class Columns:
     def _is_nearly_empty(self) -> bool:
         """Whether the sample would have few groups."""
         found: set[int] = set()
-        for begin in range(0, self._used, _BLOCK):
-            hashes = np.unique(self._hashes[begin : min(self._used, begin + _BLOCK)])
+        for block in self._blocks():
+            hashes = np.unique(self._hashes[block])
             found.update(hashes[self._is_sampled(hashes)][:FEWEST_GROUPS].tolist())
             if len(found) >= FEWEST_GROUPS:
                 return False
         return True
 
     def _renumber(self) -> None:
-        """Forgets the sets of names that no event of the sample has."""
-        used = np.unique(self._numbers[: self._used])
-        self.sets.keep(used.astype(np.int64))
-        for begin in range(0, self._used, _BLOCK):
-            block = slice(begin, min(self._used, begin + _BLOCK))
-            self._numbers[block] = np.searchsorted(used, self._numbers[block])
+        """Forgets the sets of names that no event of the sample has, and those that were kept twice."""
+        is_used = np.zeros(len(self.sets), bool)
+        for block in self._blocks():
+            is_used[self._numbers[block]] = True
+        numbers = self.sets.keep(is_used)
+        for block in self._blocks():
+            self._numbers[block] = numbers[self._numbers[block]]
 
     # ---- what a replay reads
 
@@ -190,15 +226,24 @@ class Columns:
         if self._is_sorted:
             return
         self._is_sorted = True
-        order, self._firsts = self._order()
-        self._hashes = np.empty(0, np.uint64)
-        for name in ("_scores", "_numbers"):
-            column = getattr(self, name)
-            ordered = np.empty_like(order, column.dtype)
-            for begin in range(0, self._used, _BLOCK):
-                block = slice(begin, min(self._used, begin + _BLOCK))
-                ordered[block] = column[order[block]]
-            setattr(self, name, ordered)
+        # Each column is given back as soon as it is not needed any more.
+        hashes, self._hashes = self._hashes[: self._used], np.empty(0, np.uint64)
+        order, self._firsts = order_of(hashes, self.halvings)
+        del hashes
+        after_ms: Times = np.empty(self._used, self._scores.dtype)
+        for block in self._blocks():
+            after_ms[block] = self._after_ms(order[block])
+        self._scores = after_ms
+        if not self.sets.may_close:
+            order = order[:NUMBERED]
+        numbers = np.empty(len(order), np.uint32)
+        for begin in range(0, len(order), _BLOCK):
+            numbers[begin : begin + _BLOCK] = self._numbers[order[begin : begin + _BLOCK]]
+        self._numbers = numbers
+
+    def forget_numbers(self) -> None:
+        """Forgets which names the events have, but for the first of them."""
+        self._numbers = self._numbers[:NUMBERED].copy()
 
     def gaps(self) -> tuple[int, int] | None:
         """Of the times between neighbouring events of a group the median and the longest, ms; None: no group has two events."""
@@ -207,29 +252,10 @@ class Columns:
         stride = self._used // _BLOCK + 1
         for begin in range(1, self._used, _BLOCK):
             end = min(begin + _BLOCK, self._used)
-            gaps = np.diff(self._scores[begin - 1 : end])[~self._firsts[begin:end]]
+            gaps = np.diff(self._scores[begin - 1 : end].astype(np.int64))[~self._firsts[begin:end]]
             longest_ms = max(longest_ms, int(gaps.max(initial=-1)))
             some.append(gaps[::stride])
         return (int(np.median(np.concatenate(some))), longest_ms) if longest_ms >= 0 else None
-
-    def _order(self) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Where each event of the sorted columns stands now, and whether a group begins with it.
-
-        Found for some of the groups at a time, to save memory.
-        """
-        order, firsts = np.empty(self._used, np.uint32), np.ones(self._used, bool)
-        buckets = (self._hashes[: self._used] >> np.uint64(_BITS - self.halvings - _BUCKET_BITS)).astype(np.uint8)
-        begin = 0
-        for bucket in range(1 << _BUCKET_BITS):
-            at = np.flatnonzero(buckets == bucket)
-            hashes = self._hashes[at]
-            sorting = np.argsort(hashes, kind="stable")
-            hashes = hashes[sorting]
-            end = begin + len(at)
-            order[begin:end] = at[sorting]
-            firsts[begin + 1 : end] = hashes[1:] != hashes[:-1]
-            begin = end
-        return order, firsts
 
     @property
     def firsts(self) -> NDArray[np.bool_]:
@@ -237,11 +263,11 @@ class Columns:
         return self._firsts
 
     @property
-    def scores(self) -> NDArray[np.int64]:
-        """Sorted: the score of each event that is kept, ms."""
+    def after_ms(self) -> Times:
+        """Sorted: the score of each event that is kept, in ms after the first score of the range."""
         return self._scores
 
     @property
     def numbers(self) -> NDArray[np.uint32]:
-        """Sorted: which of the :attr:`sets` each event that is kept has."""
+        """Sorted: which of the :attr:`sets` each event has; of the first of them alone where no group can have too many names."""
         return self._numbers

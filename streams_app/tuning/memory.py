@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streams_app.tuning.columns import Columns
+from streams_app.tuning.columns import NUMBERED, Columns
 from streams_app.tuning.peak import Times
 from streams_app.tuning.splitting import Positions
 
@@ -28,9 +28,6 @@ LARGE_NAME_BYTES: Final = 45
 SMALL_NAMES: Final = 512
 SMALL_NAME_BYTES: Final = 64
 """Up to here Redis packs a hash, unless it is told otherwise (``hash-max-listpack-*``)."""
-
-SAMPLED_EVENTS: Final = 20_000
-"""Of the groups that come first by their hashes, which is as good as any choice by lot."""
 
 _ENOUGH: Final = 30
 
@@ -60,11 +57,12 @@ class SomeRecords:
             starts: Where the records begin.
             closes: When they close, ms after the first score.
         """
-        events = min(SAMPLED_EVENTS, len(columns.scores))
-        count = int(np.searchsorted(starts, events))
+        # Of the groups that come first by their hashes, which is as good as any choice by lot.
+        events = min(NUMBERED, len(columns.after_ms))
+        count = int(np.searchsorted(starts, np.int32(events)))
         self._columns = columns
         self._records = np.repeat(np.arange(count), np.diff(starts[:count], append=events))
-        self._after_ms = columns.scores[:events] - columns.from_ms
+        self._after_ms = columns.after_ms[:events].astype(np.int64)
         self._opens, self._closes = self._after_ms[starts[:count]], closes[:count].astype(np.int64)
 
     def mean_bytes(self, instant_ms: int, prefix_bytes: int) -> float:

@@ -12,11 +12,19 @@ from numpy.typing import NDArray
 from streams_app.folding.core.closing import FEW_NAMES
 from streams_app.folding.core.names import of_mask
 
-MOST_KNOWN: Final = 100_000
-"""Sets that are found again. What is forgotten is kept once more when it comes back, which costs room and nothing else."""
+MOST_KNOWN_BYTES: Final = 16_000_000
+"""Of the sets that are found again, about. What is forgotten is kept once more when it comes back, which costs room until the sets
+are looked through."""
 
-MOST_BYTES: Final = 40_000_000
-"""Of all sets: with three names each some 1.4 million."""
+KNOWN_SET_BYTES: Final = 200
+KNOWN_NAME_BYTES: Final = 70
+"""Of a set that is found again, and of each of its names beside the characters."""
+
+MOST_BYTES: Final = 24_000_000
+"""Of all sets: with three names each some 670 000."""
+
+_CROWDED: Final = 0.75
+"""Of the room. As much as that must not be in use after the sets are looked through, or it would be done again soon."""
 
 
 class NameSets:
@@ -31,10 +39,16 @@ class NameSets:
         self.max_changed = max_changed
         self.are_counted = False
         self._known: dict[Any, int] = {}
+        self._known_bytes = 0
         self._ends = array("I")
         self._hashes = array("q")
+        self._contents = array("q")
         self._different: set[int] = set()
-        self._unlike = self._names_seen = self._bytes_seen = 0
+        self._names_seen = self._bytes_seen = 0
+
+    def __len__(self) -> int:
+        """How many sets are kept."""
+        return len(self._ends)
 
     def numbers(self, names: Iterable[Mapping[str, Any] | int]) -> list[int]:
         """The number of the set of each event; masks and mappings are two ways to say one."""
@@ -48,20 +62,28 @@ class NameSets:
         number = self._known.get(key)
         if number is not None:  # the batch has it twice
             return number
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
         names = of_mask(key) if type(key) is int else key
         number = len(names)
+        characters = sum(map(len, names))
         self._names_seen += number
-        self._bytes_seen += sum(map(len, names))
+        self._bytes_seen += characters
+        hashes = list(map(hash, names))
         if len(self._different) <= self.max_changed:
-            self._different.update(map(hash, names))
+            self._different.update(hashes)
         if not self.are_counted:
-            self._hashes.extend(map(hash, names))
+            self._hashes.extend(hashes)
             self._ends.append(len(self._hashes))
+            self._contents.append(hash(frozenset(hashes)))
             number = len(self._ends) - 1
+        self._known_bytes += KNOWN_SET_BYTES + KNOWN_NAME_BYTES * len(names) + characters
+        if self._known_bytes > MOST_KNOWN_BYTES:
+            self._forget_known()
         self._known[key] = number
         return number
+
+    def _forget_known(self) -> None:
+        self._known.clear()
+        self._known_bytes = 0
 
     @property
     def may_close(self) -> bool:
@@ -71,7 +93,16 @@ class NameSets:
     @property
     def is_full(self) -> bool:
         """Whether the sets take more room than there is."""
-        return 8 * len(self._hashes) + 4 * len(self._ends) > MOST_BYTES
+        return self._bytes > MOST_BYTES
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether they would soon take more room than there is again."""
+        return self._bytes > _CROWDED * MOST_BYTES
+
+    @property
+    def _bytes(self) -> int:
+        return 8 * len(self._hashes) + (4 + 8) * len(self._ends)
 
     @property
     def may_be_counted(self) -> bool:
@@ -92,32 +123,43 @@ class NameSets:
         return numbers.astype(np.int64) if self.are_counted else self.sizes()[numbers]
 
     def names_of(self, number: int) -> Sequence[int]:
-        """The names of a set; where they did not fit as many that no other set has."""
-        if self.are_counted:
-            self._unlike += number
-            return range(self._unlike - number, self._unlike)
+        """The names of a set, which are not only counted."""
         return self._hashes[self._ends[number - 1] if number else 0 : self._ends[number]]
 
-    def keep(self, used: NDArray[np.int64]) -> None:
-        """Forgets the sets that are not used any more; those that are get the numbers 0, 1, 2 in their order.
+    def keep(self, is_used: NDArray[np.bool_]) -> NDArray[np.uint32]:
+        """Forgets the sets that are not used any more, and of those that have the same names all but the first.
 
         Args:
-            used: Numbers in rising order.
+            is_used: By the number of each set.
+
+        Returns:
+            By the old number of each set that is used its new one.
         """
+        used = np.flatnonzero(is_used)
+        contents = np.frombuffer(self._contents, np.int64)[used]
+        _, at, same_as = np.unique(contents, return_index=True, return_inverse=True)
+        by_age = np.argsort(at)
+        ages = np.empty(len(at), np.uint32)
+        ages[by_age] = np.arange(len(at))
+        numbers = np.zeros(len(is_used), np.uint32)
+        numbers[used] = ages[same_as]
+        self._keep(used[at[by_age]])
+        return numbers
+
+    def _keep(self, kept: NDArray[np.int64]) -> None:
         sizes = self.sizes()
-        ends = np.frombuffer(self._ends, np.uint32)
-        kept = np.zeros(len(sizes), bool)
-        kept[used] = True
-        of_kept = np.repeat(kept, sizes)
-        hashes = np.frombuffer(self._hashes, np.int64)[of_kept]
-        ends = np.cumsum(sizes[used]).astype(np.uint32)
-        self._hashes, self._ends = array("q"), array("I")
+        is_kept = np.zeros(len(sizes), bool)
+        is_kept[kept] = True
+        hashes = np.frombuffer(self._hashes, np.int64)[np.repeat(is_kept, sizes)]
+        contents = np.frombuffer(self._contents, np.int64)[kept]
+        self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
         self._hashes.frombytes(hashes.tobytes())
-        self._ends.frombytes(ends.tobytes())
-        self._known.clear()
+        self._ends.frombytes(np.cumsum(sizes[kept]).astype(np.uint32).tobytes())
+        self._contents.frombytes(contents.tobytes())
+        self._forget_known()
 
     def count_only(self) -> None:
         """Forgets the names; a set is its size from now on."""
         self.are_counted = True
-        self._hashes, self._ends = array("q"), array("I")
-        self._known.clear()
+        self._hashes, self._ends, self._contents = array("q"), array("I"), array("q")
+        self._forget_known()

@@ -66,7 +66,7 @@ def curve_of(
     groups, sample = replay.groups, None
     if columns.share * columns.part < 1:
         error = None if columns.is_cut else replay.ratio_error
-        sample = Sample(columns.share * columns.part, len(columns.scores), groups, error)
+        sample = Sample(columns.share * columns.part, len(columns.after_ms), groups, error)
     return Curve(fold, columns.events, round(groups / columns.share), columns.from_ms, columns.to_ms, tuple(points), sample)
 
 
@@ -81,16 +81,17 @@ class _Replay:
         self._prefix_bytes = prefix_bytes
         self.bounds = bounds
         self.ratio_error = 0.0
-        self._firsts, self._scores = columns.firsts, columns.scores
+        self._firsts, self._after_ms = columns.firsts, columns.after_ms
         self._hold_ms = min(bounds.hold_ms, FOR_EVER_MS)
         self._following = next_starts(columns, bounds)
-        self._sessions = _first_sessions(self._firsts, self._scores)
+        columns.forget_numbers()
+        self._sessions = _first_sessions(self._firsts, self._after_ms)
         self.groups = int(np.count_nonzero(self._firsts))
 
     def point(self, quiet_ms: int) -> Point:
         """Replays one candidate."""
         columns = self.columns
-        if not len(self._scores):
+        if not len(self._after_ms):
             return Point(quiet_ms, 0, 0.0, None, None, None, 0, 0)
         limited_ms = min(quiet_ms, FOR_EVER_MS)
         self._sessions = self._longer(limited_ms)
@@ -114,8 +115,15 @@ class _Replay:
         share = self.columns.share
         if share == 1:
             return
-        of_groups = np.diff(np.flatnonzero(self._firsts[starts]), append=len(starts)).astype(np.float64)
-        error = sqrt(float(of_groups @ of_groups) * (1 - share)) / share / self.columns.events
+        squares, rest = 0.0, 0
+        for begin in range(0, len(starts), _BLOCK):
+            block = starts[begin : begin + _BLOCK]
+            firsts = np.flatnonzero(self._firsts[block])
+            of_groups = np.diff(firsts, prepend=-rest, append=len(block)).astype(np.float64)
+            # The last group may go on in the next block.
+            rest = int(of_groups[-1])
+            squares += float(of_groups[:-1] @ of_groups[:-1])
+        error = sqrt((squares + rest * rest) * (1 - share)) / share / self.columns.events
         self.ratio_error = max(self.ratio_error, error)
 
     def _longer(self, quiet_ms: int) -> Positions:
@@ -123,14 +131,15 @@ class _Replay:
         found, kept = self._sessions, 0
         for begin in range(0, len(found), _BLOCK):
             at = found[begin : begin + _BLOCK]
-            is_session = self._firsts[at] | (self._scores[at] - self._scores[at - 1] > quiet_ms)
+            after_ms = self._after_ms
+            is_session = self._firsts[at] | (after_ms[at].astype(np.int64) - after_ms[at - 1] > quiet_ms)
             end = kept + int(np.count_nonzero(is_session))
             found[kept:end] = at[is_session]
             kept = end
         return found[:kept]
 
     def _ends(self, starts: Positions) -> Positions:
-        return np.append(starts[1:], np.int32(len(self._scores)))
+        return np.append(starts[1:], np.int32(len(self._after_ms)))
 
     def _records(self) -> Positions:
         """Where the records begin."""
@@ -141,29 +150,28 @@ class _Replay:
         is_parted = following[starts] < ends
         if not is_parted.any():
             return starts
-        found = np.concatenate([starts, chained(starts[is_parted], ends[is_parted], following)])
+        found = np.concatenate([starts, *chained(starts[is_parted], ends[is_parted], following)])
         found.sort()
         return found
 
     def _closes(self, starts: Positions, quiet_ms: int) -> Times:
         """When each record closes, in ms after the first score."""
-        zero_ms = self.columns.from_ms
-        found = _room(len(starts), self.columns.to_ms - zero_ms + min(quiet_ms, self._hold_ms))
+        found = _room(len(starts), self.columns.to_ms - self.columns.from_ms + min(quiet_ms, self._hold_ms))
         for begin in range(0, len(starts), _BLOCK):
             block = starts[begin : begin + _BLOCK]
-            after = starts[begin + _BLOCK] if begin + _BLOCK < len(starts) else np.int32(len(self._scores))
-            found[begin : begin + _BLOCK] = self._closes_of(block, np.append(block[1:], after), quiet_ms) - zero_ms
+            after = starts[begin + _BLOCK] if begin + _BLOCK < len(starts) else np.int32(len(self._after_ms))
+            found[begin : begin + _BLOCK] = self._closes_of(block, np.append(block[1:], after), quiet_ms)
         return found
 
     def _closes_of(self, starts: Positions, ends: Positions, quiet_ms: int) -> NDArray[np.int64]:
-        scores, hold_ms = self._scores, self._hold_ms
-        opened, last = scores[starts], scores[ends - 1]
+        after_ms, hold_ms = self._after_ms, self._hold_ms
+        opened, last = after_ms[starts].astype(np.int64), after_ms[ends - 1].astype(np.int64)
         closes = np.minimum(last + quiet_ms, opened + hold_ms)
         if self.columns.sets.may_close:
             # Neither silence nor hold ended the record before the next event of its group: its names did, at the score of that one.
-            after = np.minimum(ends, len(scores) - 1)
-            following = scores[after]
-            by_names = ~self._firsts[after] & (ends < len(scores))
+            after = np.minimum(ends, len(after_ms) - 1)
+            following = after_ms[after].astype(np.int64)
+            by_names = ~self._firsts[after] & (ends < len(after_ms))
             by_names &= (following <= last + quiet_ms) & (following < opened + hold_ms)
             closes = np.where(by_names, following, closes)
         if self.bounds.max_events:
@@ -172,14 +180,15 @@ class _Replay:
 
     def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int]:
         """The percentiles of the time from an event to its record, by nearest rank."""
-        events = len(self._scores)
-        zero_ms = self.columns.from_ms
+        events = len(self._after_ms)
         waits = _room(events, self._hold_ms)
         for begin in range(0, events, _BLOCK):
             end = min(begin + _BLOCK, events)
-            first, last = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
+            # Of the type of the starts: another one would copy all of them.
+            first = int(np.searchsorted(starts, np.int32(begin), "right")) - 1
+            last = int(np.searchsorted(starts, np.int32(end)))
             counts = np.diff(starts[first + 1 : last], prepend=begin, append=end)
-            waits[begin:end] = np.repeat(closes[first:last], counts) - (self._scores[begin:end] - zero_ms)
+            waits[begin:end] = np.repeat(closes[first:last], counts) - self._after_ms[begin:end]
         ranks = [-(-events * percent // 100) - 1 for percent in (50, 95, 99)]
         waits.partition(ranks)
         return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]])
@@ -194,7 +203,7 @@ class _Replay:
         is_first_again = False
         for begin in range(0, len(starts), _BLOCK):
             end = min(begin + _BLOCK, len(starts))
-            opened = self._scores[starts[begin : end + 1]] - self.columns.from_ms
+            opened = self._after_ms[starts[begin : end + 1]]
             # A group that opens again in the instant in which it closed was open all the time.
             is_again = np.zeros(end - begin + 1, bool)
             is_again[0] = is_first_again
@@ -209,14 +218,14 @@ class _Replay:
         return most_open(opens[:used], closes[:shut])
 
 
-def _first_sessions(firsts: NDArray[np.bool_], scores: NDArray[np.int64]) -> Positions:
+def _first_sessions(firsts: NDArray[np.bool_], after_ms: Times) -> Positions:
     """Where a group or, after any gap, a session begins."""
-    found = np.empty(len(scores), np.int32)
-    used = min(1, len(scores))
+    found = np.empty(len(after_ms), np.int32)
+    used = min(1, len(after_ms))
     found[:used] = 0
-    for begin in range(1, len(scores), _BLOCK):
-        end = min(begin + _BLOCK, len(scores))
-        is_new = firsts[begin:end] | (scores[begin:end] != scores[begin - 1 : end - 1])
+    for begin in range(1, len(after_ms), _BLOCK):
+        end = min(begin + _BLOCK, len(after_ms))
+        is_new = firsts[begin:end] | (after_ms[begin:end] != after_ms[begin - 1 : end - 1])
         at = np.flatnonzero(is_new) + begin
         found[used : used + len(at)] = at
         used += len(at)

@@ -6,7 +6,7 @@ period, so it is worked out once for every event; the records of a candidate are
 
 from __future__ import annotations
 
-from collections import defaultdict
+from array import array
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.tuning.columns import Columns
-from streams_app.tuning.name_sets import NameSets
+from streams_app.tuning.columns import Columns, Times
+from streams_app.tuning.names_bound import limit_names
 
 Positions = NDArray[np.int32]
 
@@ -26,14 +26,17 @@ _BLOCK: Final = 1 << 19
 
 
 def blocks(firsts: NDArray[np.bool_]) -> Iterator[slice]:
-    """Parts of sorted columns, each of some whole groups."""
-    begin = 0
-    while begin < len(firsts):
-        end = begin + _BLOCK
-        if end < len(firsts):
-            end += int(firsts[end:].argmax())
-            end = end if firsts[end] else len(firsts)
-        end = min(end, len(firsts))
+    """Parts of sorted columns: some whole groups, or one that is longer than a block."""
+    begin, events = 0, len(firsts)
+    while begin < events:
+        end = min(begin + _BLOCK, events)
+        if end < events:
+            # Back to where the group begins in which the block would end; if that group has all of the block, forth to its end.
+            back, forth = firsts[end:begin:-1], firsts[end:]
+            if back.any():
+                end -= int(back.argmax())
+            else:
+                end = end + int(forth.argmax()) if forth.any() else events
         yield slice(begin, end)
         begin = end
 
@@ -48,68 +51,56 @@ def next_starts(columns: Columns, bounds: Bounds) -> Positions | None:
     Returns:
         None where the bounds part no group.
     """
-    found = np.empty(len(columns.scores), np.int32)
+    found = np.empty(len(columns.after_ms), np.int32)
     is_any = False
     for block in blocks(columns.firsts):
-        ends = np.append(np.flatnonzero(columns.firsts[block])[1:], block.stop - block.start)
-        limits = np.repeat(ends, np.diff(ends, prepend=0))
-        following = _by_hold(columns.scores[block], ends, bounds.hold_ms)
-        if bounds.max_events:
-            np.minimum(following, np.arange(len(following)) + bounds.max_events, out=following)
-        np.minimum(following, limits, out=following)
+        after_ms, firsts = columns.after_ms[block], columns.firsts[block]
+        following = found[block]
+        is_long = block.stop - block.start > _BLOCK
+        parts = _of_long_group(after_ms, bounds, following) if is_long else _of_groups(after_ms, firsts, bounds, following)
         if columns.sets.may_close:
-            _by_names(columns.numbers[block], ends, columns.sets, following)
-        is_any = is_any or bool((following < limits).any())
-        found[block] = following + block.start
+            ends = [len(firsts)] if is_long else np.append(np.flatnonzero(firsts)[1:], len(firsts)).tolist()
+            parts |= limit_names(columns.numbers[block], ends, columns.sets, following)
+        following += block.start
+        is_any = is_any or parts
     return found if is_any else None
 
 
-def _by_hold(scores: NDArray[np.int64], ends: NDArray[np.int64], hold_ms: int) -> NDArray[np.int64]:
-    """The position of the first later event that is the hold or more behind each event, possibly beyond its group."""
-    low = scores.min()
-    step = int(scores.max() - low) + 1
+def _of_groups(after_ms: Times, firsts: NDArray[np.bool_], bounds: Bounds, following: Positions) -> bool:
+    """The bounds on hold and events in some groups; returns whether any of them is parted."""
+    ends = np.append(np.flatnonzero(firsts)[1:], len(firsts))
+    limits = np.repeat(ends, np.diff(ends, prepend=0))
+    low = after_ms.min()
+    step = int(after_ms.max() - low) + 1
     # The scores of one group after those of the one before: they rise, and no group reaches into the next but one.
-    places = np.repeat(np.arange(len(ends)) * (2 * step), np.diff(ends, prepend=0)) + (scores - low)
-    return np.searchsorted(places, places + min(hold_ms, step)).astype(np.int64)
+    places = np.repeat(np.arange(len(ends)) * (2 * step), np.diff(ends, prepend=0)) + (after_ms - low)
+    found = np.searchsorted(places, places + min(bounds.hold_ms, step))
+    if bounds.max_events:
+        np.minimum(found, np.arange(len(found)) + bounds.max_events, out=found)
+    np.minimum(found, limits, out=found)
+    following[:] = found
+    return bool((found < limits).any())
 
 
-def _by_names(numbers: NDArray[np.uint32], ends: NDArray[np.int64], sets: NameSets, following: NDArray[np.int64]) -> None:
-    """Lowers the next starts to where a record would have more names than the bound allows."""
-    totals = np.cumsum(sets.counts(numbers))
-    before, begin = 0, 0
-    for end, total in zip(ends.tolist(), totals[ends - 1].tolist(), strict=True):
-        # How many names its events have, each counted as new, is an upper limit that tells nearly always.
-        if total - before > sets.max_changed:
-            _limit_names(numbers[begin:end], sets, following, begin)
-        before, begin = total, end
+def _of_long_group(after_ms: Times, bounds: Bounds, following: Positions) -> bool:
+    """The same of one group, piece by piece: a few groups may have nearly all events."""
+    events, is_any = len(after_ms), False
+    last_ms = int(after_ms[-1])
+    for begin in range(0, events, _BLOCK):
+        piece = after_ms[begin : begin + _BLOCK].astype(np.int64)
+        # Beyond the last score nothing is kept out; to search for one of another type would copy the scores.
+        until = np.minimum(piece + min(bounds.hold_ms, last_ms + 1), last_ms + 1)
+        found = np.searchsorted(after_ms, np.minimum(until, last_ms).astype(after_ms.dtype))
+        found[until > last_ms] = events
+        if bounds.max_events:
+            np.minimum(found, np.arange(begin, begin + len(found)) + bounds.max_events, out=found)
+        np.minimum(found, events, out=found)
+        following[begin : begin + _BLOCK] = found
+        is_any = is_any or bool((found < events).any())
+    return is_any
 
 
-def _limit_names(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[np.int64], begin: int) -> None:
-    """The same for the events of one group, which stand at ``begin``: a window over them, and how often it has each name."""
-    most = sets.max_changed
-    held: dict[int, int] = defaultdict(int)
-    listed = [sets.names_of(number) for number in numbers.tolist()]
-    stop = 0
-    for start, names in enumerate(listed):
-        if stop <= start:
-            stop = start + 1
-            for name in names:
-                held[name] += 1
-        while stop < len(listed):
-            coming = listed[stop]
-            if len(held) + sum(name not in held for name in coming) > most:
-                break
-            for name in coming:
-                held[name] += 1
-            stop += 1
-        following[begin + start] = min(following[begin + start], begin + stop)
-        for name in names:
-            held[name] -= 1
-            if not held[name]:
-                del held[name]
-
-
-def chained(starts: Positions, ends: Positions, following: Positions) -> Positions:
+def chained(starts: Positions, ends: Positions, following: Positions) -> list[Positions]:
     """The positions at which the records of sessions begin, other than the sessions' own; in no order.
 
     Args:
@@ -124,10 +115,10 @@ def chained(starts: Positions, ends: Positions, following: Positions) -> Positio
         at, ends = at[inside], ends[inside]
         found.append(at)
         at = following[at]
-    rest: list[int] = []
+    rest = array("i")
     for first, end in zip(at.tolist(), ends.tolist(), strict=True):
         position = first
         while position < end:
             rest.append(position)
             position = int(following[position])
-    return np.concatenate([*found, np.array(rest, np.int32)])
+    return [*found, np.frombuffer(rest, np.int32)]

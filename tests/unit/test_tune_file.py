@@ -65,7 +65,7 @@ class Read:
 
     @property
     def scores(self) -> list[int]:
-        return [int(score) for score in self.columns.scores]
+        return [self.columns.from_ms + int(after_ms) for after_ms in self.columns.after_ms]
 
 
 def line(ts: Any = BEGIN_MS, **more: Any) -> bytes:

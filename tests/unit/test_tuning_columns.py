@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.grouping import order_of
 from streams_app.tuning.name_sets import NameSets
 from streams_app.tuning.points import Curve
 from streams_app.tuning.replay import curve_of
+from streams_app.tuning.splitting import next_starts
 
 NOW_MS = 10**12
 HOLD = Bounds(1, 10**9, sessions=True)
@@ -70,7 +76,7 @@ def test_of_a_group_in_the_sample_every_event_is_there() -> None:
     columns.sort()
     kept = [member for _, _, member, _ in events if hash(member) % 2**64 < 2 ** (64 - columns.halvings)]
 
-    assert (True, len(kept), len(set(kept))) == (columns.halvings > 0, len(columns.scores), columns.firsts.sum())
+    assert (True, len(kept), len(set(kept))) == (columns.halvings > 0, len(columns.after_ms), columns.firsts.sum())
 
 
 def test_any_number_of_events_takes_the_same_room() -> None:
@@ -136,3 +142,68 @@ def test_names_that_do_not_fit_make_a_sample_where_the_bound_is_near(monkeypatch
 
     assert curve.sample is not None
     assert 2 * curve.groups == curve.points[0].records
+
+
+def test_names_that_come_again_and_again_are_kept_once_and_leave_out_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_BYTES", 14_000)
+    monkeypatch.setattr("streams_app.tuning.name_sets.MOST_KNOWN_BYTES", 4_000)
+    # 200 sets of two names take 5 600 bytes.
+    events: list[Event] = [(at, at, b"s%d" % (at % 500), {f"n{at % 200}": 0, "m": 0}) for at in range(20_000)]
+    columns = filled(events, 25_000, max_changed=3)
+
+    assert (0, True) == (columns.halvings, len(columns.sets) < 500)
+    columns.sort()
+    names = [set(columns.sets.names_of(number)) for number in columns.numbers.tolist()]
+    assert {frozenset(each) for each in names} == {frozenset({hash(f"n{at}"), hash("m")}) for at in range(200)}
+
+
+def test_of_events_that_are_only_counted_no_names_are_kept() -> None:
+    columns = filled([(at, at, b"s%d" % (at % 9), {f"n{at}": 0}) for at in range(10_000)], 1_000)
+
+    assert columns.is_cut
+    assert len(columns.sets) <= 2_000
+
+
+def test_sets_are_found_again_within_a_room_that_goes_by_their_names() -> None:
+    sets = NameSets(1_000)
+    for number in range(4_000):
+        sets.numbers([{f"{number}_{name}": None for name in range(100)}])
+
+    assert sum(map(len, sets._known)) < 16_000_000 / 70
+
+
+def test_of_a_group_with_very_many_events_the_names_of_a_window_alone_are_held() -> None:
+    columns = filled([(at, at, b"sa", {f"n{at % 50}": None, "m": None}) for at in range(50_000)], 60_000, max_changed=20)
+    columns.sort()
+    tracemalloc.start()
+    found = next_starts(columns, Bounds(1, 10**9, max_changed=20, sessions=True))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found is not None
+    assert [19, 20, 21] == found[:3].tolist()
+    assert peak < 3_000_000
+
+
+def test_the_error_of_a_sample_is_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = bursts(1_000)
+    one = replayed(events, len(events) // 3)
+    monkeypatch.setattr("streams_app.tuning.replay._BLOCK", 7)
+
+    assert one == replayed(events, len(events) // 3)
+
+
+PREFIXES = st.sampled_from([0, 1 << 24, 5 << 24, 1 << 62])
+
+
+@given(st.lists(st.builds(lambda prefix, rest: prefix | rest, PREFIXES, st.integers(0, 2))), st.sampled_from([2, 3, 1 << 19]))
+def test_groups_are_told_apart_by_all_bits_of_their_hashes_and_keep_the_order_of_their_events(
+    hashes: list[int], block: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streams_app.tuning.grouping._BLOCK", block)
+        order, firsts = order_of(np.array(hashes, np.uint64), 0)
+    by_hash = sorted(range(len(hashes)), key=lambda at: (hashes[at], at))
+
+    assert by_hash == order.tolist()
+    assert [number == 0 or hashes[at] != hashes[by_hash[number - 1]] for number, at in enumerate(by_hash)] == firsts.tolist()

@@ -12,12 +12,16 @@ from streams_app.tuning.peak import most_open
 INTERVALS = st.tuples(st.sampled_from([0, 1, 2, 3, 1_000, 1_048_575, 1_048_576, 5_000_000, 5_000_003, 2**31]), st.integers(0, 9))
 
 
-@given(st.lists(INTERVALS, min_size=1, max_size=40), st.sampled_from([np.uint32, np.int64]))
-@example([(5, 0), (5, 0)], np.uint32)
-@example([(2**31, 3), (2**31 + 1, 0), (2**31 + 2, 5), (2**31 - 4, 4)], np.uint32)
-def test_it_is_the_most_that_hold_an_instant(intervals: list[tuple[int, int]], dtype: type) -> None:
+@given(st.lists(INTERVALS, min_size=1, max_size=40), st.sampled_from([np.uint32, np.int64]), st.sampled_from([1 << 20, 16, 2]))
+@example([(5, 0), (5, 0)], np.uint32, 2)
+@example([(2**31, 3), (2**31 + 1, 0), (2**31 + 2, 5), (2**31 - 4, 4)], np.uint32, 1 << 20)
+def test_it_is_the_most_that_hold_an_instant(intervals: list[tuple[int, int]], dtype: type, spans: int) -> None:
     opens, closes = [begin for begin, _ in intervals], [begin + length for begin, length in intervals]
-    most, instant = most_open(np.array(opens, dtype), np.array(closes, dtype))
+    with pytest.MonkeyPatch.context() as patch:
+        # Few spans, of which few are looked into at once: what is left of them is parted again.
+        patch.setattr("streams_app.tuning.peak._SPANS", spans)
+        patch.setattr("streams_app.tuning.peak._LOOKED_AT", spans)
+        most, instant = most_open(np.array(opens, dtype), np.array(closes, dtype))
 
     def count(at: int) -> int:
         return sum(begin <= at <= end for begin, end in zip(opens, closes, strict=True))

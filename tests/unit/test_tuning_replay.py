@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -101,13 +102,21 @@ def columns_of(events: list[Raw], **options: Any) -> Columns:
     return columns
 
 
-@given(event_lists(), BOUNDS, WINDOWS)
-@example([(0, 1_000, b"sa", {})] * 3, Bounds(1, 1, 1, 1, sessions=True), [1])
-@example([(0, NOW_MS + 5, b"sa", {}), (0, NOW_MS + 50, b"sa", {})], Bounds(1, 10**9, sessions=True), [1])
+BLOCKED = [
+    f"streams_app.tuning.{module}._BLOCK" for module in ("columns", "grouping", "names_bound", "peak", "replay", "splitting")
+]
+
+
+@given(event_lists(), BOUNDS, WINDOWS, st.sampled_from([2, 3, 7, 1 << 19]))
+@example([(0, 1_000, b"sa", {})] * 3, Bounds(1, 1, 1, 1, sessions=True), [1], 2)
+@example([(0, NOW_MS + 5, b"sa", {}), (0, NOW_MS + 50, b"sa", {})], Bounds(1, 10**9, sessions=True), [1], 1 << 19)
 def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
-    events: list[Raw], bounds: Bounds, windows: list[int]
+    events: list[Raw], bounds: Bounds, windows: list[int], block: int
 ) -> None:
-    curve = curve_of("f", columns_of(events, max_changed=bounds.max_changed), bounds, windows)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in BLOCKED:
+            patch.setattr(name, block)
+        curve = curve_of("f", columns_of(events, max_changed=bounds.max_changed), bounds, windows)
     found = [(one.quiet_ms, one.records, one.ratio, one.latency_p50_ms, one.latency_p95_ms, one.latency_p99_ms,
               one.peak_open_groups) for one in curve.points]  # fmt: skip
 
@@ -115,3 +124,19 @@ def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
     assert (len(events), len({(event[0], event[2]) for event in events})) == (curve.events, curve.groups)
     scores = [score for one in told_by_shards(events, bounds) for score in one.scores]
     assert (min(scores, default=0), max(scores, default=0)) == (curve.from_ms, curve.to_ms)
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_range_of_years_is_replayed_as_exactly_as_one_of_days() -> None:
+    days = {b"sa": (400, 401, 470), b"sb": (900, 2_000), b"sc": (399,)}
+    columns = Columns(now_ms=3_000 * DAY_MS)
+    for partition, (member, of) in enumerate(days.items()):
+        columns.add(partition, [(at, day * DAY_MS, member, {}) for at, day in enumerate(of)])
+    bounds = Bounds(1, 5_000 * DAY_MS, sessions=True)
+    points = curve_of("f", columns, bounds, [DAY_MS - 1, DAY_MS, 100 * DAY_MS, 1_100 * DAY_MS]).points
+
+    assert (399 * DAY_MS, 2_000 * DAY_MS) == (columns.from_ms, columns.to_ms)
+    assert [6, 5, 4, 3] == [point.records for point in points]
+    assert [DAY_MS - 1, DAY_MS, 100 * DAY_MS, 1_100 * DAY_MS] == [point.latency_p50_ms for point in points]
