@@ -41,6 +41,13 @@ async def _findings(declared: ReadStoreSettings) -> AsyncGenerator[Finding, None
         await source.check()
         yield Finding(Level.OK, f"{what}: the source ({declared.source}) answers")
     except StreamsAppError as error:
-        yield Finding(Level.ERROR, str(error), f"correct {declared.section}.source_url and {declared.section}.sql")
+        yield Finding(Level.ERROR, str(error), _advice(declared))
     await source.close()
     await store.close()
+
+
+def _advice(declared: ReadStoreSettings) -> str:
+    """What to do about a source that does not answer as it should."""
+    if declared.source == "python":
+        return f"correct the function {declared.section}.current"
+    return f"correct {declared.section}.source_url and {declared.section}.sql"

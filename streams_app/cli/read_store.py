@@ -1,4 +1,4 @@
-"""``streams-app read-store``: prepare the read side, and compare it with its source."""
+"""``streams-app read-store``: prepare the read side, compare it with its source, rebuild it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import asyncio
 import click
 
 from streams_app.cli.options import with_settings
+from streams_app.cli.rebuilding import rebuild
 from streams_app.cli.verifying import verify
 from streams_app.settings import Settings
 
 
 @click.group(name="read-store")
 def command() -> None:
-    """Prepare the read stores, and compare them with their sources."""
+    """Prepare read stores, compare them with their sources, rebuild them."""
 
 
 @command.command(name="init")
@@ -40,3 +41,4 @@ def init(settings: Settings, store: str | None) -> None:
 
 
 command.add_command(verify)
+command.add_command(rebuild)

@@ -91,6 +91,7 @@ class FoldedTopics:
         """
         for reader in self._readers:
             mine = {TP(*tp): ranges[TP(*tp)] for tp in reader.assignment() if TP(*tp) in ranges}
+            reader.resume(*reader.assignment())  # those that were read to an end before
             async for batch in read_ranges(reader, mine):
                 end = min(batch.end, mine[batch.tp][1])
                 for part in _parts(batch, end, most_records):

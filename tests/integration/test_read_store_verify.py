@@ -3,85 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import asyncpg
 import pytest
 
-from streams_app.read_store.targets.choice import open_store
-from streams_app.settings.loading import load
-from tests.helpers import produce, wait_until
-from tests.integration.commands import Ran, run
+from tests.helpers import wait_until
+from tests.integration.compared import Compared, folded
 from tests.integration.site import LIMIT_SECONDS, Stage, metric
 
 pytestmark = pytest.mark.timeout(240)
 
-SQLITE = "SELECT account_id, metric, value FROM metrics WHERE account_id IN (SELECT value FROM json_each(:groups))"
-POSTGRESQL = "SELECT account_id, metric, value FROM metrics WHERE account_id = ANY(:groups)"
-FOLD = "account-metrics"
 KEYS = ("group", "name", "what", "store", "source", "store_version")
-
-
-def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
-    fold = {"id": f"x{version}", "name": FOLD, "version": version}
-    return group.encode(), json.dumps({"account_id": group, "metrics": names, "fold": fold}).encode()
-
-
-class Compared:
-    """A store, its source and the topic between them."""
-
-    def __init__(self, stage: Stage, url: str, *, is_carried: bool = False, **options: Any) -> None:
-        self.stage = stage
-        self.url = url
-        source = 'source = "carried"\n' if is_carried else f"source_url = {json.dumps(url)}\nsql = {json.dumps(self._sql)}\n"
-        section = f'[read_stores.dashboard]\nurl = {json.dumps(url)}\nfolds = ["{FOLD}"]\n{source}'
-        self.config = stage.config(extra=section, fold='keep = "last"' if is_carried else "", **options)
-
-    @property
-    def _sql(self) -> str:
-        return SQLITE if self.url.startswith("sqlite") else POSTGRESQL
-
-    async def execute(self, sql: str) -> None:
-        if self.url.startswith("sqlite"):
-            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection, connection:
-                connection.execute(sql)
-            return
-        other = await asyncpg.connect(self.url)
-        await other.execute(sql)
-        await other.close()
-
-    async def prepare(self, *values: tuple[str, str, int]) -> None:
-        """Tables, and values in the source."""
-        assert 0 == self.run("init").code
-        await self.execute("CREATE TABLE metrics (account_id TEXT, metric TEXT, value INTEGER)")
-        for account, name, value in values:
-            await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")
-
-    async def sync(self) -> None:
-        """A worker for the store alone takes what is in the topic."""
-        store = open_store(load(self.config, {}).read_store(None))
-        with self.stage.worker(self.config) as worker:
-            await worker.wait_ready()
-
-            async def is_synced() -> bool:
-                return bool(await store.progress()) and metric(worker, "streams_app_read_store_lag_records") == 0
-
-            await wait_until(is_synced, LIMIT_SECONDS, "the store is synced")
-            assert 0 == await worker.terminate()
-        await store.close()
-
-    async def send(self, *records: tuple[bytes, bytes]) -> None:
-        await produce(self.stage.bootstrap, self.stage.output, records)
-
-    def run(self, command: str, *arguments: str) -> Ran:
-        return run("read-store", command, "--config", str(self.config), *arguments)
-
-    def verify(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-        ran = self.run("verify", "--json", "--wait", "0.2", *arguments)
-        return ran.code, [json.loads(line) for line in ran.out.splitlines()]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -1,0 +1,219 @@
+"""Fills a new store beside the one in use and puts it in its place, while workers and readers go on.
+
+The new store gets everything the folded topics hold, with the values of now, and then the cells of the store in use whose records
+retention has removed. It takes the other's place once it has passed everything the other has taken, so that no value goes back;
+workers find the new progress with their next transaction and go on from there. Until that moment nothing of the store in use is
+touched: a rebuild that is killed leaves a table beside it, which the next one removes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.errors import TryAgainError
+from streams_app.operating.folded_topics import Announced, FoldedTopics
+from streams_app.operating.insisting import insisted
+from streams_app.operating.verify import PAGE, left_of
+from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.targets.port import ProgressError, Step
+from streams_app.read_store.targets.reading_back import Repair, open_read_back
+from streams_app.read_store.targets.rebuilding import open_rebuilding
+from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.words import counted
+
+MOST_TRIES: Final = 100
+"""Of the switch: each fails only because a worker was a moment ahead."""
+
+FREE_TRIES: Final = 3
+"""Of them, those that do not let workers wait."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What was done.
+
+    Attributes:
+        records: Folded records read.
+        kept: Cells taken from the store in use, as no record of them is left or it has a newer one.
+        refused: Cells that the store can never hold.
+        rejected: Records that are not folded records.
+        is_alone: There was no store in use that could be read.
+    """
+
+    records: int = 0
+    kept: int = 0
+    refused: int = 0
+    rejected: int = 0
+    is_alone: bool = False
+
+
+class Rebuild:
+    """One rebuild of one store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        declared: ReadStoreSettings,
+        clock: Clock,
+        *,
+        on_found: Callable[[str], None] = lambda _: None,
+        on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            settings: Of the application.
+            declared: The store.
+            clock: For the column ``updated_ms``.
+            on_found: Called with what a former rebuild has left, a sentence.
+            on_progress: Called now and then with words, what is done, and of how much.
+
+        Raises:
+            ConfigurationError: The store or its source cannot be used, or not for this.
+        """
+        self.done = Rebuilt()
+        self._settings = settings
+        self._declared = declared
+        self._clock = clock
+        self._on_found = on_found
+        self._on_progress = on_progress
+        self._rebuilding, self._new = open_rebuilding(declared)
+        self._old = open_read_back(declared)
+        self._source = open_source(declared)
+        self._stands: dict[TP, int] = {}
+
+    async def run(self) -> Rebuilt:
+        """Fills and switches.
+
+        Raises:
+            ConfigurationError: A topic does not exist, or something could not follow the switch.
+            TryAgainError: The store, its source or Kafka does not answer, or another rebuild is under way; nothing was switched.
+        """
+        try:
+            async with FoldedTopics.opened(self._settings, self._declared) as topics:
+                for line in await insisted(self._rebuilding.prepare):
+                    self._on_found(line)
+                edges = await topics.edges()
+                for tp, (begin, _) in edges.items():
+                    self._stands[tp] = begin
+                    await self._begin(tp, begin)
+                await self._read(topics, edges)
+                await self._keep()
+                await self._switch(topics)
+        finally:
+            for each in (self._source, self._new, self._old, self._rebuilding):
+                await each.close()
+        return self.done
+
+    async def _begin(self, tp: TP, offset: int) -> None:
+        await insisted(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
+
+    async def _read(self, topics: FoldedTopics, edges: Mapping[TP, tuple[int, int]]) -> None:
+        """Takes what the topics hold up to their ends."""
+        ranges = {tp: (self._stands[tp], end) for tp, (_, end) in edges.items() if tp in self._stands}
+        total, done = left_of(edges, self._stands), 0
+        async for part in topics.read(ranges, PAGE):
+            await self._apply(part)
+            self.done.records += part.records
+            self.done.rejected += part.rejected
+            done += part.end - part.begin
+            self._on_progress(f"{self.done.records:,} folded records read", done, total)
+
+    async def _apply(self, part: Announced) -> None:
+        changes = await self._possible(part.changes)
+        step = Step(part.tp, self._stands[part.tp], part.end)
+        try:
+            await insisted(lambda: self._new.apply(changes, step, self._clock.now_ms()))
+        except ProgressError as error:
+            raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}") from error
+        self._stands[part.tp] = part.end
+
+    async def _possible(self, changes: Sequence[Change]) -> list[Change]:
+        """Changes with values of now, without those the store can never hold."""
+        current = await insisted(lambda: self._source.current(changes)) if changes else []
+        possible = [change for change in current if self._new.refusal(change) is None]
+        self.done.refused += len(current) - len(possible)
+        return possible
+
+    async def _keep(self) -> None:
+        """Takes from the store in use what the topics do not tell."""
+        try:
+            self.done.is_alone = bool(await insisted(self._old.missing))
+        except TryAgainError:
+            self.done.is_alone = True  # not even the file is there
+        if self.done.is_alone:
+            return
+        progress = await insisted(self._old.progress)
+        is_level = all(progress.get(tp, -1) >= offset for tp, offset in self._stands.items())
+        seen = 0
+        for fold in self._declared.folds:
+            after: Cell | None = None
+            while page := await insisted(lambda fold=fold, after=after: self._old.cells(fold, after, PAGE)):  # type: ignore[misc]  # mypy knows no type of a lambda with a default
+                after = page[-1][0]
+                seen += len(page)
+                await self._keep_page(dict(page), is_level=is_level)
+                self._on_progress(f"{seen:,} cells of the store in use looked at", seen, None)
+
+    async def _keep_page(self, page: Mapping[Cell, Stored], *, is_level: bool) -> None:
+        found = await insisted(lambda: self._new.read(list(page)))
+        kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level)]
+        wanted = [Change(cell, page[cell].version, page[cell].value) for cell in kept]
+        repairs = [
+            Repair(change, found[change.cell].version if change.cell in found else None)
+            for change in await self._possible(wanted)
+            if change.cell in found or change.value is not None
+        ]
+        self.done.kept += await insisted(lambda: self._new.repair(repairs, self._clock.now_ms()))
+
+    async def _switch(self, topics: FoldedTopics) -> None:
+        for number in range(MOST_TRIES):
+            if number < FREE_TRIES:
+                left = await self._try_to_switch(topics)
+            else:
+                left = await insisted(lambda: self._rebuilding.holding(lambda: self._try_to_switch(topics)))
+            if not left:
+                return
+            await asyncio.sleep(0.05)
+        raise TryAgainError(f"read store {self._declared.name}: workers stay ahead of the new table; nothing was switched")
+
+    async def _try_to_switch(self, topics: FoldedTopics) -> Collection[TP]:
+        """Takes what has come meanwhile, and switches unless a worker has taken more; returns the partitions of which it has."""
+        # In this order: what the store in use had taken before the ends were looked up lies below them, or in another log.
+        taken = {} if self.done.is_alone else await insisted(self._old.progress)
+        edges = await topics.edges()
+        await self._read(topics, edges)
+        beyond = {tp for tp, (_, end) in edges.items() if taken.get(tp, end) > end}
+        return await insisted(lambda: self._rebuilding.switch(beyond))
+
+
+def is_kept(old: Stored, new: Stored | None, *, is_level: bool) -> bool:
+    """Whether a cell of the store in use is to be had in the new one as it stands there (pure).
+
+    Args:
+        old: In the store in use.
+        new: In the new one, which has read the topics; None: nothing.
+        is_level: The store in use has taken everything the new one has. If it has an older version then, its guard was lowered,
+            because the source was made again: the version of a record from before would refuse whatever is folded from now on.
+    """
+    if new is None:
+        return True
+    return old.version > new.version or (is_level and old.version < new.version)
+
+
+def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
+    """What the operator is told, one sentence each."""
+    table = declared.table
+    lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]
+    if done.refused:
+        lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold")
+    if done.rejected:
+        lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
+    if done.is_alone:
+        return [*lines, f"{table} is the new table; a former one of another form would be {table}_old, and was not read"]
+    return [*lines, f"{table} is the new table; the former one is {table}_old, until the next rebuild or you drop it"]

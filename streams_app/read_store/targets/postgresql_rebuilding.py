@@ -1,0 +1,168 @@
+"""The switch of a rebuilt store in PostgreSQL: four tables get other names in one transaction.
+
+What people have added to the table goes with its name: rights, indexes, defaults and comments are copied when the new table is
+made, views are made again at the switch, as a view belongs to a table and not to its name. A materialised view cannot follow so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, TypeVar
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, InternalError
+from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
+from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+PARTS: Final = ("", "_progress")
+EXISTS: Final = "SELECT to_regclass($1) IS NOT NULL"
+LIKE: Final = 'CREATE TABLE "{new}" (LIKE "{table}" INCLUDING ALL) WITH (fillfactor = 85)'
+RIGHTS: Final = """
+SELECT format('GRANT %s ON %I TO %s', privilege_type, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
+FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
+"""
+VIEWS: Final = """
+SELECT DISTINCT seen.oid::regclass::text AS name, pg_get_viewdef(seen.oid) AS query, seen.relkind = 'm' AS is_materialised
+FROM pg_depend JOIN pg_rewrite ON pg_rewrite.oid = pg_depend.objid JOIN pg_class AS seen ON seen.oid = pg_rewrite.ev_class
+WHERE pg_depend.classid = 'pg_rewrite'::regclass AND refclassid = 'pg_class'::regclass AND refobjid = to_regclass($1)
+    AND seen.oid <> refobjid
+"""
+PROGRESS: Final = 'SELECT topic, partition, next_offset FROM "{table}_progress"'
+HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
+
+
+class PostgresRebuilding:
+    """See :class:`streams_app.read_store.targets.rebuilding.Rebuilding`."""
+
+    def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
+        """Connects nothing yet.
+
+        Args:
+            declared: The store in use.
+            store: The new one.
+
+        Raises:
+            ConfigurationError: Not a URL of PostgreSQL.
+        """
+        self._section = declared.section
+        self._table = declared.table
+        self._new = f"{declared.table}{NEW}"
+        self._store = store
+        self._holder: Connection | None = None
+        self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
+
+    async def prepare(self) -> list[str]:
+        """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
+        await self._pool.call(self._views)
+        found = await self._pool.call_long(self._drop_left)
+        try:
+            await self._pool.call(self._make_alike)
+            await self._store.initialise()
+        except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
+            await self._pool.call_long(self._drop_left)
+            await self._store.initialise()
+        await self._pool.call(self._give_rights)
+        return found
+
+    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+        """Renames, unless the new table is behind."""
+        if self._holder is not None:
+            return await self._switch(self._holder, beyond)
+        return await self._pool.call(lambda connection: self._switch(connection, beyond))
+
+    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Runs it under a lock that readers do not notice."""
+
+        async def run(connection: Connection) -> T:
+            async with connection.transaction():
+                await connection.execute(HOLD_SECONDS)
+                await self._lock(connection, "SHARE ROW EXCLUSIVE")
+                self._holder = connection
+                try:
+                    return await function()
+                finally:
+                    self._holder = None
+
+        return await self._pool.call(run)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._pool.close()
+
+    async def _drop_left(self, connection: Connection) -> list[str]:
+        await connection.fetchval(LOCK, self._table)
+        found = []
+        if await _exists(connection, self._new):
+            rows = await connection.fetchval(f'SELECT count(*) FROM "{self._new}"')
+            found.append(f"removed {self._new} with {rows} rows, which a rebuild that did not end has left")
+        for part in PARTS:
+            await connection.execute(f'DROP TABLE IF EXISTS "{self._new}{part}"')
+        return found
+
+    async def _make_alike(self, connection: Connection) -> None:
+        async with connection.transaction():
+            await connection.fetchval(LOCK, self._table)
+            for part in PARTS:
+                if await _exists(connection, f"{self._table}{part}"):
+                    await connection.execute(LIKE.format(new=f"{self._new}{part}", table=f"{self._table}{part}"))
+
+    async def _give_rights(self, connection: Connection) -> None:
+        async with connection.transaction():
+            for part in PARTS:
+                rights: list[Any] = await connection.fetch(RIGHTS, f'"{self._table}{part}"', f"{self._new}{part}")
+                for (grant,) in rights:
+                    await connection.execute(grant)
+
+    async def _switch(self, connection: Connection, beyond: Collection[TP]) -> Collection[TP]:
+        async with connection.transaction():
+            await connection.fetchval(LOCK, self._table)
+            if not await _exists(connection, self._new):
+                if not await _exists(connection, self._table):
+                    raise InternalError(f"there is neither a table {self._table} nor a new one")
+                return set()  # a reply was lost
+            is_there = await self._lock(connection, "ACCESS EXCLUSIVE")
+            old = await _progress(connection, self._table) if "_progress" in is_there else {}
+            if left := behind(old, await _progress(connection, self._new), beyond):
+                return left
+            views = await self._views(connection)
+            for part in PARTS:
+                await connection.execute(f'DROP TABLE IF EXISTS "{self._table}{FORMER}{part}"')
+                if part in is_there:
+                    await connection.execute(f'ALTER TABLE "{self._table}{part}" RENAME TO "{self._table}{FORMER}{part}"')
+                await connection.execute(f'ALTER TABLE "{self._new}{part}" RENAME TO "{self._table}{part}"')
+            for name, query in views:
+                await connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            return set()
+
+    async def _lock(self, connection: Connection, mode: str) -> list[str]:
+        """Locks the tables that are there; returns which."""
+        is_there = [part for part in PARTS if await _exists(connection, f"{self._table}{part}")]
+        for part in is_there:
+            await connection.execute(f'LOCK TABLE "{self._table}{part}" IN {mode} MODE')
+        return is_there
+
+    async def _views(self, connection: Connection) -> list[tuple[str, str]]:
+        """Views of the table, as they were written.
+
+        Raises:
+            ConfigurationError: One is materialised.
+        """
+        rows = await connection.fetch(VIEWS, f'"{self._table}"')
+        if fixed := [row["name"] for row in rows if row["is_materialised"]]:
+            told = "would go on showing the former table; drop it first"
+            raise ConfigurationError([f"{self._section}.table: the materialised view {name} {told}" for name in fixed])
+        return [(row["name"], row["query"]) for row in rows]
+
+
+async def _exists(connection: Connection, table: str) -> bool:
+    return bool(await connection.fetchval(EXISTS, f'"{table}"'))
+
+
+async def _progress(connection: Connection, table: str) -> dict[TP, int]:
+    rows = await connection.fetch(PROGRESS.format(table=table))
+    return {TP(topic, partition): offset for topic, partition, offset in rows}

@@ -1,0 +1,81 @@
+"""A new store that is filled beside the one in use and takes its place in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, Protocol, TypeVar
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError
+from streams_app.read_store.databases.driver import POSTGRESQL, needing
+from streams_app.read_store.targets.port import TABLE_NAME
+from streams_app.read_store.targets.reading_back import ReadBack, open_read_back
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+NEW: Final = "_new"
+FORMER: Final = "_old"
+MOST_LETTERS: Final = 45
+"""Of the name of a table, which gets a suffix."""
+
+
+class Rebuilding(Protocol):
+    """What is particular to a kind of store. Its methods raise as those of :class:`.ReadStore` do."""
+
+    async def prepare(self) -> list[str]:
+        """Removes what a rebuild that did not end has left, and makes the new store empty; says what it found, a sentence each.
+
+        Raises:
+            ConfigurationError: Something could not follow the switch.
+        """
+
+    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+        """Puts the new store in the place of the other, in one transaction, unless it is behind it.
+
+        Args:
+            beyond: Partitions of which the store in use is not to be reached: their topics were made again.
+
+        Returns:
+            Partitions of which the new store is behind; nothing was done then. Empty: it is done, also if it was done before.
+        """
+
+    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Runs a function, in which :meth:`switch` may be called, while workers wait with writing, if the store can let them."""
+
+    async def close(self) -> None:
+        """Lets go of the store."""
+
+
+def new_of(declared: ReadStoreSettings) -> ReadStoreSettings:
+    """The settings of the store that is filled."""
+    return declared.model_copy(update={"table": f"{declared.table}{NEW}"})
+
+
+def behind(old: Mapping[TP, int], new: Mapping[TP, int], beyond: Collection[TP]) -> set[TP]:
+    """Partitions of which a new store has not everything that the old one has (pure).
+
+    A partition that the new store does not know at all is of a fold that is no longer in the store.
+    """
+    return {tp for tp, offset in new.items() if tp not in beyond and offset < old.get(tp, offset)}
+
+
+def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadBack]:
+    """What switches the store of the settings, and the new one to be filled; nothing is opened yet.
+
+    Raises:
+        ConfigurationError: It cannot be rebuilt.
+    """
+    # The longest that stays a name with the suffixes of the new table and of its progress.
+    if len(declared.table) > MOST_LETTERS or TABLE_NAME.fullmatch(declared.table) is None:
+        raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MOST_LETTERS} letters"])
+    store = open_read_back(new_of(declared))
+    if declared.url.startswith(POSTGRESQL):
+        with needing("asyncpg", declared):
+            from streams_app.read_store.targets.postgresql_rebuilding import PostgresRebuilding
+        return PostgresRebuilding(declared, store), store
+    if declared.url.startswith("sqlite:"):
+        from streams_app.read_store.targets.sqlite_rebuilding import SqliteRebuilding
+
+        return SqliteRebuilding(declared, store), store
+    raise ConfigurationError([f"{declared.section}: a store of '{declared.url.partition(':')[0]}:' cannot be rebuilt"])

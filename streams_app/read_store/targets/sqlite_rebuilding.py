@@ -1,0 +1,110 @@
+"""The switch of a rebuilt store in SQLite: four tables get other names in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeVar
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import InternalError
+from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
+from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+PARTS: Final = ("", "_progress")
+MADE_BY_PEOPLE: Final = """
+SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL
+"""
+
+
+class SqliteRebuilding:
+    """See :class:`streams_app.read_store.targets.rebuilding.Rebuilding`."""
+
+    def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
+        """Opens nothing yet.
+
+        Args:
+            declared: The store in use.
+            store: The new one.
+        """
+        self._table = declared.table
+        self._store = store
+        path = sqlite_path(declared.url, f"{declared.section}.url")
+        self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
+
+    async def prepare(self) -> list[str]:
+        """Drops what was left, and makes new tables."""
+        found = await self._thread.call(self._drop_left, mode="rwc")
+        await self._store.initialise()
+        return found
+
+    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+        """Renames, unless the new table is behind. Indexes and triggers that people made go with the name, as views do."""
+        return await self._thread.call(lambda connection: self._switch(connection, beyond))
+
+    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Just runs it: a lock would be one of the whole file, and keep the new table from being written, too."""
+        return await function()
+
+    async def close(self) -> None:
+        """Closes the file."""
+        await self._thread.close()
+
+    def _drop_left(self, connection: sqlite3.Connection) -> list[str]:
+        connection.execute("BEGIN IMMEDIATE")
+        found = []
+        if _exists(connection, f"{self._table}{NEW}"):
+            (rows,) = connection.execute(f'SELECT COUNT(*) FROM "{self._table}{NEW}"').fetchone()
+            found.append(f"removed {self._table}{NEW} with {rows} rows, which a rebuild that did not end has left")
+        for part in PARTS:
+            connection.execute(f'DROP TABLE IF EXISTS "{self._table}{NEW}{part}"')
+        connection.execute("COMMIT")
+        return found
+
+    def _switch(self, connection: sqlite3.Connection, beyond: Collection[TP]) -> Collection[TP]:
+        connection.execute("BEGIN IMMEDIATE")
+        if not _exists(connection, f"{self._table}{NEW}"):
+            connection.execute("ROLLBACK")
+            if not _exists(connection, self._table):
+                raise InternalError(f"there is neither a table {self._table} nor a new one")
+            return set()  # a reply was lost
+        left = behind(_progress(connection, self._table), _progress(connection, f"{self._table}{NEW}"), beyond)
+        if left:
+            connection.execute("ROLLBACK")
+            return left
+        made: list[str] = []
+        for part in PARTS:
+            table = f"{self._table}{part}"
+            former = f"{self._table}{FORMER}{part}"
+            connection.execute(f'DROP TABLE IF EXISTS "{former}"')
+            for kind, name, sql in connection.execute(MADE_BY_PEOPLE, (table,)).fetchall():
+                quoted = name.replace('"', '""')
+                connection.execute(f'DROP {kind} "{quoted}"')
+                made.append(sql)
+            if _exists(connection, table):
+                connection.execute(f'ALTER TABLE "{table}" RENAME TO "{former}"')
+            connection.execute(f'ALTER TABLE "{self._table}{NEW}{part}" RENAME TO "{table}"')
+        for sql in made:
+            connection.execute(sql)
+        connection.execute("COMMIT")
+        return set()
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # A view names a table, and is to show the new one: SQLite would write the former one's new name into it.
+    connection.execute("PRAGMA legacy_alter_table = ON")
+
+
+def _exists(connection: sqlite3.Connection, table: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone() is not None
+
+
+def _progress(connection: sqlite3.Connection, table: str) -> dict[TP, int]:
+    if not _exists(connection, f"{table}_progress"):
+        return {}
+    rows = connection.execute(f'SELECT topic, partition, next_offset FROM "{table}_progress"')
+    return {TP(topic, partition): offset for topic, partition, offset in rows}

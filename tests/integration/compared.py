@@ -1,0 +1,113 @@
+"""A read store, its source in the same database, and the topic between them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import asyncpg
+
+from streams_app.read_store.targets.choice import open_store
+from streams_app.settings import ReadStoreSettings
+from streams_app.settings.loading import load
+from tests.helpers import produce, wait_until
+from tests.integration.commands import Ran, run
+from tests.integration.site import LIMIT_SECONDS, Stage, metric
+
+SQLITE = "SELECT account_id, metric, value FROM metrics WHERE account_id IN (SELECT value FROM json_each(:groups))"
+POSTGRESQL = "SELECT account_id, metric, value FROM metrics WHERE account_id = ANY(:groups)"
+FOLD = "account-metrics"
+
+
+def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
+    fold = {"id": f"x{version}", "name": FOLD, "version": version}
+    return group.encode(), json.dumps({"account_id": group, "metrics": names, "fold": fold}).encode()
+
+
+class Compared:
+    """A store, its source and the topic between them."""
+
+    def __init__(self, stage: Stage, url: str, *, is_carried: bool = False, **options: Any) -> None:
+        self.stage = stage
+        self.url = url
+        source = 'source = "carried"\n' if is_carried else f"source_url = {json.dumps(url)}\nsql = {json.dumps(self._sql)}\n"
+        section = f'[read_stores.dashboard]\nurl = {json.dumps(url)}\nfolds = ["{FOLD}"]\n{source}'
+        self.config = stage.config(extra=section, fold='keep = "last"' if is_carried else "", **options)
+
+    @property
+    def _sql(self) -> str:
+        return SQLITE if self.url.startswith("sqlite") else POSTGRESQL
+
+    async def execute(self, sql: str) -> None:
+        if self.url.startswith("sqlite"):
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection, connection:
+                connection.execute(sql)
+            return
+        other = await asyncpg.connect(self.url)
+        await other.execute(sql)
+        await other.close()
+
+    @property
+    def declared(self) -> ReadStoreSettings:
+        """The store."""
+        return load(self.config, {}).read_store(None)
+
+    async def prepare(self, *values: tuple[str, str, int]) -> None:
+        """Tables, and values in the source."""
+        assert 0 == self.run("init").code
+        await self.execute("CREATE TABLE metrics (account_id TEXT, metric TEXT, value INTEGER)")
+        for account, name, value in values:
+            await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")
+
+    async def sync(self) -> None:
+        """A worker for the store alone takes what is in the topic."""
+        store = open_store(self.declared)
+        with self.stage.worker(self.config) as worker:
+            await worker.wait_ready()
+
+            async def is_synced() -> bool:
+                return bool(await store.progress()) and metric(worker, "streams_app_read_store_lag_records") == 0
+
+            await wait_until(is_synced, LIMIT_SECONDS, "the store is synced")
+            assert 0 == await worker.terminate()
+        await store.close()
+
+    async def send(self, *records: tuple[bytes, bytes]) -> None:
+        await produce(self.stage.bootstrap, self.stage.output, records)
+
+    def run(self, command: str, *arguments: str) -> Ran:
+        return run("read-store", command, "--config", str(self.config), *arguments)
+
+    def verify(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        ran = self.run("verify", "--json", "--wait", "0.2", *arguments)
+        return ran.code, [json.loads(line) for line in ran.out.splitlines()]
+
+    def run_app(self, command: str, app: str) -> Ran:
+        """With the settings of a module in the folder."""
+        return run("read-store", command, "--app", app, cwd=self.stage.folder)
+
+    async def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """What a reader sees."""
+        if self.url.startswith("sqlite"):
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
+                return connection.execute(sql).fetchall()
+        other = await asyncpg.connect(self.url)
+        try:
+            return [tuple(row) for row in await other.fetch(sql)]
+        finally:
+            await other.close()
+
+    async def rows_or_none(self, sql: str) -> list[tuple[Any, ...]] | None:
+        """The same; None: there is no such table."""
+        try:
+            return await self.rows(sql)
+        except (sqlite3.OperationalError, asyncpg.UndefinedTableError):
+            return None
+
+    async def indexes(self, table: str) -> list[tuple[Any, ...]]:
+        """Indexes of a table beside that of its key."""
+        if self.url.startswith("sqlite"):
+            return await self.rows(f"SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}'")
+        return await self.rows(f"SELECT indexname FROM pg_indexes WHERE tablename = '{table}' AND indexname NOT LIKE '%pkey%'")

@@ -1,0 +1,251 @@
+"""``read-store rebuild`` as a person runs it: what the new table holds, what follows it, and who may go on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError
+from streams_app.operating.rebuild import Rebuilt, is_kept, told
+from streams_app.read_store.core.merge import Stored
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import ProgressError, Step
+from streams_app.read_store.targets.rebuilding import behind, open_rebuilding
+from streams_app.settings import ReadStoreSettings
+from tests.helpers import wait_until
+from tests.integration.compared import Compared, folded
+from tests.integration.site import LIMIT_SECONDS, Stage
+from tests.servers.cache import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+VALUES = "SELECT group_key, name, CAST(value AS TEXT) FROM {} WHERE value IS NOT NULL ORDER BY 1, 2"
+SLOW = """
+import time
+from datetime import timedelta
+from pathlib import Path
+from streams_app.settings.loading import load
+
+def current(fold, pairs):
+    if Path("slow").exists():
+        time.sleep(3600)
+    return {pair: 1 for pair in pairs}
+
+settings = load(Path("streams.toml"), {})
+given = {"source": "python", "current": current, "timeout": timedelta(minutes=9)}
+store = settings.read_store(None).model_copy(update=given)
+settings = settings.model_copy(update={"read_stores": (store,)})
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
+    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    return Compared(stage, url)
+
+
+# Pure
+
+
+P0, P1 = TP("t", 0), TP("t", 1)
+
+
+def test_a_new_store_is_behind_where_the_other_has_taken_more_of_a_log_that_is_still_there() -> None:
+    assert {P1} == behind({P0: 5, P1: 7, TP("gone", 0): 9}, {P0: 5, P1: 6}, beyond=())
+    assert set() == behind({P1: 7}, {P0: 0, P1: 6}, beyond={P1})
+    assert set() == behind({}, {P0: 0}, beyond=())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_level", "expected"),
+    [
+        (5, None, False, True), (5, 5, True, False), (6, 5, False, True), (4, 5, False, False),
+        (4, 5, True, True), (-1, 5, True, True),
+    ],
+)  # fmt: skip
+def test_a_cell_is_kept_where_the_topics_do_not_tell_it_or_its_guard_was_lowered(
+    old: int, new: int | None, is_level: bool, expected: bool
+) -> None:
+    assert expected == is_kept(Stored(old, 1), None if new is None else Stored(new, 1), is_level=is_level)
+
+
+def test_what_was_passed_over_is_told() -> None:
+    declared = ReadStoreSettings(name="d", url="sqlite:///x.db", folds=("f",), source="carried")
+
+    assert [
+        "1 folded record read, 2 cells kept from the former table",
+        "1 value passed over, which the store can never hold",
+        "2 records of the topics passed over: not folded records",
+    ] == told(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
+
+
+@pytest.mark.parametrize("table", ["t" * 46, "t;--"])
+def test_a_name_that_has_no_room_for_a_suffix_is_refused(table: str) -> None:
+    with pytest.raises(ConfigurationError, match="45 letters"):
+        open_rebuilding(ReadStoreSettings.model_construct(name="d", url="sqlite:///x.db", folds=("f",), table=table, shape="cells"))
+
+
+# What it holds, and what follows it
+
+
+async def test_the_new_table_is_right_and_has_what_only_the_former_one_knew(compared: Compared) -> None:
+    await compared.prepare(("a", "likes", 1), ("b", "likes", 2), ("c", "likes", 3))
+    await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes", "never"]))
+    await compared.sync()
+    await compared.execute("UPDATE folded_values SET value = '9' WHERE group_key = 'a'")
+    await compared.execute("DELETE FROM folded_values WHERE group_key = 'b'")
+    for group in "cd":  # no record of them is left, and the source knows one of them
+        await compared.execute(f"INSERT INTO folded_values VALUES ('account-metrics', '{group}', 'likes', '7', 12, 1)")
+    await compared.execute("CREATE VIEW shown AS SELECT group_key, name, value FROM folded_values")
+    await compared.execute("CREATE INDEX by_name ON folded_values (name)")
+    first = compared.run("rebuild")
+    found = await compared.rows(VALUES.format("folded_values"))
+    through_view = await compared.rows(VALUES.format("shown"))
+    former = await compared.rows(VALUES.format("folded_values_old"))
+    again = compared.run("rebuild")
+    verified, _ = compared.verify()
+
+    assert (0, 0, 0) == (first.code, again.code, verified)
+    assert [("a", "likes", "1"), ("b", "likes", "2"), ("c", "likes", "3")] == found == through_view
+    assert [("a", "likes", "9"), ("c", "likes", "7"), ("d", "likes", "7")] == former
+    assert found == await compared.rows(VALUES.format("folded_values_old"))
+    assert 1 == len(await compared.indexes("folded_values"))
+    assert (
+        "2 folded records read, 1 cell kept from the former table\n"
+        "folded_values is the new table; the former one is folded_values_old, until the next rebuild or you drop it\n"
+    ) == first.out
+
+
+async def test_rights_of_others_go_with_the_name(stage: Stage, postgresql_url: str) -> None:
+    compared = Compared(stage, postgresql_url)
+    await compared.prepare()
+    reader = f"reader_{stage.names.app_id.replace('-', '_')}"
+    await compared.execute(f"CREATE ROLE {reader}")
+    await compared.execute(f"GRANT SELECT ON folded_values TO {reader}")
+    ran = compared.run("rebuild")
+    ((may,),) = await compared.rows(f"SELECT has_table_privilege('{reader}', 'folded_values', 'SELECT')")
+    await compared.execute("CREATE MATERIALIZED VIEW fixed AS SELECT * FROM folded_values")
+    refused = compared.run("rebuild")
+    await compared.execute(f"DROP OWNED BY {reader}")
+    await compared.execute(f"DROP ROLE {reader}")
+
+    assert (0, True, 1) == (ran.code, may, refused.code)
+    assert "the materialised view fixed would go on showing the former table; drop it first" in refused.err
+
+
+async def test_a_table_of_another_form_is_replaced_by_what_the_topics_hold(compared: Compared) -> None:
+    await compared.prepare(("a", "likes", 1))
+    await compared.execute("DROP TABLE folded_values")
+    await compared.execute("CREATE TABLE folded_values (something TEXT)")
+    await compared.send(folded("a", 10, ["likes"]))
+    ran = compared.run("rebuild")
+
+    assert 0 == ran.code, ran.err
+    assert [("a", "likes", "1")] == await compared.rows(VALUES.format("folded_values"))
+    assert [] == await compared.rows("SELECT something FROM folded_values_old")
+    assert "a former one of another form would be folded_values_old" in ran.out
+
+
+# While others go on
+
+
+async def test_a_worker_goes_on_and_a_reader_never_sees_a_value_go_back_or_disappear(compared: Compared) -> None:
+    await compared.prepare()
+    await compared.execute("INSERT INTO metrics VALUES ('a', 'likes', 0)")
+    await compared.send(folded("a", 10, ["likes"]))
+    seen: list[list[tuple[str, ...]]] = []
+    is_over = asyncio.Event()
+
+    async def change() -> int:
+        version = 10
+        while not is_over.is_set():
+            version += 1
+            await compared.execute(f"UPDATE metrics SET value = {version}")
+            await compared.send(folded("a", version, ["likes"]))
+        return version
+
+    async def look() -> None:
+        while not is_over.is_set():
+            seen.append(await compared.rows(VALUES.format("folded_values")))
+            await asyncio.sleep(0.005)
+
+    with compared.stage.worker(compared.config) as worker:
+        await worker.wait_ready()
+        await wait_until(lambda: compared.rows(VALUES.format("folded_values")), LIMIT_SECONDS, "the worker syncs")
+        tasks = [asyncio.create_task(change()), asyncio.create_task(look())]
+        rans = [await asyncio.to_thread(compared.run, "rebuild") for _ in range(2)]
+        verified = await asyncio.to_thread(compared.run, "verify", "--wait", "0.5")
+        is_over.set()
+        last, _ = await asyncio.gather(*tasks)
+
+        async def is_last() -> bool:
+            return [("a", "likes", str(last))] == await compared.rows(VALUES.format("folded_values"))
+
+        await wait_until(is_last, LIMIT_SECONDS, "the worker has gone on with the new table")
+        code = await worker.terminate()
+    values = [int(rows[0][2]) for rows in seen if rows]
+
+    assert [0, 0, 0, 0] == [*(ran.code for ran in rans), verified.code, code], [*rans, verified]
+    assert len(seen) == len(values)
+    assert sorted(values) == values
+
+
+async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do_not(stage: Stage, postgresql_url: str) -> None:
+    compared = Compared(stage, postgresql_url)
+    await compared.prepare()
+    rebuilding, new = open_rebuilding(compared.declared)
+    store = open_store(compared.declared)
+    await store.begin(P0, 3, 0)
+    await rebuilding.prepare()
+    await new.begin(P0, 4, 0)
+    tasks = []
+
+    async def catch_up() -> list[Any]:
+        tasks.append(asyncio.create_task(store.apply([], Step(P0, 3, 5), 0)))
+        await wait_until(lambda: compared.rows("SELECT 1 FROM pg_locks WHERE NOT granted"), LIMIT_SECONDS, "a worker waits")
+        seen = await compared.rows("SELECT topic FROM folded_values_progress")
+        assert not await rebuilding.switch(())
+        return seen
+
+    seen = await rebuilding.holding(catch_up)
+    with pytest.raises(ProgressError, match="goes on with t-0 at 4, not at 3"):
+        await tasks[0]
+    for each in (rebuilding, new, store):
+        await each.close()
+
+    assert [("t",)] == seen
+
+
+async def test_one_that_is_killed_leaves_the_store_as_it_is_and_the_next_one_says_what_it_found(compared: Compared) -> None:
+    await compared.prepare()
+    folder = compared.stage.folder
+    (folder / "slow_source.py").write_text(SLOW)
+    await compared.send(*(folded(f"g{number}", 10 + number, ["likes"]) for number in range(20)))
+    await compared.execute("INSERT INTO folded_values VALUES ('account-metrics', 'z', 'likes', '5', 1, 1)")
+    (folder / "slow").touch()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = ["-m", "streams_app", "read-store", "rebuild", "--app", "slow_source:settings"]
+    killed = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=folder, env=environment)
+
+    async def has_begun() -> bool:
+        return bool(await compared.rows_or_none("SELECT * FROM folded_values_new_progress"))
+
+    await wait_until(has_begun, LIMIT_SECONDS, "it has begun")
+    killed.send_signal(signal.SIGKILL)
+    await killed.wait()
+    left = await compared.rows(VALUES.format("folded_values"))
+    (folder / "slow").unlink()
+    ran = compared.run_app("rebuild", "slow_source:settings")
+    verified = compared.run_app("verify", "slow_source:settings")
+
+    assert [("z", "likes", "5")] == left
+    assert (0, 0) == (ran.code, verified.code), ran.err + verified.err
+    assert ran.out.startswith("removed folded_values_new with 0 rows, which a rebuild that did not end has left\n")
+    assert 21 == len(await compared.rows(VALUES.format("folded_values")))
+    assert None is await compared.rows_or_none("SELECT * FROM folded_values_new")
