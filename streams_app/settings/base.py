@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from typing import Final
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,12 +19,21 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+SECRET: Final = re.compile("pass|secret|token", re.IGNORECASE)
+
+
 def redacted(url: str) -> str:
-    """A URL without its credentials."""
-    parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[1]))
+    """A URL without its credentials, also those that stand in its query."""
+    address, has_query, query = url.partition("?")
+    scheme, is_url, place = address.partition("://")
+    authority, has_path, path = place.partition("/")
+    shown = "&".join(map(_without_secret, query.split("&")))
+    return f"{scheme}{is_url}{authority.rpartition('@')[2]}{has_path}{path}{has_query}{shown}"
+
+
+def _without_secret(parameter: str) -> str:
+    name, is_given, _ = parameter.partition("=")
+    return f"{name}=***" if is_given and SECRET.search(unquote(name)) else parameter
 
 
 def secret(label: str, path: Path | None) -> str | None:
