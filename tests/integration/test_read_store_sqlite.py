@@ -88,6 +88,14 @@ async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path:
     await store.close()
 
 
+async def test_closing_leaves_nothing_beside_the_file(store: SqliteStore, path: Path) -> None:
+    for number in range(20):
+        await write(store, [Change(LIKES, number, number)], number)
+        await store.close()
+
+        assert not path.with_name(f"{path.name}-wal").exists()
+
+
 @pytest.fixture
 def write_db(tmp_path: Path) -> Path:
     file = tmp_path / "write.db"

@@ -87,7 +87,7 @@ class SqliteThread:
         if executor is None:
             return
         self.interrupt()
-        await asyncio.get_running_loop().run_in_executor(executor, self._drop)
+        await asyncio.get_running_loop().run_in_executor(executor, self._end)
         executor.shutdown(wait=False)
 
     def interrupt(self) -> None:
@@ -127,6 +127,14 @@ class SqliteThread:
             connection.close()
             raise
         return connection
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            # An interrupt that met an idle connection would meet the checkpoint that closing makes, and what was written would stay
+            # in the file beside the database; the next statement forgets it.
+            with suppress(sqlite3.Error):
+                self._connection.execute("SELECT 1").fetchall()
+        self._drop()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
