@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
@@ -102,12 +104,27 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
     places: dict[tuple[str, str], str] = {}
     for store in stores:
-        other = places.setdefault((store.url, store.table), store.section)
-        if other != store.section:
-            # They would take each other's progress for their own, and each would miss what the other has read.
-            faults.append(f"{store.section} and {other} have the same url and table")
+        # They would take each other's progress for their own, and each would miss what the other has read.
+        others = {places.setdefault((_database(store.url), table.lower()), store.section) for table in _tables(store)}
+        if others := others - {store.section}:
+            faults.append(f"{store.section} and {others.pop()} have the same url and table")
         faults += _fold_faults(store, folds)
     return faults
+
+
+def _tables(store: ReadStoreSettings) -> tuple[str, str]:
+    return store.table, f"{store.table}_progress"
+
+
+def _database(url: str) -> str:
+    """The same for every spelling of the path of a SQLite file, and of the hosts of a server, whoever logs in."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return str(Path(unquote(rest.removeprefix("/"))).resolve())
+    place, _, database = rest.partition("?")[0].rpartition("@")[2].partition("/")
+    default = ":5432" if scheme.startswith("postgres") else ""
+    hosts = sorted(host if re.search(r":\d+$", host) else f"{host}{default}" for host in place.lower().split(","))
+    return f"{scheme.replace('postgresql', 'postgres')}://{','.join(hosts)}/{unquote(database)}"
 
 
 def _fold_faults(store: ReadStoreSettings, folds: Collection[Fold]) -> list[str]:
