@@ -94,6 +94,12 @@ async def test_a_group_of_several_fields_is_asked_for_as_json(source: Source) ->
         ("NULL::text", None), ("'007'", "007"), ("""'{"a": [1, null]}'::jsonb""", JsonText('{"a":[1,null]}')),
         ("""'{"a":1}'::json""", JsonText('{"a":1}')), ("ARRAY[1, 2]", JsonText("[1,2]")), ("DATE '2026-11-23'", "2026-11-23"),
         ("9223372036854775807", 2**63 - 1), (r"'\x00ff'::bytea", b"\x00\xff"), ("0.1::float8", 0.1),
+        ("int4range(1, 5)", "[1,5)"), ("int4range(NULL, 5, '[]')", "(,6)"), ("'empty'::int4range", "empty"), ("B'101'", "101"),
+        ("daterange('2026-01-01', '2026-02-01')", "[2026-01-01,2026-02-01)"),
+        ("'{[1,3),[5,7)}'::int4multirange", JsonText('["[1,3)","[5,7)"]')),
+        ("'1e400'::jsonb", 10**400), ("'1e400'::json", Decimal("1e400")),
+        ("'0.12345678901234567890'::jsonb", Decimal("0.12345678901234567890")),
+        ("""'{"a": 12345678901234567890123}'::jsonb""", JsonText('{"a":12345678901234567890123}')),
         ("'00000000-0000-0000-0000-000000000001'::uuid", "00000000-0000-0000-0000-000000000001"),
     ],
 )  # fmt: skip
@@ -122,6 +128,12 @@ async def test_types_of_values_survive(source: Source, value: str, expected: Any
 async def test_sql_that_does_not_do_what_it_must_is_tried_again(source: Source, sql: str, message: str) -> None:
     with pytest.raises(TryAgainError, match=message):
         await source.current(sql, LIKES)
+
+
+async def test_rows_without_a_name_or_a_group_are_nobodys(source: Source) -> None:
+    sql = "SELECT 'a', NULL, 1 UNION ALL SELECT 'a', NULL, 2 UNION ALL SELECT NULL, 'likes', 3 UNION ALL SELECT 'a', 'likes', 4"
+
+    assert [4, None] == await source.current(sql, LIKES, Cell("f", "a", "null"))
 
 
 async def test_a_check_finds_what_is_wrong_without_asking_for_anything(source: Source) -> None:

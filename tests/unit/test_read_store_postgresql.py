@@ -9,7 +9,7 @@ import pytest
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
-from streams_app.settings import ReadStoreSettings
+from streams_app.settings import ReadStoreSettings, redacted
 
 URL = "postgresql://u:s3cret@db:5432/read"
 
@@ -30,6 +30,40 @@ def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
         open_source(settings(source_url=url))
 
     assert "s3c" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (URL, "postgresql://db:5432/read"),
+        (f"{URL}?password=s3cret&sslmode=require", "postgresql://db:5432/read?password=***&sslmode=require"),
+        ("postgresql://db/read?user=u&pass%77ord=s3cret", "postgresql://db/read?user=u&pass%77ord=***"),
+        ("postgresql://db/read?sslpassword=s3cret", "postgresql://db/read?sslpassword=***"),
+        ("postgresql://u:p@a:1,b:2/read", "postgresql://a:1,b:2/read"),
+    ],
+)
+def test_a_password_is_not_shown_wherever_it_stands_in_a_url(url: str, expected: str) -> None:
+    assert expected == redacted(url)
+
+
+@pytest.mark.parametrize("url", ["postgresql://a:1,b:2/read?target_session_attrs=read-write", "postgresql://u:p@[::1]:5432,b/read"])
+def test_several_hosts_are_a_url(url: str) -> None:
+    open_store(settings(url=url))
+    open_source(settings(source_url=url))
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:s3cret@a:1,b:x/read", "postgresql://u:s3cret@a:0,b/read"])
+def test_of_several_hosts_each_has_a_port_that_can_be(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"read_stores\.dashboard\.url: expected postgresql://USER@HOST"):
+        open_store(settings(url=url))
+
+
+@pytest.mark.parametrize("query", ["sslmode=bogus", "target_session_attrs=bogus", "sslmode=verify-full&sslrootcert=/absent"])
+async def test_a_parameter_that_can_never_work_is_a_fault_of_the_settings(query: str) -> None:
+    store = open_store(settings(url=f"postgresql://u@127.0.0.1:1/read?{query}"))
+    with pytest.raises(ConfigurationError, match=r"read store dashboard postgresql://127\.0\.0\.1:1/read"):
+        await store.progress()
+    await store.close()
 
 
 def test_a_table_name_that_a_server_would_cut_is_refused() -> None:

@@ -34,6 +34,7 @@ def test_what_a_client_returns_is_a_value(given: Any, expected: Value) -> None:
     [
         (None, None, None), (1, 1, "1"), (1.0, 1.0, "1.0"), ("1", "1", '"1"'), (True, 1, "true"), (False, 0, "false"),
         (2**63 - 1, 2**63 - 1, str(2**63 - 1)), (-(2**63), -(2**63), str(-(2**63))), (2**63, float(2**63), str(2**63)),
+        (10**400, float("inf"), str(10**400)), (-(10**400), float("-inf"), str(-(10**400))),
         (Decimal("0.10"), 0.1, "0.10"), (JsonText('["ä"]'), '["ä"]', '["ä"]'), (b"\x00\xff", b"\x00\xff", '"\\\\x00ff"'),
     ],
 )  # fmt: skip

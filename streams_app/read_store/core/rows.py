@@ -70,6 +70,8 @@ def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str],
     for row in rows:
         check_columns(len(row), setting)
         group, name, value = row
+        if group is None or name is None:
+            continue  # no group and no name is called so
         pair = (_column(value_of(group)), _text(value_of(name)))
         if pair in pairs:
             # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from typing import Any, Final
 
 import orjson
@@ -49,7 +49,14 @@ def sqlite_value(value: Value) -> Value:
     if isinstance(value, JsonText):
         return str(value)
     is_whole = isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER
-    return float(value) if isinstance(value, (int, Decimal)) and not is_whole else value
+    return _float(value) if isinstance(value, (int, Decimal)) and not is_whole else value
+
+
+def _float(value: int | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # only of an integer; a decimal number becomes infinite by itself
+        return inf if value > 0 else -inf
 
 
 def json_text(value: Value) -> str | None:

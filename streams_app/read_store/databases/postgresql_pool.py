@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
-import orjson
 
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.databases.authority import trusting
 from streams_app.settings import ReadStoreSettings, redacted
 
@@ -29,6 +30,9 @@ GRACE_SECONDS: Final = 2.0
 """So much longer than the server we wait ourselves."""
 
 LONG_SECONDS: Final = 3600.0
+FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
+"""Parameters of a URL that name a file."""
+
 FAULTS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
@@ -51,12 +55,7 @@ class PostgresPool:
         Raises:
             ConfigurationError: Not a URL of PostgreSQL.
         """
-        try:
-            parts = urlsplit(url)
-            is_url = bool(parts.path.strip("/")) and parts.port != 0
-        except ValueError:  # the port is no number, or the brackets of an address do not match
-            is_url = False
-        if not is_url:
+        if not _is_url(url):
             # Not shown: a part of the password may stand where the port should.
             setting = f"{settings.section}.{'source_url' if is_source else 'url'}"
             raise ConfigurationError(
@@ -73,13 +72,15 @@ class PostgresPool:
 
         Raises:
             TryAgainError: The server is away, refused, or took too long; a transaction was rolled back, or its outcome is unknown.
-            ConfigurationError: A password or authority cannot be read.
+            ConfigurationError: A password or authority cannot be read, or a parameter of the URL is wrong.
         """
         try:
             if self._pool is None:
                 self._pool = await self._opened()
             async with self._pool.acquire(timeout=self._seconds + GRACE_SECONDS) as connection:
                 return await function(connection)
+        except asyncpg.exceptions.ClientConfigurationError as error:
+            raise ConfigurationError([f"{self.what}: {_text(error)}"]) from error
         except FAULTS as error:
             raise TryAgainError(f"{self.what}: {_text(error)}") from error
 
@@ -107,6 +108,8 @@ class PostgresPool:
         return (self._settings.source_password if self._is_source else self._settings.password) or ""
 
     async def _opened(self) -> asyncpg.Pool[asyncpg.Record]:
+        if absent := _absent_files(self._url):
+            raise ConfigurationError([f"{self.what}: {fault}" for fault in absent])
         options = {
             "application_name": f"streams_app {self._settings.name}",
             "statement_timeout": str(self._settings.timeout_ms),
@@ -126,9 +129,24 @@ class PostgresPool:
         )  # fmt: skip
 
 
+def _is_url(url: str) -> bool:
+    """Whether a URL names a database, and each of its hosts, of which there may be several, a port that can be."""
+    try:
+        parts = urlsplit(url)
+        hosts = parts.netloc.rpartition("@")[2].split(",")
+        return bool(parts.path.strip("/")) and all(urlsplit(f"//{host}").port != 0 for host in hosts)
+    except ValueError:  # the port is no number, or the brackets of an address do not match
+        return False
+
+
+def _absent_files(url: str) -> list[str]:
+    given = parse_qsl(urlsplit(url).query)
+    return [f"{name}: there is no file {file}" for name, file in given if name in FILES and not Path(file).is_file()]
+
+
 async def _prepare(connection: Any) -> None:
     for kind in ("json", "jsonb"):
-        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_as_it_is, decoder=orjson.loads)
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=_as_it_is, decoder=json_value)
 
 
 async def _left_as_it_is(connection: Any) -> None:

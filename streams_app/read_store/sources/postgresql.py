@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
+
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.named_parameters import numbered
 from streams_app.read_store.core.rows import check_columns, names_of, plain_groups, with_values
+from streams_app.read_store.core.values import value_of
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.sources.port import by_fold
 from streams_app.settings import ReadStoreSettings
@@ -62,9 +65,25 @@ class PostgresSource:
                 statement = await connection.prepare(self._sql)
                 check_columns(len(statement.get_attributes()), self._setting)
                 self._is_checked = True
-            return [tuple(row) for row in await connection.fetch(self._sql, *arguments)]
+            return [tuple(map(_plain, row)) for row in await connection.fetch(self._sql, *arguments)]
 
         return await self._pool.call(run)
+
+
+def _plain(value: Any) -> Any:
+    """Ranges and bits as PostgreSQL writes them in text; their client's own classes read otherwise."""
+    if isinstance(value, asyncpg.Range):
+        return _range_text(value)
+    if isinstance(value, asyncpg.BitString):
+        return value.as_string()
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _range_text(found: asyncpg.Range[Any]) -> str:
+    if found.isempty:
+        return "empty"
+    lower, upper = ("" if bound is None else str(value_of(bound)) for bound in (found.lower, found.upper))
+    return f"{'[' if found.lower_inc else '('}{lower},{upper}{']' if found.upper_inc else ')'}"
 
 
 def _without_nul(texts: list[str]) -> list[str]:
