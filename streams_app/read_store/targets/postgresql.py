@@ -7,7 +7,7 @@ writes the rows that are newer and the progress, both or neither, and counts wha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
@@ -87,7 +87,9 @@ INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VAL
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
-PROBE: Final = "INSERT INTO {progress} (topic, partition, next_offset, updated_ms) VALUES ('', -1, 0, 0)"
+NOTHING: Final[tuple[Any, ...]] = ([], [], [], [], [], 0, "", -1, None, 0)
+"""What a batch without changes is, of a partition that does not exist."""
+
 GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
 LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
@@ -128,13 +130,13 @@ class PostgresStore(PostgresBack):
         return await self._pool.call(look)
 
     async def probe(self) -> None:
-        """Writes a row and takes it back."""
+        """Does what a batch does, without changes, and takes it back: a right that is missing on either table is seen."""
 
         async def run(connection: Connection) -> None:
             transaction = connection.transaction()
             await transaction.start()
             try:
-                await connection.execute(PROBE.format(**self._names))
+                await connection.fetchrow(self._apply, *NOTHING)
             finally:
                 await transaction.rollback()
 

@@ -1,0 +1,56 @@
+"""What a PostgreSQL store needs of its server: rights on both tables, and of several servers one that can be written to."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.embedded.ports import free_port
+from streams_app.errors import TryAgainError
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import Counts
+from streams_app.settings import ReadStoreSettings
+from tests.integration.targets import P0, Postgres, write
+
+LIKES = Cell("f", "a", "likes")
+
+
+def at(target: Postgres, url: str) -> ReadStoreSettings:
+    return target.settings.model_copy(update={"url": url})
+
+
+@pytest.mark.parametrize("lacking", ["INSERT", "UPDATE", "SELECT"])
+async def test_a_probe_sees_that_a_right_on_the_table_is_missing(postgresql_url: str, lacking: str) -> None:
+    target = Postgres(postgresql_url)
+    await target.store.initialise()
+    role = f"writer_{free_port()}"
+    rights = ", ".join({"INSERT", "UPDATE", "SELECT"} - {lacking})
+    await target.run(f"CREATE ROLE {role} LOGIN")
+    await target.run(f"GRANT {rights} ON cells TO {role}")
+    await target.run(f"GRANT INSERT, UPDATE, SELECT ON cells_progress TO {role}")
+    store = open_store(at(target, postgresql_url.replace("app@", f"{role}@")))
+    with pytest.raises(TryAgainError, match="permission denied for table cells"):
+        await store.probe()
+    await target.run(f"GRANT {lacking} ON cells TO {role}")
+    await store.probe()
+    await store.close()
+    left = await target.store.progress()
+    await target.run(f"DROP OWNED BY {role}")
+    await target.run(f"DROP ROLE {role}")
+    await target.close()
+
+    assert {} == left
+
+
+async def test_of_several_servers_the_one_that_can_be_written_to_is_used(postgresql_url: str) -> None:
+    target = Postgres(postgresql_url)
+    await target.store.initialise()
+    host = postgresql_url.partition("@")[2].partition("/")[0]
+    url = postgresql_url.replace(host, f"127.0.0.1:{free_port()},{host}")
+    store = open_store(at(target, f"{url}?target_session_attrs=read-write"))
+    counts = await write(store, [Change(LIKES, 1, 1)], 1)
+    await store.close()
+    progress = await target.store.progress()
+    await target.close()
+
+    assert (Counts(written=1), {P0: 1}) == (counts, progress)
