@@ -12,7 +12,7 @@ import pytest
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.settings import Settings
-from tests.integration.targets import Target, held, sync_on
+from tests.integration.targets import P0, Target, held, sync_on
 from tests.manual_clock import ManualClock
 
 
@@ -55,6 +55,29 @@ async def test_batch_delivered_again_after_a_crash_changes_nothing(target: Targe
 
     assert SyncResult(2, 0, 2, 0, 0, 2, 2) == result
     assert (before, 2) == (await target.rows(), counted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_value_that_is_gone_is_not_brought_back_by_an_older_record(target: Target, seed: int) -> None:
+    choice = random.Random(seed)
+    topic = [(version, f"n{version % 6}", None if choice.random() < 0.4 else version) for version in range(60)]
+    expected = {name: (value, version) for version, name, value in topic}
+    records = [folded(offset, {name: value}, version) for offset, (version, name, value) in enumerate(topic)]
+    sync, _ = sync_of(target)
+    shuffled = [*records, *choice.sample(records, 30)]
+    choice.shuffle(shuffled)
+    for begin in range(0, len(shuffled), 7):
+        await sync_on(sync, shuffled[begin : begin + 7], begin + 7)
+    seen = {name: (value, version) for _, name, value, version, _ in await target.rows()}
+    await sync.begin(P0, 0)
+    for begin in range(0, len(records), 7):
+        await sync_on(sync, records[begin : begin + 7], begin + 7)
+    again = {name: (value, version) for _, name, value, version, _ in await target.rows()}
+    await sync.close()
+    shown = {name: (None if value is None else held(target, value), version) for name, (value, version) in expected.items()}
+
+    assert any(value is None for value, _ in expected.values())
+    assert [shown, shown] == [seen, again]
 
 
 @pytest.mark.parametrize("seed", range(4))
