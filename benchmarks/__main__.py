@@ -21,6 +21,7 @@ from benchmarks.loads import LOADS
 from benchmarks.processes import machine
 from benchmarks.report import as_json, best_ratio, broken_promises, faults, promised_ratios, show
 from benchmarks.servers import Servers, started
+from benchmarks.tuning_topic import replayed, tuned
 from streams_app.errors import StreamsAppError
 from tests.servers.cache import ROOT, ServerUnavailableError
 
@@ -49,6 +50,7 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--workers", is_flag=True, help="Also hot and wide over 8 partitions with one worker and with two.")
 @click.option("--growth", is_flag=True, help="Also the cost of an event with 10 000 … 2 000 000 open groups.")
 @click.option("--memory", is_flag=True, help="Also memory after 1, 5 and 10 million events, and with 1 and 8 partitions.")
+@click.option("--tune", is_flag=True, help="Also `streams-app tune` on a topic of ten million events, and its memory by load.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
 @click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
 def main(
@@ -129,6 +131,9 @@ async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[st
     for partitions, millions in states.MEMORY if extra["memory"] else ():
         _say(f"memory: {partitions} partitions, {millions[-1]} times the hot load")
         findings.append(await states.memory(servers, folder, scale, millions, partitions))
+    if extra["tune"]:
+        _say("tune: a topic of ten million events, then each load of benchmarks/tuning.py")
+        findings += [await tuned(servers, folder, scale), *await replayed(scale)]
     return findings
 
 

@@ -1,4 +1,6 @@
-"""How long a replay of ten million events takes, and how much memory: ``python -m benchmarks.tuning``.
+"""How long a replay of ten million events takes, and how much memory: a part of ``make bench ARGS="--tune"``.
+
+``python -m benchmarks.tuning EVENTS LOAD...`` replays some loads alone.
 
 Events are made in batches, as a reader hands them over, and dropped; each load has a process of its own. "Add" includes making
 them.

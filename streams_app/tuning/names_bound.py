@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from streams_app.tuning.name_sets import NameSets
 
 _BLOCK: Final = 1 << 16
+_KNOWN: Final = 2_000
+"""Sets that are found again quickly."""
 
 
 def limit_names(numbers: NDArray[np.uint32], ends: Sequence[int], sets: NameSets, following: NDArray[np.int32]) -> bool:
@@ -64,19 +66,32 @@ def _by_window(numbers: NDArray[np.uint32], sets: NameSets, following: NDArray[n
     most, events = sets.max_changed, len(numbers)
     held: dict[int, int] = defaultdict(int)
     is_any, stop = False, 0
-    for start in range(events):
-        while stop < events:
-            coming = sets.names_of(int(numbers[stop]))
-            if stop > start and len(held) + sum(name not in held for name in coming) > most:
-                break
+    ahead = _names(numbers, sets)
+    coming = next(ahead)
+    for start, leaving in enumerate(_names(numbers, sets)):
+        while stop < events and (stop <= start or len(held) + sum(name not in held for name in coming) <= most):
             for name in coming:
                 held[name] += 1
             stop += 1
+            coming = next(ahead, ())
         if begin + stop < following[start]:
             following[start] = begin + stop
             is_any = True
-        for name in sets.names_of(int(numbers[start])):
+        for name in leaving:
             held[name] -= 1
             if not held[name]:
                 del held[name]
     return is_any
+
+
+def _names(numbers: NDArray[np.uint32], sets: NameSets) -> Iterator[Sequence[int]]:
+    """The names of one event after the other."""
+    known: dict[int, Sequence[int]] = {}
+    for begin in range(0, len(numbers), _BLOCK):
+        for number in numbers[begin : begin + _BLOCK].tolist():
+            names = known.get(number)
+            if names is None:
+                if len(known) >= _KNOWN:
+                    known.clear()
+                names = known[number] = sets.names_of(number)
+            yield names

@@ -39,13 +39,20 @@ def recommend(
     """
     if not curve.points:
         return Recommended(0, "No candidate was tried.")
+    allowed = curve.points
     if max_hold_ms is not None:
         allowed = tuple(point for point in curve.points if point.quiet_ms <= max_hold_ms)
-        if not allowed:
-            found = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency_ms)
-            hold = duration_text(max_hold_ms)
-            return Recommended(found.quiet_ms, f"{found.why} But max_hold is {hold}, and the quiet period must not be longer.")
-        curve = replace(curve, points=allowed)
+    found = _chosen(replace(curve, points=allowed or curve.points), target_ratio, max_latency_ms)
+    if max_hold_ms is None or len(allowed) == len(curve.points):
+        return found
+    hold = duration_text(max_hold_ms)
+    about = f"Candidates longer than max_hold, {hold}, are left out of account."
+    if not allowed:
+        about = f"But max_hold is {hold}, and the quiet period must not be longer."
+    return Recommended(found.quiet_ms, f"{found.why} {about}")
+
+
+def _chosen(curve: Curve, target_ratio: float | None, max_latency_ms: int | None) -> Recommended:
     points = curve.points
     best = max(points, key=lambda point: (point.ratio, -point.quiet_ms))
     if not best.ratio:
