@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "dead-letters": "streams_app.cli.dead_letters",
     "reset": "streams_app.cli.reset",
     "read-store": "streams_app.cli.read_store",
+    "events": "streams_app.cli.events",
 }
 
 

@@ -1,0 +1,121 @@
+"""``streams-app events``: what the catalogue of an application declares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streams_app.cli.options import with_settings
+from streams_app.errors import ConfigurationError
+from streams_app.settings import Settings
+
+if TYPE_CHECKING:
+    from streams_app.cli.tables import Column
+    from streams_app.subscribers.catalogue import Catalogue
+    from streams_app.subscribers.subscription import Subscription
+
+
+@click.group(name="events")
+def command() -> None:
+    """Show the events and subscribers that the catalogue declares."""
+
+
+@command.command(name="list")
+@with_settings
+def list_declared(settings: Settings) -> None:
+    """List events and subscribers, with what the settings override.
+
+    The catalogue is what events.catalogue names; it is imported, and no server is asked.
+    """
+    from streams_app.cli.tables import print_fitted
+
+    catalogue, subscriptions = _declared(settings)
+    print_fitted(_event_columns(catalogue))
+    if subscriptions:
+        click.echo()
+        print_fitted(_subscriber_columns(subscriptions))
+
+
+@command.command(name="asyncapi")
+@with_settings
+@click.option(
+    "--against",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    metavar="FILE",
+    help="Compare with an older document instead of printing the new one; exit code 1 if a change breaks somebody.",
+)
+def asyncapi(settings: Settings, against: Path | None) -> int:
+    """Print the AsyncAPI 3.0 document of the application, as JSON.
+
+    With --against, for CI: what breaks those who write or read by the older document is printed, a line each. That is an event
+    that is gone or has moved to another topic, a field that is gone or newly required, a type that has changed.
+    """
+    from streams_app.events.compatibility import breaking_changes
+    from streams_app.subscribers.described import asyncapi_of
+
+    document = asyncapi_of(settings.app_id, *_declared(settings))
+    if against is None:
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        return 0
+    try:
+        changes = breaking_changes(_read(against), document)
+    except ValueError as error:
+        raise ConfigurationError([f"--against {against}: {error}"]) from error
+    for change in changes:
+        click.echo(change)
+    if not changes:
+        click.echo("no breaking change")
+    return 1 if changes else 0
+
+
+def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:
+    from streams_app.subscribers.loading import catalogue_of
+    from streams_app.subscribers.subscription import subscriptions_of
+
+    catalogue = catalogue_of(settings)
+    return catalogue, subscriptions_of(catalogue, settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, RecursionError) as error:
+        raise ValueError(f"it cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004  # the content of the file is wrong, not an argument
+    return found
+
+
+def _event_columns(catalogue: Catalogue) -> list[Column]:
+    from streams_app.cli.tables import Column
+
+    events = catalogue.events
+    return [
+        Column("EVENT", [event.key for event in events], least=12),
+        Column("TOPIC", [event.topic for event in events], least=12, rank=2),
+        Column("KEYED BY", [event.keyed_by or "-" for event in events]),
+        Column("PAYLOAD", [event.payload.__name__ for event in events], least=8, rank=3),
+        Column("DESCRIPTION", [" ".join(event.description.split()) for event in events], least=20, rank=4),
+    ]
+
+
+def _subscriber_columns(subscriptions: tuple[Subscription, ...]) -> list[Column]:
+    from streams_app.cli.tables import Column
+    from streams_app.durations import duration_text
+    from streams_app.subscribers.described import source_of
+
+    declared = [one.subscriber for one in subscriptions]
+    return [
+        Column("SUBSCRIBER", [one.name for one in declared], least=12),
+        Column("OF", [source_of(one) for one in subscriptions], least=12),
+        Column("IDEMPOTENT", [one.idempotent for one in declared]),
+        Column("ORDERED", [one.ordered or "-" for one in declared], rank=4),
+        Column("AT ONCE", [str(one.concurrency) for one in declared], rank=5),
+        Column("TIMEOUT", [duration_text(one.timeout_ms) for one in declared], rank=6),
+        Column("ATTEMPTS", [str(one.retry.attempts) for one in declared], rank=7),
+        Column("ENABLED", ["yes" if one.is_enabled else "no" for one in declared], rank=3),
+        Column("GROUP", [one.group for one in subscriptions], least=12, rank=8),
+    ]

@@ -1,0 +1,171 @@
+"""The events of an application as an AsyncAPI 3.0 document (pure).
+
+A channel for each topic, a message for each event and for the records of each fold that has a subscriber; ``send`` for each event
+that this application may publish, ``receive`` for each subscriber.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streams_app.events.declaration import Event
+from streams_app.events.folded import FoldInfo
+from streams_app.events.payloads import schema_of
+
+CORRELATION: Final = {
+    "description": "Shared by all that goes back to one first event.",
+    "location": "$message.header#/ce_correlationid",
+}
+_TEXT: Final = {"type": "string"}
+HEADERS: Final = {
+    "type": "object",
+    "properties": {
+        "ce_specversion": {"type": "string", "const": "1.0"},
+        "ce_id": {"type": "string", "description": "The same where an event is published again."},
+        "ce_type": _TEXT,
+        "ce_source": {"type": "string", "description": "The application that has published it."},
+        "ce_time": {"type": "string", "format": "date-time"},
+        "ce_correlationid": _TEXT,
+        "ce_causationid": {"type": "string", "description": "Id of the event because of which this one was published."},
+        "traceparent": {"type": "string", "description": "As W3C Trace Context writes it."},
+    },
+    "required": ["ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time", "ce_correlationid"],
+    "additionalProperties": {"type": "string", "description": "ce_<name>: context."},
+}
+FOLD_HEADERS: Final = {"type": "object", "properties": {"fold-id": _TEXT}, "required": ["fold-id"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A subscriber, as the document shows it.
+
+    Attributes:
+        name: Its name.
+        description: What it does.
+        message: The key of its event, or the name of its fold.
+        topic: Where it reads.
+        extensions: What else is promised: names that begin with ``x-``.
+    """
+
+    name: str
+    description: str
+    message: str
+    topic: str
+    extensions: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRecords:
+    """The records of a fold that a subscriber takes.
+
+    Attributes:
+        fold: Its name.
+        topic: Where they stand.
+        payload: Their type.
+    """
+
+    fold: str
+    topic: str
+    payload: Any
+
+
+def document(
+    app_id: str, events: Sequence[Event[Any, Any]], records: Sequence[FoldRecords], receivers: Sequence[Receiver]
+) -> dict[str, Any]:
+    """The document, as JSON holds it.
+
+    Args:
+        app_id: The application.
+        events: What it declares.
+        records: The folds whose records it takes.
+        receivers: Its subscribers.
+    """
+    schemas: dict[str, Any] = {}
+    messages = {event.key: _message(event, schemas) for event in events}
+    messages |= {one.fold: _record(one, schemas) for one in records}
+    at = [(event.topic, event.key) for event in events] + [(one.topic, one.fold) for one in records]
+    sent = {f"send.{event.key}": _operation("send", event.topic, event.key) for event in events if event.decode is None}
+    received = {
+        one.name: _operation("receive", one.topic, one.message) | {"description": one.description} | one.extensions
+        for one in receivers
+    }
+    return {
+        "asyncapi": "3.0.0",
+        "info": {"title": app_id, "version": "1.0.0"},
+        "defaultContentType": "application/json",
+        "channels": {topic: _channel(topic, [key for of, key in at if of == topic]) for topic in dict.fromkeys(of for of, _ in at)},
+        "operations": sent | received,
+        "components": {"messages": messages, "schemas": schemas, "correlationIds": {"correlation": CORRELATION}},
+    }
+
+
+def _channel(topic: str, keys: Iterable[str]) -> dict[str, Any]:
+    return {"address": topic, "messages": {key: {"$ref": f"#/components/messages/{key}"} for key in keys}}
+
+
+def _operation(action: str, topic: str, message: str) -> dict[str, Any]:
+    channel = f"#/channels/{topic}"
+    return {"action": action, "channel": {"$ref": channel}, "messages": [{"$ref": f"{channel}/messages/{message}"}]}
+
+
+def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    payload = _kept(event.key, event.payload, schemas)
+    beside = {"before": {"anyOf": [payload, {"type": "null"}]}}
+    if event.metadata is not None:
+        beside["metadata"] = {"anyOf": [_kept(f"{event.key}.metadata", event.metadata, schemas), {"type": "null"}]}
+    key = {"kafka": {"key": {"description": f"The field {event.keyed_by} of the payload."}}} if event.keyed_by else None
+    return {
+        "name": event.key,
+        "description": event.description,
+        "headers": HEADERS,
+        "payload": {"type": "object", "allOf": [payload], "properties": beside},
+        "correlationId": {"$ref": "#/components/correlationIds/correlation"},
+        # What is decoded by a function of the user's is in a format that only the function knows.
+        "contentType": "application/json" if event.decode is None else "application/octet-stream",
+    } | ({"bindings": key} if key else {})
+
+
+def _record(records: FoldRecords, schemas: dict[str, Any]) -> dict[str, Any]:
+    payload = _kept(records.fold, records.payload, schemas)
+    fold = _kept(records.fold, FoldInfo, schemas)
+    return {
+        "name": records.fold,
+        "description": f"What the fold {records.fold} emits for a group.",
+        "headers": FOLD_HEADERS,
+        "payload": {"type": "object", "allOf": [payload], "properties": {"fold": fold}, "required": ["fold"]},
+    }
+
+
+def _kept(owner: str, kind: Any, schemas: dict[str, Any]) -> dict[str, str]:
+    """Puts the schema of a type among those of the document, and what it refers to; returns the reference to it."""
+    schema, definitions = schema_of(kind)
+    # Two events may have types of one name; by the key of the event their names differ.
+    named = {_name(owner, name): definition for name, definition in definitions.items()}
+    own = _name(owner, getattr(kind, "__name__", "payload"))
+    for name, definition in {**named, own: schema}.items():
+        schemas[name] = _moved(definition, owner)
+    return {"$ref": f"#/components/schemas/{own}"}
+
+
+def _name(owner: str, name: str) -> str:
+    return f"{owner}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}"
+
+
+def _is_of_openapi(key: str, part: Any) -> bool:
+    """Whether it is the discriminator of OpenAPI, for which AsyncAPI has another form; a field may have that name, too."""
+    return key == "discriminator" and isinstance(part, dict) and "propertyName" in part
+
+
+def _moved(schema: Any, owner: str) -> Any:
+    """A schema whose references lead into the document."""
+    if isinstance(schema, list):
+        return [_moved(part, owner) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _moved(part, owner) for key, part in schema.items() if not _is_of_openapi(key, part)}
+    if isinstance(reference := schema.get("$ref"), str):
+        moved["$ref"] = f"#/components/schemas/{_name(owner, reference.removeprefix('#/$defs/'))}"
+    return moved

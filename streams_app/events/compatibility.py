@@ -1,0 +1,133 @@
+"""What in a new AsyncAPI document breaks those who wrote or read events by an older one (pure).
+
+An event or a field that is gone, a field that is newly required, a type that is another: by the one document there are events that
+the other refuses. Fields may be added as long as they are not required; descriptions and defaults are for people.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+FOR_PEOPLE: Final = frozenset({"title", "description", "default", "examples", "deprecated", "discriminator"})
+STRUCTURE: Final = frozenset(
+    {"$ref", "allOf", "anyOf", "oneOf", "properties", "required", "items", "prefixItems", "additionalProperties"}
+)
+
+
+def breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What breaks, a sentence each, in the order of the old document.
+
+    Raises:
+        ValueError: One of them is no AsyncAPI 3 document.
+    """
+    try:
+        return _breaking_changes(old, new)
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError("it is not as `streams-app events asyncapi` writes it") from error
+
+
+def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    changes = []
+    before, after = _messages(old), _messages(new)
+    was, topics = _topics(old), _topics(new)
+    for key, message in before.items():
+        if key not in after:
+            changes.append(f"{key}: the event is gone")
+            continue
+        if moved := was.get(key, set()) - topics.get(key, set()):
+            changes.append(f"{key}: it is no longer in the topic {sorted(moved)[0]}")
+        changes += dict.fromkeys(_Comparison(old, new).of(key, _payload(message), _payload(after[key])))
+    return changes
+
+
+def _payload(message: dict[str, Any]) -> dict[str, Any]:
+    """The payload without ``before``, which is of the same type: nothing is told twice."""
+    payload: dict[str, Any] = message.get("payload", {})
+    return {**payload, "properties": {name: field for name, field in payload.get("properties", {}).items() if name != "before"}}
+
+
+def _messages(document: dict[str, Any]) -> dict[str, Any]:
+    if not str(document.get("asyncapi", "")).startswith("3."):
+        raise ValueError("it is no AsyncAPI 3 document")
+    messages: dict[str, Any] = document.get("components", {}).get("messages", {})
+    return messages
+
+
+def _topics(document: dict[str, Any]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for channel in document.get("channels", {}).values():
+        for key in channel.get("messages", {}):
+            found.setdefault(key, set()).add(channel["address"])
+    return found
+
+
+class _Comparison:
+    """Walks the same place of two documents at once."""
+
+    def __init__(self, old: dict[str, Any], new: dict[str, Any]) -> None:
+        self._old, self._new = old, new
+        # A type may contain itself.
+        self._seen: set[tuple[str, str]] = set()
+
+    def of(self, path: str, old: Any, new: Any) -> Iterator[str]:
+        """What breaks below a path."""
+        places = old.get("$ref", ""), new.get("$ref", "")
+        if places in self._seen:
+            return
+        if all(places):
+            self._seen.add(places)
+        before, after = _resolved(self._old, old), _resolved(self._new, new)
+        variants, others = _variants(before), _variants(after)
+        if [_facts(self._old, one) for one in variants] != [_facts(self._new, one) for one in others]:
+            yield f"{path}: the type has changed from {_told(self._old, variants)} to {_told(self._new, others)}"
+            return
+        for one, other in zip(variants, others, strict=True):
+            yield from self._inside(path, _resolved(self._old, one), _resolved(self._new, other))
+
+    def _inside(self, path: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+        fields, now = old.get("properties", {}), new.get("properties", {})
+        for name, field in fields.items():
+            if name not in now:
+                yield f"{path}.{name}: the field is gone"
+            else:
+                yield from self.of(f"{path}.{name}", field, now[name])
+        for name in sorted(set(new.get("required", ())) - set(old.get("required", ()))):
+            yield f"{path}.{name}: the field is newly required"
+        for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
+            if isinstance(old.get(inner), dict) and isinstance(new.get(inner), dict):
+                yield from self.of(path + mark, old[inner], new[inner])
+
+
+def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without references and ``allOf`` at its top."""
+    found: dict[str, Any] = dict(schema)
+    if isinstance(reference := found.pop("$ref", None), str):
+        target: Any = document
+        for step in reference.removeprefix("#/").split("/"):
+            target = target.get(step, {})
+        found = {**_resolved(document, target), **found}
+    for part in found.pop("allOf", ()):
+        inner = _resolved(document, part)
+        properties = {**inner.get("properties", {}), **found.get("properties", {})}
+        required = [*inner.get("required", ()), *found.get("required", ())]
+        found = {**inner, **found, "properties": properties, "required": required}
+    return found
+
+
+def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return schema.get("anyOf") or schema.get("oneOf") or [schema]
+
+
+def _facts(document: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What of a schema decides which values it takes, but for what is inside."""
+    resolved = _resolved(document, schema)
+    kept = {key: value for key, value in resolved.items() if key not in FOR_PEOPLE | STRUCTURE}
+    if isinstance(kept.get("enum"), list):
+        kept["enum"] = sorted(kept["enum"], key=repr)
+    return json.dumps(kept, sort_keys=True)
+
+
+def _told(document: dict[str, Any], variants: list[dict[str, Any]]) -> str:
+    return " or ".join(_facts(document, one) for one in variants)

@@ -1,0 +1,277 @@
+"""The AsyncAPI document says what is declared, is valid, and tells what breaks when it changes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from streams_app import Catalogue, Event, Settings
+from streams_app.cli import run
+from streams_app.events.codec import encode
+from streams_app.events.compatibility import breaking_changes
+from streams_app.subscribers.described import asyncapi_of
+from streams_app.subscribers.subscription import subscriptions_of
+from tests.shop import OrderPaid, PaidBy, catalogue, order_paid
+
+SETTINGS = """
+app_id = "social"
+[folds.account-metrics]
+source = "post-metric-updated"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "15m"
+[events]
+catalogue = "tests.shop:catalogue"
+[subscribers.recompute]
+timeout = "1m"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "streams.toml"
+    path.write_text(SETTINGS, "utf-8")
+    return path
+
+
+def document_of(declared: Catalogue, config: Path) -> dict[str, Any]:
+    settings = Settings.load(config, {})
+    return json.loads(json.dumps(asyncapi_of(settings.app_id, declared, subscriptions_of(declared, settings))))
+
+
+@pytest.fixture
+def document(config: Path) -> dict[str, Any]:
+    return document_of(catalogue, config)
+
+
+def resolved(document: dict[str, Any], reference: str) -> Any:
+    found: Any = document
+    for step in reference.removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+def references(part: Any) -> Iterator[str]:
+    if isinstance(part, list):
+        for inner in part:
+            yield from references(inner)
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for inner in part.values():
+            yield from references(inner)
+
+
+def keys(part: dict[str, Any]) -> set[str]:
+    return {key for key in part if not key.startswith("x-")}
+
+
+def test_each_object_has_the_fields_that_asyncapi_gives_it(document: dict[str, Any]) -> None:
+    assert {"asyncapi", "info", "defaultContentType", "channels", "operations", "components"} == document.keys()
+    assert ("3.0.0", {"title", "version"}) == (document["asyncapi"], document["info"].keys())
+    for channel in document["channels"].values():
+        assert {"address", "messages"} == keys(channel)
+    for operation in document["operations"].values():
+        assert keys(operation) <= {"action", "channel", "messages", "description"}
+        assert operation["action"] in ("send", "receive")
+    for message in document["components"]["messages"].values():
+        assert keys(message) <= {"name", "description", "headers", "payload", "correlationId", "contentType", "bindings"}
+    for name in (name for part in document["components"].values() for name in part):
+        assert re.fullmatch(r"[a-zA-Z0-9._-]+", name)
+
+
+def test_each_reference_leads_somewhere_and_operations_to_messages_of_their_channel(document: dict[str, Any]) -> None:
+    for reference in references(document):
+        assert resolved(document, reference)
+    for operation in document["operations"].values():
+        for message in operation["messages"]:
+            assert message["$ref"].startswith(operation["channel"]["$ref"] + "/messages/")
+
+
+def test_each_schema_is_one(document: dict[str, Any]) -> None:
+    for schema in document["components"]["schemas"].values():
+        jsonschema.Draft7Validator.check_schema(schema)
+
+
+def test_what_is_published_fits_the_document(document: dict[str, Any]) -> None:
+    schema = {**document["components"]["messages"]["order.paid"]["payload"], "components": document["components"]}
+    _, value = encode(order_paid, OrderPaid("o1", 5), OrderPaid("o1", 4), PaidBy("card"))
+
+    jsonschema.Draft7Validator(schema).validate(json.loads(value))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(schema).validate({"order_id": "o1", "cents": "5"})
+
+
+def test_events_stand_in_the_channels_of_their_topics(document: dict[str, Any]) -> None:
+    assert {
+        "orders": ["order.paid"],
+        "parcel.sent": ["parcel.sent"],
+        "stock.counted": ["stock.counted"],
+        "address.changed": ["address.changed"],
+        "post-metric-updated.account-metrics": ["account-metrics"],
+    } == {channel["address"]: list(channel["messages"]) for channel in document["channels"].values()}
+
+
+def test_a_subscriber_says_what_is_promised_where_it_runs(document: dict[str, Any]) -> None:
+    operations = document["operations"]
+
+    assert {
+        "action": "receive",
+        "channel": {"$ref": "#/channels/orders"},
+        "messages": [{"$ref": "#/channels/orders/messages/order.paid"}],
+        "description": "Hands the parcel to the carrier.",
+        "x-idempotent": "no",
+        "x-timeout": "20s",
+        "x-retry": {"attempts": 8, "first": "1s", "factor": 3.0, "longest": "5m"},
+        "x-dead-letters": "orders.ship.dead",
+        "x-consumer-group": "social.ship",
+    } == operations["ship"]
+    assert ("key", "1m", ["UnknownAccount"], 20) == (
+        operations["recompute"]["x-ordered"],
+        operations["recompute"]["x-timeout"],
+        operations["recompute"]["x-retry"]["never"],
+        operations["recompute"]["x-retry"]["by"]["RateLimited"]["attempts"],
+    )
+
+
+def test_an_event_that_others_publish_is_not_sent(config: Path) -> None:
+    event = Event("order.paid", OrderPaid, description="In Avro.", keyed_by=None, decode=json.loads)
+    found = document_of(Catalogue(events=(event,)), plain(config))
+
+    assert {} == found["operations"]
+    assert "application/octet-stream" == found["components"]["messages"]["order.paid"]["contentType"]
+
+
+def plain(config: Path) -> Path:
+    """The settings without a word about subscribers."""
+    config.write_text(SETTINGS.split("[subscribers", maxsplit=1)[0], "utf-8")
+    return config
+
+
+class Cat(msgspec.Struct, tag=True):
+    lives: int
+
+
+class Dog(msgspec.Struct, tag=True):
+    discriminator: str
+
+
+class Node(msgspec.Struct):
+    pet: Cat | Dog
+    inner: list[Node] = []
+    named: dict[str, int] = {}
+    note: str | None = None
+
+
+def of(payload: Any, config: Path, **options: Any) -> dict[str, Any]:
+    event = Event("pet.seen", payload, **{"description": "Seen.", "keyed_by": None} | options)
+    return document_of(Catalogue(events=(event,)), plain(config))
+
+
+def test_a_type_that_contains_itself_is_compared_to_its_end(config: Path) -> None:
+    found = of(Node, config)
+
+    assert [] == breaking_changes(found, copy.deepcopy(found))
+    assert "discriminator" in found["components"]["schemas"]["pet.seen.Dog"]["properties"]
+    assert "propertyName" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ([("a", int), ("b", str, "x")], []),
+        ([("a", int), ("b", str, "y"), ("c", int, 0)], []),
+        ([("a", int)], ["pet.seen.b: the field is gone"]),
+        ([("a", int), ("b", str)], ["pet.seen.b: the field is newly required"]),
+        ([("a", int), ("c", int), ("b", str, "x")], ["pet.seen.c: the field is newly required"]),
+        ([("a", str), ("b", str, "x")], ['pet.seen.a: the type has changed from {"type": "integer"} to {"type": "string"}']),
+        (
+            [("a", int | None), ("b", str, "x")],
+            ['pet.seen.a: the type has changed from {"type": "integer"} to {"type": "integer"} or {"type": "null"}'],
+        ),
+    ],
+)
+def test_what_breaks_is_told(config: Path, now: list[Any], expected: list[str]) -> None:
+    old = of(msgspec.defstruct("Seen", [("a", int), ("b", str, "x")]), config)
+    told = breaking_changes(old, of(msgspec.defstruct("Seen", now), config))
+
+    assert expected == told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (list[int], list[str], "pet.seen.a[]"),
+        (dict[str, int], dict[str, str], "pet.seen.a{}"),
+        (msgspec.defstruct("In", [("x", int)]), msgspec.defstruct("In", [("x", str)]), "pet.seen.a.x"),
+    ],
+)
+def test_what_breaks_inside_is_told_with_its_place(config: Path, old: Any, new: Any, place: str) -> None:
+    told = breaking_changes(
+        of(msgspec.defstruct("Seen", [("a", old)]), config), of(msgspec.defstruct("Seen", [("a", new)]), config)
+    )
+
+    assert told[0].startswith(f"{place}: the type has changed")
+
+
+def test_an_event_that_is_gone_or_has_moved_breaks(config: Path) -> None:
+    old = of(Node, config)
+
+    assert ["pet.seen: it is no longer in the topic pet.seen"] == breaking_changes(old, of(Node, config, topic="pets"))
+    assert ["pet.seen: the event is gone"] == breaking_changes(old, document_of(Catalogue(), plain(config)))
+
+
+def test_the_command_compares_with_a_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.json"
+
+    assert 0 == run(["events", "asyncapi", "--config", str(config)])
+    old.write_text(capsys.readouterr().out, "utf-8")
+    assert 0 == run(["events", "asyncapi", "--config", str(config), "--against", str(old)])
+    assert "no breaking change\n" == capsys.readouterr().out
+    old.write_text(old.read_text("utf-8").replace('"cents"', '"pence"'), "utf-8")
+    assert 1 == run(["events", "asyncapi", "--config", str(config), "--against", str(old)])
+    assert ["order.paid.pence: the field is gone", "order.paid.cents: the field is newly required"] == [
+        *capsys.readouterr().out.splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"asyncapi": "2.6.0"}',
+        '{"asyncapi": "3.0.0", "components": {"messages": []}}',
+        '{"asyncapi": "3.0.0", "channels": 3}',
+    ],
+)
+def test_a_file_that_is_no_document_is_told(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    old = tmp_path / "old.json"
+    old.write_text(text, "utf-8")
+
+    assert 1 == run(["events", "asyncapi", "--config", str(config), "--against", str(old)])
+    assert f"error: --against {old}: " in capsys.readouterr().err
+
+
+def test_the_command_lists_what_is_declared(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == run(["events", "list", "--config", str(config)])
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["order.paid", "orders", "order_id", "OrderPaid"] == lines[1][:4]
+    assert ["recompute", "account-metrics", "yes", "key", "16", "1m", "8", "yes", "social.recompute"] == lines[-1]
+
+
+def test_a_catalogue_has_to_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(SETTINGS.split("[events]", maxsplit=1)[0], "utf-8")
+
+    assert 1 == run(["events", "list", "--config", str(config)])
+    assert "events.catalogue is not set" in capsys.readouterr().err
