@@ -1,0 +1,180 @@
+"""Values for columns of a type (pure): what a column takes as it is, what is converted, and what it can never hold.
+
+A text that reads as a number fits a column of numbers, as people quote long ones; a number fits a column of texts. True is no
+number, a number is no moment, and a fraction is no integer: what would have to be guessed is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Context, Decimal
+from enum import StrEnum
+from math import isfinite
+from typing import Final, NamedTuple
+
+from streams_app.read_store.core.merge import JsonText, Value
+from streams_app.read_store.core.values import json_fault, json_text, text_fault
+
+
+class Kind(StrEnum):
+    """What a column holds."""
+
+    JSON = "any JSON"
+    ANY = "anything"
+    INTEGER = "integers"
+    NUMERIC = "decimal numbers"
+    DOUBLE = "floats"
+    TEXT = "texts"
+    BOOLEAN = "true and false"
+    MOMENT = "moments"
+
+
+class ColumnType(NamedTuple):
+    """Type of a column.
+
+    Attributes:
+        told: As the database tells it.
+        kind: What it holds.
+        size: Bits of an integer, digits of a decimal number, characters of a text; 0: any.
+        scale: Digits behind the point, where ``size`` is not 0.
+    """
+
+    told: str
+    kind: Kind
+    size: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A value that a column can never hold.
+
+    Attributes:
+        why: In words that go behind "the value"; without the value.
+    """
+
+    why: str
+
+
+POSTGRESQL: Final = {
+    "jsonb": Kind.JSON, "bigint": Kind.INTEGER, "integer": Kind.INTEGER, "numeric": Kind.NUMERIC, "double precision": Kind.DOUBLE,
+    "text": Kind.TEXT, "character varying": Kind.TEXT, "boolean": Kind.BOOLEAN, "timestamp with time zone": Kind.MOMENT,
+}  # fmt: skip
+SQLITE: Final = {
+    "": Kind.ANY, "ANY": Kind.ANY, "INTEGER": Kind.INTEGER, "INT": Kind.INTEGER, "BIGINT": Kind.INTEGER, "NUMERIC": Kind.NUMERIC,
+    "REAL": Kind.DOUBLE, "DOUBLE PRECISION": Kind.DOUBLE, "TEXT": Kind.TEXT, "BOOLEAN": Kind.BOOLEAN,
+}  # fmt: skip
+"""Declared type → what is held. What SQLite would take for a number by the letters of its type, JSON or DATE, is not among them."""
+
+TYPE: Final = re.compile(r"([^()]*?)(?:\((\d+)(?:,(-?\d+))?\))?")
+NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+MOST_DIGITS: Final = 5_000
+"""Of a text that is read as a number: reading takes the square of them."""
+
+EXACT: Final = Context(prec=2 * MOST_DIGITS)
+BITS: Final = {"integer": 32}
+MOST_BITS: Final = 64
+
+
+def type_of(told: str, known: Mapping[str, Kind]) -> ColumnType | None:
+    """The type of a column; None: no value is written into such a one.
+
+    Args:
+        told: As the database tells it, ``numeric(12,2)``.
+        known: :data:`POSTGRESQL` or :data:`SQLITE`.
+    """
+    parts = TYPE.fullmatch(told)
+    kind = known.get(parts[1]) if parts else None
+    if parts is None or kind is None or (known is SQLITE and parts[2]):
+        return None
+    if kind is Kind.INTEGER:
+        return ColumnType(told, kind, BITS.get(parts[1], MOST_BITS))
+    return ColumnType(told, kind, int(parts[2] or 0), int(parts[3] or 0))
+
+
+def fitted(value: Value, column: ColumnType) -> Value | Misfit:
+    """A value as a column holds it; nothing (None) fits every column."""
+    return None if value is None else FITTING[column.kind](value, column)
+
+
+def _json(value: Value, column: ColumnType) -> Value | Misfit:
+    fault = json_fault(value)
+    return Misfit(fault) if fault else value
+
+
+def _any(value: Value, column: ColumnType) -> Value | Misfit:
+    return value
+
+
+def _integer(value: Value, column: ColumnType) -> Value | Misfit:
+    number = _number(value)
+    if isinstance(number, Misfit):
+        return number
+    # The exponent first: a text of ten characters may stand for a number that fills the memory.
+    if number.adjusted() > MOST_BITS or not -(2 ** (column.size - 1)) <= number < 2 ** (column.size - 1):
+        return Misfit(f"is beyond {column.told}")
+    whole = int(number)
+    return whole if whole == number else Misfit(f"is no whole number, as {column.told} holds")
+
+
+def _numeric(value: Value, column: ColumnType) -> Value | Misfit:
+    number = _number(value)
+    if isinstance(number, Misfit) or not column.size:
+        return number
+    # The database rounds to the scale, and refuses what then has too many digits.
+    limit = EXACT.subtract(Decimal(10).scaleb(column.size - column.scale - 1), Decimal(5).scaleb(-column.scale - 1, EXACT))
+    return number if number.copy_abs() < limit else Misfit(f"is beyond {column.told}")
+
+
+def _double(value: Value, column: ColumnType) -> Value | Misfit:
+    if isinstance(value, float):
+        return value if isfinite(value) else Misfit("is not a finite number")
+    number = _number(value)
+    if isinstance(number, Misfit):
+        return number
+    found = float(number)
+    return found if isfinite(found) else Misfit(f"is beyond {column.told}")
+
+
+def _text(value: Value, column: ColumnType) -> Value | Misfit:
+    """What is no text as its JSON; bytes as PostgreSQL writes them."""
+    text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
+    fault = text_fault(text)
+    if fault is None and column.size and len(text) > column.size:
+        fault = f"is longer than {column.told}"
+    return Misfit(fault) if fault else text
+
+
+def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
+    """True and false; 1 and 0 are what SQLite says for them."""
+    if value in (0, 1) and isinstance(value, int):
+        return bool(value)
+    return {"true": True, "false": False}.get(str(value), Misfit("is neither true nor false"))
+
+
+def _moment(value: Value, column: ColumnType) -> Value | Misfit:
+    """A text of ISO 8601; without an offset it is UTC, whatever the time zone of a server."""
+    try:
+        moment = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        return Misfit("is no moment of ISO 8601")
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+def _number(value: Value) -> Decimal | Misfit:
+    """Exact; a float is the number it is written as."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)) or isinstance(value, JsonText):
+        return Misfit("is no number")
+    if isinstance(value, str) and (len(value) > MOST_DIGITS or not NUMBER.fullmatch(value)):
+        return Misfit("is no number")
+    number = Decimal(repr(value) if isinstance(value, float) else value)
+    return number if number.is_finite() else Misfit("is not a finite number")
+
+
+FITTING: Final[Mapping[Kind, Callable[[Value, ColumnType], Value | Misfit]]] = {
+    Kind.JSON: _json, Kind.ANY: _any, Kind.INTEGER: _integer, Kind.NUMERIC: _numeric, Kind.DOUBLE: _double, Kind.TEXT: _text,
+    Kind.BOOLEAN: _boolean, Kind.MOMENT: _moment,
+}  # fmt: skip
