@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,12 +63,26 @@ def broker() -> Iterator[Broker | ApacheKafka]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+CELLS, GROUPS = ["sqlite", "postgresql"], ["sqlite-groups", "postgresql-groups"]
+
+
+@pytest.fixture(params=CELLS + GROUPS)
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     """A target whose tables nobody has made."""
-    if request.param == "sqlite":
-        return Sqlite(tmp_path / "read.db")
-    return Postgres(request.getfixturevalue("postgresql_url"))
+    database, _, shape = request.param.partition("-")
+    if database == "sqlite":
+        return Sqlite(tmp_path / "read.db", shape or "cells")
+    return Postgres(request.getfixturevalue("postgresql_url"), shape or "cells")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Target]:
+    """Names a store for a table that somebody else makes."""
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql_url")
+        return lambda **columns: Postgres(url, "groups", columns)
+    (tmp_path / "read.db").touch()
+    return lambda **columns: Sqlite(tmp_path / "read.db", "groups", columns)
 
 
 @pytest.fixture

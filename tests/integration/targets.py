@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,12 @@ from streams_app.read_store.targets.port import Counts, ReadStore, Step
 from streams_app.settings import ReadStoreSettings
 
 P0, P1 = TP("s.f", 0), TP("s.f", 1)
-ROWS = "SELECT group_key, name, value, version, updated_ms FROM cells"
+ODD_NAME = '\')%s\\x00{"a"}'
+COLUMNS = {
+    "likes": "likes", "shares": "Shares", ODD_NAME: "odd", **{f"n{number}": f"n{number}" for number in range(10)},
+    **{f"name-{number}": f"name_{number}" for number in range(50)},
+}  # fmt: skip
+"""Names that have a column in a store of groups."""
 
 
 async def write(store: ReadStore, changes: Sequence[Change], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
@@ -35,10 +41,15 @@ async def sync_on(sync: Sync, records: Sequence[Record], to: int, tp: TP = P0) -
 
 
 class Target(ABC):
-    """One database with one store, whose table is called ``cells``."""
+    """One database with one store, whose table is called ``cells``, whatever its shape."""
 
-    def __init__(self, url: str) -> None:
-        self.settings = ReadStoreSettings(name="dashboard", url=url, table="cells", folds=("f",), source="carried", timeout="500ms")  # type: ignore[call-arg, arg-type, unused-ignore]  # durations are written as text
+    def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
+        self.is_groups = shape == "groups"
+        self.columns = dict(columns) if self.is_groups else {}
+        self.settings = ReadStoreSettings.model_validate(
+            {"name": "dashboard", "url": url, "table": "cells", "folds": ["f"], "source": "carried", "timeout": "500ms",
+             "shape": shape, "columns": self.columns}
+        )  # fmt: skip
         self.opened: list[ReadStore] = []
         self.store = self.another()
 
@@ -68,17 +79,38 @@ class Target(ABC):
     async def allow(self, table: str) -> None:
         """No more."""
 
-    async def rows(self) -> list[tuple[Any, ...]]:
-        """Group, name, value, version and time of every cell, sorted."""
-        return sorted(await self.run(ROWS))
+    async def rows(self, fold: str = "%") -> list[tuple[Any, ...]]:
+        """Group, name, value, version and time of every cell, sorted; the time of a row of groups is that of all its cells."""
+        of_fold = f"FROM cells WHERE fold LIKE '{fold}'"
+        if not self.is_groups:
+            return sorted(await self.run(f"SELECT group_key, name, {self.shown('value')}, version, updated_ms {of_fold}"))
+        held = ", ".join(self.shown(f'"{column}"') for column in self.columns.values())
+        found = []
+        for group, versions, time, *values in await self.run(f"SELECT group_key, versions, updated_ms, {held} {of_fold}"):
+            known = json.loads(versions)
+            assert known.keys() <= set(self.columns.values())
+            found += [
+                (group, name, value, known[column], time)
+                for (name, column), value in zip(self.columns.items(), values, strict=True)
+                if column in known
+            ]
+        return sorted(found)
+
+    def time(self, of_cell: int, of_row: int) -> int:
+        """When a cell changed, as :meth:`rows` shows it."""
+        return of_row if self.is_groups else of_cell
+
+    def shown(self, column: str) -> str:
+        """How a value is asked for."""
+        return column
 
 
 class Sqlite(Target):
     """A file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.path = path
-        super().__init__(f"sqlite:///{path}")
+        super().__init__(f"sqlite:///{path}", shape, columns)
 
     async def run(self, sql: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path)) as connection, connection:
@@ -100,16 +132,16 @@ class Sqlite(Target):
 class Postgres(Target):
     """A database of a server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.url = url
-        super().__init__(url)
+        super().__init__(url, shape, columns)
 
     async def run(self, sql: str) -> list[tuple[Any, ...]]:
         async with self.connected() as connection:
             return [tuple(row) for row in await connection.fetch(sql)]
 
-    async def rows(self) -> list[tuple[Any, ...]]:
-        return sorted(await self.run(ROWS.replace("value,", "value::text,")))
+    def shown(self, column: str) -> str:
+        return f"{column}::text"
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
@@ -139,3 +171,15 @@ class Postgres(Target):
 def held(target: Target, value: int) -> Any:
     """A number as :meth:`Target.rows` shows it."""
     return str(value) if isinstance(target, Postgres) else value
+
+
+def own(target: Target) -> str:
+    """The columns a table has for itself."""
+    if isinstance(target, Postgres):
+        versions, number = "jsonb", "bigint"
+    else:
+        versions, number = "TEXT", "INTEGER"
+    return (
+        f"fold TEXT NOT NULL, group_key TEXT NOT NULL, versions {versions} NOT NULL DEFAULT '{{}}', "
+        f"updated_ms {number} NOT NULL DEFAULT 0"
+    )

@@ -58,7 +58,7 @@ async def test_of_two_owners_that_go_on_from_one_place_only_one_is_taken(target:
     await write(target.store, [], 3)
 
     async def go_on(number: int) -> str:
-        changes = [Change(Cell("f", "a", f"{number}-{n}"), 1, 1) for n in range(200)]
+        changes = [Change(Cell("f", f"{number}-{n}", "likes"), 1, 1) for n in range(200)]
         try:
             await target.another().apply(changes, Step(P0, 3, 10 + number), 0)
         except ProgressError:
@@ -68,4 +68,4 @@ async def test_of_two_owners_that_go_on_from_one_place_only_one_is_taken(target:
     outcomes = await asyncio.gather(*(go_on(number) for number in range(4)))
 
     assert ["refused"] * 3 + ["taken"] == sorted(outcomes)
-    assert {str(outcomes.index("taken"))} == {name.partition("-")[0] for _, name, *_ in await target.rows()}
+    assert {str(outcomes.index("taken"))} == {group.partition("-")[0] for group, *_ in await target.rows()}

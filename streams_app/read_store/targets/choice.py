@@ -19,16 +19,18 @@ def open_store(settings: ReadStoreSettings) -> ReadStore:
         with needing("opensearchpy", settings, "opensearch-py"):
             from streams_app.read_store.targets.opensearch import OpenSearchStore
         return OpenSearchStore(settings)
-    if settings.shape != "cells":
-        raise ConfigurationError([f"{settings.section}.shape: '{settings.shape}' is not built for this store"])
     if settings.url.startswith(POSTGRESQL):
         with needing("asyncpg", settings):
             from streams_app.read_store.targets.postgresql import PostgresStore
-        return PostgresStore(settings)
-    from streams_app.read_store.targets.sqlite import SqliteStore
-
+            from streams_app.read_store.targets.postgresql_groups import PostgresGroups
+        return PostgresStore(settings) if settings.shape == "cells" else PostgresGroups(settings)
     if settings.url.startswith("sqlite:"):
-        return SqliteStore(settings.url, settings.table, settings.name)
+        from streams_app.read_store.targets.sqlite import SqliteStore
+        from streams_app.read_store.targets.sqlite_groups import SqliteGroups
+
+        if settings.shape == "cells":
+            return SqliteStore(settings.url, settings.table, settings.name)
+        return SqliteGroups(settings.url, settings.table, settings.name, settings.columns)
     scheme = settings.url.partition(":")[0]
     raise ConfigurationError(
         [

@@ -170,14 +170,7 @@ class PostgresStore(PostgresBack):
             step.to,
         )
 
-        async def run(connection: Connection) -> Counts:
-            row = await connection.fetchrow(self._apply, *arguments)
-            assert row is not None  # counts are always one row
-            if not row["is_noted"]:
-                raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
-            return Counts(row["written"], row["stale"], row["unchanged"])
-
-        return await self._with_tables(run)
+        return await self._with_tables(lambda connection: self._counted(connection, step, self._apply, *arguments))
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is."""
@@ -186,12 +179,8 @@ class PostgresStore(PostgresBack):
 
     def refusal(self, change: Change) -> str | None:
         """Text and JSON of PostgreSQL hold no U+0000, and an index has a longest entry."""
-        for text in change.cell:
-            if fault := text_fault(text):
-                return f"group or name {fault}"
-        size = sum(len(text.encode()) for text in change.cell)
-        if size > MOST_KEY_BYTES:
-            return f"group and name have {size} bytes, {MOST_KEY_BYTES} are possible"
+        if fault := key_fault(change.cell):
+            return fault
         fault = json_fault(change.value)
         return f"the value {fault}" if fault else None
 
@@ -232,6 +221,13 @@ class PostgresStore(PostgresBack):
                     done.append(f"table {table} is there already")
         return done
 
+    async def _counted(self, connection: Connection, step: Step, sql: str, *arguments: Any) -> Counts:
+        row = await connection.fetchrow(sql, *arguments)
+        assert row is not None  # counts are always one row
+        if not row["is_noted"]:
+            raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
+        return Counts(row["written"], row["stale"], row["unchanged"])
+
     async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
         """As the pool's call; says how to make tables that are not there."""
         try:
@@ -241,6 +237,15 @@ class PostgresStore(PostgresBack):
                 init = f"streams-app read-store init --store {self._settings.name}"
                 raise TryAgainError(f"{error}; run `{init}`") from error
             raise
+
+
+def key_fault(key: Sequence[str]) -> str | None:
+    """Why the texts of a primary key can never be held; None: they can."""
+    for text in key:
+        if fault := text_fault(text):
+            return f"group or name {fault}"
+    size = sum(len(text.encode()) for text in key)
+    return f"group and name have {size} bytes, {MOST_KEY_BYTES} are possible" if size > MOST_KEY_BYTES else None
 
 
 async def _columns(connection: Connection, table: str) -> dict[str, str]:

@@ -133,10 +133,15 @@ class SqliteStore(SqliteBack):
         return ((self._table, CREATE, COLUMNS), (self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS))
 
     def _initialise(self, connection: sqlite3.Connection) -> list[str]:
-        done = []
         # Readers of the read side go on while the agent writes. Kept in the file, so set once, here.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
+        done = self._make(connection)
+        connection.execute("COMMIT")
+        return done
+
+    def _make(self, connection: sqlite3.Connection) -> list[str]:
+        done = []
         for table, create, columns in self._tables():
             found = _columns(connection, table)
             if not found:
@@ -151,7 +156,6 @@ class SqliteStore(SqliteBack):
                 )
             else:
                 done.append(f"table {table} is there already in {self._path}")
-        connection.execute("COMMIT")
         return done
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
@@ -183,6 +187,12 @@ class SqliteStore(SqliteBack):
         found = self._read_progress(connection).get(step.tp)
         if found not in (step.after, step.to):
             raise ProgressError(f"read store {self._name} {self._path}", step.tp, found, step.after)
+        counts = self._write(connection, changes, now_ms)
+        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*step.tp, step.to, now_ms))
+        connection.execute("COMMIT")
+        return counts
+
+    def _write(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
         held = [replace(change, value=sqlite_value(change.value)) for change in changes]
         merged = merge(self._stored(connection, (change.cell for change in held)), held)
         connection.executemany(
@@ -190,8 +200,6 @@ class SqliteStore(SqliteBack):
             [(*change.cell, change.value, change.version, now_ms) for change in merged.written],
         )
         connection.executemany(self._sql(CONFIRM, self._table), [(change.version, *change.cell) for change in merged.confirmed])
-        connection.execute(self._sql(UPSERT_PROGRESS, self._progress_table), (*step.tp, step.to, now_ms))
-        connection.execute("COMMIT")
         return Counts(len(merged.written), merged.stale, merged.unchanged)
 
     def _stored(self, connection: sqlite3.Connection, cells: Iterable[Cell]) -> dict[Cell, Stored]:

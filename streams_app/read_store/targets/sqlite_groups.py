@@ -1,0 +1,227 @@
+"""The read store in a SQLite file, a row for each (fold, group_key) and a column for each name.
+
+Owns the table of ``read_stores.NAME.table``, which people may have made themselves with columns of their types, and the one beside
+it, ``<table>_progress``. A batch is one transaction: its rows are read by one statement, merged, and written by another.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final, TypeVar
+
+import orjson
+
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.columns import (
+    KEY,
+    Found,
+    Row,
+    RowKey,
+    Wanted,
+    held_by,
+    refusal_of,
+    row_key,
+    table_faults,
+    types_of,
+)
+from streams_app.read_store.core.culprits import search
+from streams_app.read_store.core.fitting import SQLITE, ColumnType
+from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
+from streams_app.read_store.core.values import sqlite_value, value_of
+from streams_app.read_store.targets.port import Counts, NotStorableError
+from streams_app.read_store.targets.sqlite import CREATE_PROGRESS, PROGRESS_COLUMNS, SqliteStore
+
+T = TypeVar("T")
+
+OWN: Final = {
+    "fold": "TEXT NOT NULL", "group_key": "TEXT NOT NULL", "versions": "TEXT NOT NULL DEFAULT '{}'",
+    "updated_ms": "INTEGER NOT NULL DEFAULT 0",
+}  # fmt: skip
+# Columns have no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
+CREATE: Final = """
+CREATE TABLE {table} (fold {fold}, group_key {group_key}, {columns}, versions {versions}, updated_ms {updated_ms},
+PRIMARY KEY (fold, group_key)) WITHOUT ROWID
+"""
+FOUND: Final = """
+SELECT name, upper(type), "notnull", dflt_value IS NOT NULL OR hidden > 1, hidden > 1 FROM pragma_table_xinfo(?) ORDER BY cid
+"""
+KEYS: Final = """
+SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
+WHERE key."unique" AND NOT key.partial GROUP BY key.name
+"""
+SELECT: Final = """
+WITH asked (fold, group_key) AS (VALUES {keys}) SELECT fold, group_key, updated_ms, versions, {columns}
+FROM asked JOIN {table} USING (fold, group_key)
+"""
+UPSERT: Final = """
+INSERT INTO {table} (fold, group_key, updated_ms, versions, {columns}) VALUES {rows} ON CONFLICT (fold, group_key)
+DO UPDATE SET updated_ms = excluded.updated_ms, versions = excluded.versions, {assignments}
+"""
+GUARDED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHERE fold = ? AND held.value >= 0"
+LOWER: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
+BESIDE: Final = 4
+"""Columns of a row beside those of names."""
+
+REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
+"""What a table says to a value that it will never take, a constraint or a text that is too long; and what a trigger says."""
+
+
+class SqliteGroups(SqliteStore):
+    """See :class:`streams_app.read_store.targets.port.ReadStore`."""
+
+    def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str]) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE``.
+            table: Table name; part of SQL text, so only letters, digits and ``_``.
+            name: Name of the store, for messages.
+            columns: Name → column; columns are letters, digits and ``_``.
+
+        Raises:
+            ConfigurationError: A URL or a table name that cannot be used.
+        """
+        super().__init__(url, table, name)
+        self._columns = columns
+        self._names = {column: name for name, column in columns.items()}
+        self._wanted = Wanted(OWN, self._names, SQLITE, "")
+        self._types: dict[str, ColumnType] = {}
+
+    def refusal(self, change: Change) -> str | None:
+        """A name needs a column, and a value one of its type, as far as the types are known."""
+        return refusal_of(change, self._columns, self._types)
+
+    async def lower(self, fold: str) -> None:
+        """Makes every value of a fold accept any version."""
+        await self._thread.call(lambda connection: connection.execute(self._sql(LOWER, self._table), (fold,)))
+
+    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+        """Those whose columns are always the same."""
+        return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS),)
+
+    def _make(self, connection: sqlite3.Connection) -> list[str]:
+        if self._look(connection):
+            done = f"table {self._table} is there already in {self._path}"
+        else:
+            connection.execute(CREATE.format(table=f'"{self._table}"', columns=self._told(), **OWN))
+            done = f"created table {self._table} in {self._path}"
+        return [done, *super()._make(connection)]
+
+    def _missing(self, connection: sqlite3.Connection) -> list[str]:
+        """Raises a :class:`ConfigurationError` for a table that cannot hold groups."""
+        return [*([] if self._look(connection) else [f"table {self._table}"]), *super()._missing(connection)]
+
+    def _require_tables(self, connection: sqlite3.Connection) -> None:
+        try:
+            super()._require_tables(connection)
+            self._types = self._look(connection)
+        except ConfigurationError as error:
+            # Whoever has made the table can make it right while the worker waits.
+            raise TryAgainError(f"read store {self._name} {self._path}: {error}") from error
+
+    def _look(self, connection: sqlite3.Connection) -> dict[str, ColumnType]:
+        """Types of the columns of names; empty: there is no table."""
+        found = {name: Found(*rest) for name, *rest in connection.execute(FOUND, (self._table,))}
+        keys = {frozenset(columns.split(",")) for (columns,) in connection.execute(KEYS, (self._table,))}
+        faults = table_faults(found, keys, self._wanted) if found else []
+        if faults:
+            raise ConfigurationError(
+                [f"read_stores.{self._name}.table: {self._table} in {self._path}: {fault}" for fault in faults]
+            )
+        return types_of(found, self._wanted)
+
+    def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
+        if self._missing(connection):
+            return None
+        (found,) = connection.execute(self._sql(GUARDED, self._table), (fold,)).fetchone()
+        return int(found)
+
+    def _write(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+        fitting, refused = held_by(changes, self._columns, self._types)
+        if refused:
+            raise NotStorableError(refused)  # the types were not known when the store was asked
+        held = [replace(change, value=_sqlite_value(change.value)) for change in fitting]
+        try:
+            return self._merge(connection, held, now_ms)
+        except REFUSALS as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+                raise  # a trigger that people have written may have any reason
+            searching = search(sorted(held, key=lambda change: change.cell))
+            part = next(searching)
+            while True:
+                try:
+                    part = searching.send(self._fault(connection, part, now_ms))
+                except StopIteration as found:
+                    raise NotStorableError(found.value) from None
+
+    def _fault(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> str | None:
+        """Why the table refuses changes; they are not written in any case."""
+        connection.execute("SAVEPOINT trial")
+        try:
+            self._merge(connection, changes, now_ms)
+        except REFUSALS as error:
+            return f"is refused: {error}"
+        finally:
+            connection.execute("ROLLBACK TO trial")
+        return None
+
+    def _merge(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+        rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))
+        merged = merge({cell: stored for key, row in rows.items() for cell, stored in self._stored_in(key, row)}, changes)
+        for change in merged.written + merged.confirmed:
+            rows.setdefault(row_key(change), Row()).take(self._columns[change.cell.name], change.value, change.version)
+        for key in {row_key(change) for change in merged.written}:
+            rows[key].updated_ms = now_ms
+        touched = dict.fromkeys(row_key(change) for change in merged.written + merged.confirmed)
+        for some in _parts(list(touched), _most(connection, BESIDE + len(self._names))):
+            self._upsert(connection, {key: rows[key] for key in some})
+        return Counts(len(merged.written), merged.stale, merged.unchanged)
+
+    def _read(self, connection: sqlite3.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Row]:
+        found = {}
+        for some in _parts(keys, _most(connection, len(KEY))):
+            sql = SELECT.format(keys=_values(some), columns=self._told(), table=f'"{self._table}"')
+            for fold, group_key, updated_ms, versions, *values in connection.execute(sql, [text for key in some for text in key]):
+                row = Row(dict(zip(self._names, values, strict=True)), orjson.loads(versions), updated_ms)
+                found[RowKey(fold, group_key)] = row
+        return found
+
+    def _upsert(self, connection: sqlite3.Connection, rows: Mapping[RowKey, Row]) -> None:
+        given = [
+            (*key, row.updated_ms, orjson.dumps(row.versions).decode(), *(row.values.get(column) for column in self._names))
+            for key, row in rows.items()
+        ]
+        assignments = ", ".join(f'"{column}" = excluded."{column}"' for column in self._names)
+        sql = UPSERT.format(table=f'"{self._table}"', columns=self._told(), rows=_values(given), assignments=assignments)
+        connection.execute(sql, [value for row in given for value in row])
+
+    def _stored_in(self, key: RowKey, row: Row) -> Iterator[tuple[Cell, Stored]]:
+        for column, version in row.versions.items():
+            if name := self._names.get(column):
+                yield Cell(*key, name), Stored(version, row.values[column])
+
+    def _told(self) -> str:
+        return ", ".join(f'"{column}"' for column in self._names)
+
+
+def _sqlite_value(value: Value) -> Value:
+    """A decimal without a fraction is an integer, as SQLite makes it one itself in a column of numbers."""
+    return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
+
+
+def _values(rows: Sequence[Sequence[object]]) -> str:
+    """Places for the values of rows."""
+    return ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
+
+
+def _most(connection: sqlite3.Connection, columns: int) -> int:
+    """Rows that one statement can take."""
+    return connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // columns
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]

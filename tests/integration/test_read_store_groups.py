@@ -1,0 +1,222 @@
+"""A row a group and a column a name: what a row is, and the tables that people have made for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.port import Counts
+from streams_app.read_store.targets.postgresql_groups import PostgresGroups
+from tests.integration.conftest import GROUPS
+from tests.integration.targets import Postgres, Target, held, own, write
+
+LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
+
+of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
+
+
+# A row
+
+
+@of_groups
+async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: Target) -> None:
+    await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], now_ms=1)
+    counts = await write(target.store, [Change(LIKES, 4, 9), Change(SHARES, 6, 3), Change(Cell("f", "a", "n1"), 4, 4)], now_ms=2)
+
+    assert Counts(written=2, stale=1) == counts
+    assert [("likes", held(target, 1), 5), ("n1", held(target, 4), 4), ("shares", held(target, 3), 6)] == [
+        (name, value, version) for _, name, value, version, _ in await target.rows()
+    ]
+
+
+@of_groups
+async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it_back(target: Target) -> None:
+    await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)])
+    await write(target.store, [Change(LIKES, 7, None)])
+    counts = await write(target.store, [Change(LIKES, 6, 1)])
+
+    assert Counts(stale=1) == counts
+    assert [("a",)] == await target.run('SELECT group_key FROM cells WHERE likes IS NULL AND "Shares" IS NOT NULL')
+
+
+@of_groups
+async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: Target) -> None:
+    await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], now_ms=1)
+    counts = await write(target.store, [Change(LIKES, 8, 1)], now_ms=2)
+    late = await write(target.store, [Change(LIKES, 7, 3)], now_ms=3)
+
+    assert (Counts(unchanged=1), Counts(stale=1)) == (counts, late)
+    assert [("likes", held(target, 1), 8, 1), ("shares", held(target, 2), 5, 1)] == [row[1:] for row in await target.rows()]
+
+
+@of_groups
+async def test_several_folds_have_a_row_each_for_the_same_group(target: Target) -> None:
+    await write(target.store, [Change(LIKES, 5, 1), Change(Cell("g", "a", "likes"), 3, 2), Change(Cell("g", "b", "likes"), 3, 2)])
+
+    assert [("f", "a"), ("g", "a"), ("g", "b")] == sorted(await target.run("SELECT fold, group_key FROM cells"))
+
+
+@of_groups
+async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: Target) -> None:
+    async def fill(number: int) -> None:
+        store = target.another()
+        for version in range(15):
+            done = False
+            while not done:
+                try:
+                    changes = [Change(Cell("f", "a", f"n{number}"), version, version), Change(LIKES, version * 4 + number, number)]
+                    done = bool(await write(store, changes, tp=TP("s.f", number)))
+                except TryAgainError:  # SQLite lets one at a time, and its patience is short
+                    await asyncio.sleep(0)
+
+    await asyncio.gather(*(fill(number) for number in range(4)))
+
+    assert [("likes", held(target, 3), 59), *((f"n{number}", held(target, 14), 14) for number in range(4))] == [
+        (name, value, version) for _, name, value, version, _ in await target.rows()
+    ]
+
+
+@of_groups
+async def test_a_name_without_a_column_is_refused(target: Target) -> None:
+    assert "the name 'other' has no column" == target.store.refusal(Change(Cell("f", "a", "other"), 1, 1))
+    assert None is target.store.refusal(Change(LIKES, 1, 1))
+
+
+# A table that people have made
+
+KEY = "PRIMARY KEY (fold, group_key)"
+
+
+async def test_values_that_were_there_before_are_kept_until_a_record_names_them(made: Callable[..., Target]) -> None:
+    target = made(likes="likes", shares="shares")
+    await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint, shares bigint, {KEY})")
+    await target.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
+    await target.store.initialise()
+    counts = await write(target.store, [Change(SHARES, 0, 21)])
+    await target.close()
+
+    assert Counts(written=1) == counts
+    assert [(10, 21)] == await target.run("SELECT likes, shares FROM cells")
+
+
+async def test_columns_of_groups_fields_are_made_by_the_database_of_the_group_key(made: Callable[..., Target]) -> None:
+    target = made(likes="likes")
+    number = "CAST(group_key AS bigint)"
+    await target.run(
+        f"CREATE TABLE cells ({own(target)}, account_id bigint GENERATED ALWAYS AS ({number}) STORED, likes bigint, "
+        f"seen text DEFAULT 'never' NOT NULL, note text, {KEY})"
+    )
+    await target.store.initialise()
+    await write(target.store, [Change(Cell("f", "17", "likes"), 1, 3)])
+    await target.run("UPDATE cells SET note = 'mine'")
+    await write(target.store, [Change(Cell("f", "17", "likes"), 2, 4)])
+    await target.close()
+
+    assert [(17, 4, "never", "mine")] == await target.run("SELECT account_id, likes, seen, note FROM cells")
+
+
+FAULTS = [
+    ("likes bigint", "", "it has no PRIMARY KEY (fold, group_key)"),
+    ("likes bigint", "UNIQUE (fold, group_key)", None),
+    ("likes bigint", "UNIQUE (fold, group_key, likes)", "it has no PRIMARY KEY (fold, group_key)"),
+    ("other bigint", KEY, "it has no column likes: ADD COLUMN likes"),
+    ('"LIKES" bigint', KEY, "it has no column likes: there is LIKES"),
+    ("likes uuid", KEY, "its column likes is uuid; possible are "),
+    ("likes bigint NOT NULL DEFAULT 0", KEY, "its column likes is NOT NULL, but NULL is what a name has that is not known"),
+    ("likes bigint GENERATED ALWAYS AS (updated_ms + 1) STORED", KEY, "its column likes is computed"),
+    ("likes bigint, author text NOT NULL", KEY, "its column author is NOT NULL without a default"),
+]
+
+
+@pytest.mark.parametrize(("columns", "key", "fault"), FAULTS)
+async def test_what_is_wrong_with_a_table_is_told_and_the_table_is_left(
+    made: Callable[..., Target], columns: str, key: str, fault: str | None
+) -> None:
+    target = made(likes="likes")
+    await target.run(f"CREATE TABLE cells ({', '.join(filter(None, (own(target), columns, key)))})")
+    if fault is None:
+        await target.store.initialise()
+        assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 1)])
+        await target.close()
+        return
+    told = []
+    for call in (target.store.initialise, target.store.missing):
+        with pytest.raises(ConfigurationError) as caught:
+            await call()
+        told += caught.value.faults
+    with pytest.raises(TryAgainError, match=r"read store dashboard .*: read_stores\.dashboard\.table: cells"):
+        await write(target.store, [Change(LIKES, 1, 1)])
+    await target.close()
+
+    assert 2 == len(told)
+    assert all("read_stores.dashboard.table: cells" in line and fault.lower() in line.lower() for line in told)
+    assert [] == await target.run("SELECT * FROM cells")
+
+
+async def test_a_table_of_cells_is_none_of_groups_and_all_that_is_wrong_is_told(postgresql_url: str) -> None:
+    cells, groups = Postgres(postgresql_url), Postgres(postgresql_url, "groups", {"likes": "likes"})
+    await cells.store.initialise()
+    with pytest.raises(ConfigurationError) as caught:
+        await groups.store.initialise()
+    await cells.close()
+    await groups.close()
+
+    assert [
+        "it has no column versions: ADD COLUMN versions jsonb NOT NULL DEFAULT '{}'",
+        "it has no column likes: ADD COLUMN likes jsonb",
+        "its column name is NOT NULL without a default, and nothing is written into it",
+        "its column version is NOT NULL without a default, and nothing is written into it",
+        "it has no PRIMARY KEY (fold, group_key)",
+    ] == [fault.removeprefix("read_stores.dashboard.table: cells: ") for fault in caught.value.faults]
+
+
+async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Callable[..., Target]) -> None:
+    target = made(likes="likes")
+    await target.run(f"CREATE TABLE cells ({own(target)}, {KEY})")
+    await target.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
+    with pytest.raises(TryAgainError, match="no column likes"):
+        await target.store.progress()
+    await target.run("DROP TABLE cells_progress")
+    await target.run("ALTER TABLE cells ADD COLUMN likes bigint")
+    await target.store.initialise()
+
+    assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 1)])
+    await target.close()
+
+
+# What PostgreSQL does
+
+
+async def test_what_is_repeated_writes_nothing_at_all(postgresql_url: str) -> None:
+    target = Postgres(postgresql_url, "groups")
+    await target.store.initialise()
+    changes = [Change(LIKES, 5, 1), Change(Cell("f", "b", "likes"), 5, "x")]
+    await write(target.store, changes)
+    before = await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
+    await write(target.store, changes)
+    await write(target.store, [Change(LIKES, 4, 9)])
+    await target.close()
+
+    assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
+
+
+async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgresql_url: str) -> None:
+    target = Postgres(postgresql_url, "groups", {"likes": "likes", "shares": "shares"})
+    await target.store.initialise()
+    await target.run("INSERT INTO cells (fold, group_key, likes) SELECT 'f', 'g' || n, '1' FROM generate_series(1, 60000) AS n")
+    await target.run("ANALYZE cells")
+    await target.store.progress()
+    store = target.store
+    assert isinstance(store, PostgresGroups)
+    rows = store._rows([Change(Cell("f", f"g{n}", "likes"), 2, n) for n in range(500)])
+    async with target.connected() as connection:
+        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {store._apply}", rows, 0, "s.f", None, 0, 1))
+    await target.close()
+
+    assert "Index Scan using cells_pkey on cells" in plan
+    assert "Seq Scan on cells" not in plan
