@@ -82,7 +82,7 @@ def columns_of(found: list[Difference]) -> list[Column]:
     return [
         Column("GROUP", [shown(one.cell.group_key) for one in found], least=16),
         Column("NAME", [shown(one.cell.name) for one in found], least=10),
-        Column("WHAT", [one.kind.value for one in found]),
+        Column("WHAT", [one.kind.value for one in found], least=7),
         Column("IN THE STORE", ["-" if one.stored is None else _text(one.stored.value) for one in found], least=12),
         Column("IN THE SOURCE", [one.why or _text(one.change.value) for one in found], least=13),
         Column("FOLD", folds, least=10, rank=1, is_known=len(set(folds)) == 1),

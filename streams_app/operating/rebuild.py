@@ -15,13 +15,13 @@ from typing import Final
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operating.folded_topics import Announced, FoldedTopics
 from streams_app.operating.insisting import insisted
 from streams_app.operating.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
-from streams_app.read_store.targets.port import ProgressError, Step
+from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step
 from streams_app.read_store.targets.reading_back import Repair, open_read_back
 from streams_app.read_store.targets.rebuilding import open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
@@ -129,10 +129,20 @@ class Rebuild:
         changes = await self._possible(part.changes)
         step = Step(part.tp, self._stands[part.tp], part.end)
         try:
-            await insisted(lambda: self._new.apply(changes, step, self._clock.now_ms()))
+            while refused := await self._refused(changes, step):
+                self.done.refused += len(refused)
+                changes = [change for change in changes if change.cell not in refused]
         except ProgressError as error:
             raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}") from error
         self._stands[part.tp] = part.end
+
+    async def _refused(self, changes: Sequence[Change], step: Step) -> Collection[Cell]:
+        """Writes changes, unless the store finds out only now that it can never hold some of them: those."""
+        try:
+            await insisted(lambda: self._new.apply(changes, step, self._clock.now_ms()))
+        except NotStorableError as error:
+            return error.cells.keys()
+        return ()
 
     async def _possible(self, changes: Sequence[Change]) -> list[Change]:
         """Changes with values of now, without those the store can never hold."""
@@ -145,8 +155,8 @@ class Rebuild:
         """Takes from the store in use what the topics do not tell."""
         try:
             self.done.is_alone = bool(await insisted(self._old.missing))
-        except TryAgainError:
-            self.done.is_alone = True  # not even the file is there
+        except ConfigurationError:
+            self.done.is_alone = True  # the table is of another shape
         if self.done.is_alone:
             return
         progress = await insisted(self._old.progress)

@@ -33,7 +33,8 @@ class Compared:
         self.stage = stage
         self.url = url
         source = 'source = "carried"\n' if is_carried else f"source_url = {json.dumps(url)}\nsql = {json.dumps(self._sql)}\n"
-        section = f'[read_stores.dashboard]\nurl = {json.dumps(url)}\nfolds = ["{FOLD}"]\n{source}'
+        dead = f"dead_letters = {json.dumps(stage.dead)}\n"
+        section = f'[read_stores.dashboard]\nurl = {json.dumps(url)}\nfolds = ["{FOLD}"]\n{dead}{source}'
         self.config = stage.config(extra=section, fold='keep = "last"' if is_carried else "", **options)
 
     @property
