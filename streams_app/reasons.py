@@ -22,6 +22,10 @@ Reason = Literal[
     "not-a-record",
     "not-storable",
     "not-valid",
+    "failed",
+    "timed-out",
+    "rejected",
+    "crashed",
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
@@ -41,5 +45,9 @@ REASONS: Final[dict[Reason, str]] = {
     "not-a-record": "of a read store: stands in an output topic and is no folded record of its fold",
     "not-storable": "of a read store: a folded record with a name or value that the store can never hold; its others are written",
     "not-valid": "does not fit the payload its event declares; the detail has the path to what does not",
+    "failed": "made the function of a subscriber raise in its last attempt, or raise an error that is never tried again",
+    "timed-out": "kept the function of a subscriber busy beyond its `timeout` in its last attempt",
+    "rejected": "was rejected by the function of a subscriber; the detail says why",
+    "crashed": "was running in a subscriber each of three times when the process died",
 }
 """Reason → what the event is or did, for people; in the order of the reference."""

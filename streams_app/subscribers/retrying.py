@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from typing import Final, Generic, TypeVar
+
+from streams_app.subscribers.retries import Retries
 
 T = TypeVar("T")
 
@@ -21,24 +22,7 @@ FIRST_PROBE_MS: Final = 1_000
 LONGEST_PROBE_MS: Final = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How an event is retried.
-
-    Attributes:
-        attempts: How often the function is called for one event, at most.
-        first_ms: Delay after the first attempt, at most.
-        factor: By how much each delay is longer than the one before it.
-        longest_ms: The longest delay.
-    """
-
-    attempts: int = 8
-    first_ms: int = 1_000
-    factor: float = 3.0
-    longest_ms: int = 300_000
-
-
-def delay_ms(rule: Rule, event_id: str, attempt: int) -> int:
+def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
     """How long after an attempt the next one follows.
 
     The delay is spread between half of it and the whole by a hash of the event and the attempt: events that failed together do not

@@ -96,6 +96,10 @@ class Window:
         self._begun -= {offset for offset in self._begun if known <= offset < self.end and offset not in self._unfinished}
         return new
 
+    def is_finished(self, offset: int) -> bool:
+        """Whether an offset is known to be finished."""
+        return offset < self.low or offset in self._noted or (offset < self.end and offset not in self._unfinished)
+
     def is_open(self, claim: int, offset: int) -> bool:
         """Whether an offset waits for a result of this claim."""
         return claim == self.claim and offset in self._unfinished

@@ -1,0 +1,135 @@
+"""The agent of one subscriber: its member of a consumer group, and the processors of its partitions.
+
+The group is ``<app_id>.<name>``. A rebalance of it, a client that fails or a function that hangs delays nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.outgoing import Producer
+from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership
+from streams_app.delivery.processor import Processors
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.kafka.member import GroupMember
+from streams_app.reasons import Reason
+from streams_app.settings import Settings
+from streams_app.status import Status
+from streams_app.subscribers.around import Around, Decode
+from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
+from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.keys import SubscriberKeys
+from streams_app.subscribers.processor import CANCEL_SECONDS, AgainProcessor
+from streams_app.subscribers.runner import Call, Runner
+from streams_app.subscribers.store import ScriptSet, SubscriberStore
+from streams_app.subscribers.threads import ThreadRunner
+
+logger = logging.getLogger(__name__)
+
+RELEASE_SECONDS: Final = CANCEL_SECONDS + 3.0 + LAST_COMMIT_SECONDS
+"""So long a rebalance waits at most: for what runs, for what is cancelled, for the last marks and the last commit."""
+
+
+class SubscriberProcessors(Processors):
+    """Makes the processors of the partitions of one subscriber."""
+
+    def __init__(self, topic: str, around: Around) -> None:
+        """Reads one topic."""
+        self._topic = topic
+        self._around = around
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topic of the event."""
+        return (self._topic,)
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, AgainProcessor]:
+        """One processor for each partition, by the name of the subscriber."""
+        return {self._around.subscriber.name: AgainProcessor(tp, self._around)}
+
+
+class SubscriberAgent:
+    """Calls one subscriber that may be called again for one event; several workers share the partitions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        subscriber: Subscriber[Any, Any, Any],
+        *,
+        topic: str,
+        dead_letters: str,
+        decode: Decode,
+        redis: Redis,
+        producer: Producer,
+        clock: Clock,
+        users: UserLoop,
+        on_letter: Callable[[str, Reason], None] = lambda name, reason: None,
+    ) -> None:
+        """Connects nothing yet; made on the loop of the worker.
+
+        Args:
+            settings: Of the application.
+            subscriber: As it is declared.
+            topic: Where its events are.
+            dead_letters: Where its dead letters go.
+            decode: Makes events of records.
+            redis: The application's Redis.
+            producer: Sends dead letters.
+            clock: Of the worker.
+            users: Runs functions that are ``async``.
+            on_letter: Called with the name of the subscriber and the reason for each letter that the broker has.
+        """
+        trusted = TrustedClock(clock)
+        scripts = ScriptSet(redis)
+        refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
+
+        def runner(on_ended: Callable[[list[Call]], None]) -> Runner:
+            given = (subscriber.function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
+            return AsyncRunner(users.loop, *given) if subscriber.is_async else ThreadRunner(*given)
+
+        def store(tp: TP, token: str) -> SubscriberStore:
+            return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token)
+
+        def letters(tp: TP) -> DeadLetters:
+            return DeadLetters(refuser, tp, producer, trusted, on_letter)
+
+        self._dispatcher = Dispatcher(
+            subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner
+        )
+        around = Around(subscriber, self._dispatcher, decode, store, letters, trusted)
+        self._member = GroupMember(settings, subscriber.name, [topic], release_seconds=RELEASE_SECONDS)
+        self.ownership = Ownership(
+            self._member,
+            SubscriberProcessors(topic, around),
+            Surroundings(
+                trusted,
+                Status(),  # a worker one of whose subscribers waits is ready: the others go on
+                on_fatal=self._member.fail,
+                on_resync=lambda name, cause: None,
+                session_ms=settings.kafka.session_timeout_ms,
+                tick_seconds=settings.worker.tick_ms / 1000,
+                release_seconds=RELEASE_SECONDS,
+                again_seconds=RELEASE_SECONDS - LAST_COMMIT_SECONDS,
+            ),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Calls the function until told to stop, then commits and leaves the group; raises nothing.
+
+        Args:
+            stop: Set by the application.
+        """
+        try:
+            await self._member.run(self.ownership, stop)
+        finally:
+            await self._dispatcher.runner.stop()

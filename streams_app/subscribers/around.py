@@ -1,0 +1,52 @@
+"""What the processors of one subscriber share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.store import SubscriberStore
+
+
+class Decoded(NamedTuple):
+    """A record as an event.
+
+    Attributes:
+        event_id: Id of the event.
+        event: What the function is called with.
+    """
+
+    event_id: str
+    event: Any
+
+
+Decode = Callable[[TP, Any, int], Decoded | None]
+"""Partition, record and number of the attempt → the event; None for a record that is not this subscriber's. Raises
+:class:`streams_app.errors.BadEventError` for one that is no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the processors of one subscriber share.
+
+    Attributes:
+        subscriber: As it is declared.
+        dispatcher: Brings events to the slots.
+        decode: Makes events of records.
+        store: Partition and token → what Redis keeps of it.
+        letters: Partition → where its dead letters go.
+        clock: The wall clock as far as it is trusted.
+    """
+
+    subscriber: Subscriber[Any, Any, Any]
+    dispatcher: Dispatcher
+    decode: Decode
+    store: Callable[[TP, str], SubscriberStore]
+    letters: Callable[[TP], DeadLetters]
+    clock: TrustedClock

@@ -1,0 +1,145 @@
+"""Slots for functions that are ``async``: tasks on one event loop of all users' functions, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
+
+
+class UserLoop:
+    """The event loop of all users' functions, in a thread of its own."""
+
+    def __init__(self) -> None:
+        """Starts the thread."""
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Ends the loop; a function that blocks it for longer than ``seconds`` is left behind."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(seconds)
+
+    def stack(self) -> str:
+        """Where the thread is now, for people who ask why the loop does not move."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "".join(traceback.format_stack(frame, 5)) if frame else ""
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        self.loop.close()
+
+
+class AsyncRunner(Runner):
+    """Slots that are tasks on the loop of the users."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *given: Any) -> None:
+        """Takes the loop of the users and what every runner takes."""
+        super().__init__(*given)
+        self._loop = loop
+        self._queue: deque[Call] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        loop.call_soon_threadsafe(self._start)
+
+    def put(self, calls: Iterable[Call]) -> None:
+        """See :meth:`Runner.put`."""
+        self._queue.extend(calls)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """See :meth:`Runner.cancel`."""
+        taken = list(calls)
+        for call in taken:
+            call.is_dropped = True
+        self._loop.call_soon_threadsafe(self._stop_all, taken, Outcome.CANCELLED)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    async def stop(self) -> None:
+        """See :meth:`Runner.stop`."""
+        ended = self._home.create_future()
+        self._loop.call_soon_threadsafe(self._finish, ended)
+        await ended
+
+    def stacks(self) -> str:
+        """See :meth:`Runner.stacks`."""
+        texts = []
+        for task in self._tasks:
+            for frame in task.get_stack():
+                texts += traceback.format_stack(frame, 3)
+        return "".join(texts)
+
+    def _start(self) -> None:
+        self._tasks = [self._loop.create_task(self._serve(), name=f"slot {number}") for number in range(self._slots)]
+        self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _finish(self, ended: asyncio.Future[None]) -> None:
+        self._sweeping.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._home.call_soon_threadsafe(ended.set_result, None)
+
+    def _wake(self) -> None:
+        for _ in range(min(len(self._queue), len(self._idle))):
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(None)
+
+    def _sweep(self) -> None:
+        self._stop_all(self._overdue(), Outcome.TIMEOUT)
+        self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _stop_all(self, calls: Iterable[Call], outcome: Outcome) -> None:
+        for call in calls:
+            task = self.running.get(call)
+            if task is not None and self._took_outcome(call):
+                self._end(call, outcome)
+                self._late[call] = None
+                task.cancel()
+
+    async def _serve(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            if not self._queue:
+                idle = self._loop.create_future()
+                self._idle.append(idle)
+                await idle
+                continue
+            call = self._queue.popleft()
+            if call.is_dropped:
+                self._end(call, Outcome.CANCELLED)
+            else:
+                await self._call(call, task)
+
+    async def _call(self, call: Call, task: asyncio.Task[None]) -> None:
+        self._begin(call, task)
+        error: BaseException | None = None
+        try:
+            await self._function(call.event)
+        except asyncio.CancelledError as cancelled:
+            if call in self.running and task.cancelling():
+                # The slot itself is ended.
+                raise
+            error = cancelled
+        except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
+            error = raised
+        if self._took_outcome(call):
+            self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
+            return
+        self._late.pop(call, None)
+        while task.cancelling():
+            task.uncancel()

@@ -1,0 +1,136 @@
+"""Which event of which partition a subscriber is called with next, in one process."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from streams_app.clock import Clock
+from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.retrying import Suspension
+from streams_app.subscribers.runner import Call, Outcome, Runner
+from streams_app.subscribers.work import Work, says_something_of_its_event_alone
+
+logger = logging.getLogger(__name__)
+
+FEWEST_AHEAD: Final = 256
+"""So many calls may wait in the queue of the slots, so that slots with little to do need not wait for this loop."""
+
+AT_ONCE: Final = 16
+"""So many events are taken of one partition before the next one has its turn."""
+
+
+class Source(Protocol):
+    """A partition from which events are taken."""
+
+    def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
+        """The next event as a call; None: none may begin now.
+
+        Args:
+            now_ms: Wall clock.
+            is_fresh: Whether a fresh event is wanted before one that waits; None: as they come.
+        """
+
+    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+        """A call that was taken here has an outcome.
+
+        Args:
+            work: Whose call it was.
+            call: With its outcome.
+            counts: Whether a failure counts against the event.
+        """
+
+
+class Dispatcher:
+    """Brings the events of all partitions of a subscriber to its slots.
+
+    Attributes:
+        suspension: Whether everything waits for an outage to end.
+    """
+
+    def __init__(
+        self, name: str, concurrency: int, patience_ms: int, retries: Retries, clock: Clock, make_runner: Callable[..., Runner]
+    ) -> None:
+        """Has no partition yet.
+
+        Args:
+            name: Of the subscriber, for people.
+            concurrency: Number of slots.
+            patience_ms: See :class:`streams_app.subscribers.retrying.Suspension`.
+            retries: Of the subscriber.
+            clock: Wall clock of waits, monotonic one of calls.
+            make_runner: Takes what is called with calls that ended.
+        """
+        self.suspension = Suspension(patience_ms)
+        self._name = name
+        self._retries = retries
+        self._clock = clock
+        self._most = max(2 * concurrency, FEWEST_AHEAD)
+        self._sources: deque[Source] = deque()
+        self._calls: dict[Call, Source] = {}
+        self.runner = make_runner(self._on_ended)
+
+    def join(self, source: Source) -> None:
+        """Takes events of a partition from now on."""
+        self._sources.append(source)
+
+    def leave(self, source: Source) -> None:
+        """Takes no more events of a partition; what was taken goes on."""
+        if source in self._sources:
+            self._sources.remove(source)
+
+    def kick(self) -> None:
+        """Gives the slots what may begin now."""
+        now_ms = self._clock.now_ms()
+        calls = self._probe(now_ms) if self.suspension.is_suspended else self._take(now_ms)
+        if calls:
+            self.runner.put(calls)
+
+    def _probe(self, now_ms: int) -> list[Call]:
+        """One event of any partition, a fresh one and one that waits in turn."""
+        if not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
+            return []
+        wants_fresh = self.suspension.takes_fresh()
+        for _ in range(len(self._sources)):
+            source = self._turn()
+            if call := source.take(now_ms, is_fresh=wants_fresh):
+                self._calls[call] = source
+                return [call]
+        return []
+
+    def _take(self, now_ms: int) -> list[Call]:
+        taken: list[Call] = []
+        empty = 0
+        while len(self._calls) < self._most and empty < len(self._sources):
+            source = self._turn()
+            before = len(taken)
+            while len(taken) - before < AT_ONCE and len(self._calls) < self._most and (call := source.take(now_ms)):
+                self._calls[call] = source
+                taken.append(call)
+            empty = 0 if len(taken) > before else empty + 1
+        return taken
+
+    def _turn(self) -> Source:
+        self._sources.rotate(-1)
+        return self._sources[-1]
+
+    def _on_ended(self, calls: list[Call]) -> None:
+        for call in calls:
+            source = self._calls.pop(call)
+            # Asked before the call is counted: the attempt that shows an outage is one of those that count.
+            counts = self.suspension.counts(self._clock.monotonic_ms())
+            self._count(call)
+            source.ended(call.whose, call, counts=counts)
+        self.kick()
+
+    def _count(self, call: Call) -> None:
+        if call.outcome is Outcome.DONE:
+            if self.suspension.succeeded():
+                logger.info("subscriber goes on, an attempt has succeeded subscriber=%s", self._name)
+        elif call.outcome is Outcome.TIMEOUT or (
+            call.error is not None and not says_something_of_its_event_alone(call.error, self._retries)
+        ):
+            if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
+                logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s", self._name)

@@ -1,0 +1,51 @@
+"""The dead letters of a subscriber in one partition: an event is finished when the broker has its letter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.refused import Refused
+from streams_app.subscribers.work import Letter, Work
+
+
+class Letters:
+    """Sends letters one request after the other; whoever has one to send does not wait."""
+
+    def __init__(self, tp: TP, subscriber: str, sender: DeadLetters, on_acknowledged: Callable[[Sequence[Work]], None]) -> None:
+        """Has nothing to send.
+
+        Args:
+            tp: The partition.
+            subscriber: Its name, for the ids of letters.
+            sender: Sends them until the broker has them.
+            on_acknowledged: Called with the events whose letters it has.
+        """
+        self._tp = tp
+        self._subscriber = subscriber
+        self._sender = sender
+        self._on_acknowledged = on_acknowledged
+        self._unsent: list[tuple[Work, Letter]] = []
+        self._has_some = asyncio.Event()
+
+    def put(self, work: Work, letter: Letter) -> None:
+        """Sends a letter soon."""
+        self._unsent.append((work, letter))
+        self._has_some.set()
+
+    async def forever(self) -> None:
+        """Sends what there is."""
+        while True:
+            await self._has_some.wait()
+            self._has_some.clear()
+            sending, self._unsent = self._unsent, []
+            await self._sender.send([self._refused(work, letter) for work, letter in sending])
+            # Only now: a letter that is not acknowledged may be lost, its event must not be.
+            self._on_acknowledged([work for work, _ in sending])
+
+    def _refused(self, work: Work, letter: Letter) -> Refused:
+        # The same in each sending of the same attempt: who reads letters can tell a repetition.
+        letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
+        return Refused(work.record, letter.reason, letter.detail, headers=(("letter-id", letter_id.encode()), *letter.headers))

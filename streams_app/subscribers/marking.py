@@ -1,0 +1,140 @@
+"""What a subscriber that may be called again tells Redis of its attempts: written beside the work, waited for by nobody.
+
+Redis then knows which events were running when a process died, and how often an event was tried. Without it attempts count anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from streams_app.backoff import Backoff
+from streams_app.delivery.scripts import RefusedError
+from streams_app.errors import text_of
+from streams_app.redis_client import REDIS_ERRORS
+from streams_app.subscribers.store import Begin, Entry, SubscriberStore
+
+logger = logging.getLogger(__name__)
+
+ANOTHER_OWNER: Final = "token"
+
+
+class Marking:
+    """Brings what Redis has of a partition in line with what is the case, again and again."""
+
+    def __init__(self, store: SubscriberStore, low: Callable[[], int], now_ms: Callable[[], int]) -> None:
+        """Nothing is known to be in Redis.
+
+        Args:
+            store: Of the claim.
+            low: The low watermark.
+            now_ms: Wall clock.
+        """
+        self._store = store
+        self._low = low
+        self._now_ms = now_ms
+        self._wanted: dict[int, Entry] = {}
+        self._has: dict[int, Entry] = {}
+        self._unwritten: set[int] = set()
+        self._is_claimed = False
+        self._changed = asyncio.Event()
+        self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
+
+    async def claim(self, seconds: float) -> dict[int, Entry]:
+        """What Redis has from the owners before; nothing where it does not answer within ``seconds``.
+
+        Raises:
+            RefusedError: Another owner came between.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._claim()
+        except (*REDIS_ERRORS, TimeoutError) as error:
+            logger.warning("attempts count anew, Redis does not answer error=%s", text_of(error))
+            return {}
+
+    def keep(self, offset: int, entry: Entry) -> None:
+        """Notes what is to be known of an event that runs, or is to be tried again."""
+        if self._wanted.get(offset) != entry:
+            self._wanted[offset] = entry
+            self._unwritten.add(offset)
+            self._changed.set()
+
+    def drop(self, offset: int) -> None:
+        """Notes that an event is finished."""
+        if self._wanted.pop(offset, None) is not None:
+            self._unwritten.add(offset)
+            self._changed.set()
+
+    async def forever(self) -> None:
+        """Writes what has changed, one script in flight.
+
+        Raises:
+            RefusedError: Another owner came between.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.write_once()
+                self._backoff.succeeded()
+            except (*REDIS_ERRORS, TimeoutError) as error:
+                if not self._backoff.failures:
+                    logger.warning("Redis does not take marks, going on without error=%s", text_of(error))
+                self._changed.set()
+                await asyncio.sleep(self._backoff.failed())
+
+    async def write_last(self, seconds: float) -> None:
+        """Writes what has changed, if that is possible within ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.write_once()
+        except (RefusedError, *REDIS_ERRORS, TimeoutError) as error:
+            logger.info("the last marks of a partition are not in Redis error=%s", text_of(error))
+
+    async def write_once(self) -> None:
+        """Writes what has changed since the last time.
+
+        Raises:
+            RefusedError: Another owner came between.
+            RedisError, OSError, TimeoutError: The outcome is unknown.
+        """
+        try:
+            if not self._is_claimed:
+                await self._claim()
+            await self._write()
+        except RefusedError as error:
+            self._is_claimed = False
+            if error.cause == ANOTHER_OWNER:
+                raise
+            # Redis was wiped or rolled back: what it is to know is told once more.
+            self._changed.set()
+        except BaseException:
+            self._is_claimed = False
+            raise
+
+    async def _claim(self) -> dict[int, Entry]:
+        kept = await self._store.claim(self._low())
+        self._is_claimed = True
+        self._has = {} if kept is None else dict(kept.open)
+        self._unwritten = self._wanted.keys() | self._has.keys()
+        return dict(self._has)
+
+    async def _write(self) -> None:
+        # What ended before it was written is told nobody: most events never get here.
+        written, self._unwritten = self._unwritten, set()
+        now = {offset: self._wanted.get(offset) for offset in written if self._wanted.get(offset) != self._has.get(offset)}
+        begun = [Begin(offset, entry) for offset, entry in now.items() if entry is not None and entry.is_begun]
+        waiting = [(offset, entry) for offset, entry in now.items() if entry is not None and not entry.is_begun]
+        gone = [offset for offset, entry in now.items() if entry is None]
+        if begun:
+            await self._store.begin(begun, self._now_ms())
+        if waiting or gone:
+            await self._store.end(gone, waiting, self._low())
+        for offset, entry in now.items():
+            if entry is None:
+                del self._has[offset]
+            else:
+                self._has[offset] = entry

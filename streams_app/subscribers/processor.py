@@ -1,0 +1,269 @@
+"""What is done with one partition for a subscriber that may be called again for one event (``idempotent="yes"``).
+
+An event is finished when its function has returned, or when its dead letter is acknowledged. Kafka has the low watermark and, in
+the note of its commit, what is finished above it; Redis knows how often an event was tried, and is not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.processor import Claim, Mark, Processor
+from streams_app.delivery.tasks import run
+from streams_app.errors import BadEventError
+from streams_app.subscribers.around import Around
+from streams_app.subscribers.beginning import CLAIMS, found
+from streams_app.subscribers.letters import Letters
+from streams_app.subscribers.marking import Marking
+from streams_app.subscribers.note import Note, fitted
+from streams_app.subscribers.order import KeyOrder
+from streams_app.subscribers.retrying import Waiting
+from streams_app.subscribers.runner import Call, Outcome
+from streams_app.subscribers.store import Entry
+from streams_app.subscribers.window import Window
+from streams_app.subscribers.work import (
+    MOST_DEATHS,
+    Again,
+    Letter,
+    Work,
+    after_failure,
+    letter,
+    says_something_of_its_event_alone,
+)
+
+MOST_UNFINISHED: Final = 10_000
+MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
+"""With so many unfinished events, or so many bytes of them, the reader of the partition pauses; until then one that fails delays no
+other."""
+
+REDIS_SECONDS: Final = 2.0
+CANCEL_SECONDS: Final = 5.0
+"""A rebalance waits so long for what runs, which can be run again, before it is cancelled."""
+
+LAST_MARKS_SECONDS: Final = 1.0
+
+
+class AgainProcessor(Processor):
+    """See :class:`streams_app.delivery.processor.Processor`.
+
+    At least once: an event runs again after an error, a crash or a claim.
+    """
+
+    def __init__(self, tp: TP, around: Around) -> None:
+        """Nothing is claimed yet."""
+        self._tp = tp
+        self._around = around
+        self._window: Window | None = None
+        self._topic_id = ""
+        self._claim: Claim | None = None
+        self._fresh: deque[Work] = deque()
+        self._waiting: Waiting[Work] = Waiting()
+        self._order: KeyOrder[Work] | None = KeyOrder() if around.subscriber.ordered else None
+        self._before: dict[int, Entry] = {}
+        self._running: set[Call] = set()
+        self._letters = Letters(tp, around.subscriber.name, around.letters(tp), self._acknowledged)
+        self._ended = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bytes = 0
+        self._is_over = self._is_alone = False
+
+    # ---- the delivery
+
+    @property
+    def held(self) -> int:
+        """Unfinished events once they are too many, else 0: what runs or waits keeps nobody from reading on."""
+        unfinished = 0 if self._window is None else self._window.unfinished
+        return unfinished if unfinished >= MOST_UNFINISHED or self._bytes >= MOST_UNFINISHED_BYTES else 0
+
+    async def claim(self, claim: Claim) -> int:
+        """Goes on where the commit and its note say.
+
+        Raises:
+            OtherLogError: The topic was made again.
+            NotOwnerError: Kafka does not take our first commit.
+            RefusedError: Another owner came between.
+            KafkaError, TimeoutError: Tried again.
+        """
+        self._claim, self._topic_id = claim, claim.topic_id
+        mark = claim.mark
+        if mark is None:
+            begin = claim.edges.begin if self._around.subscriber.start == "earliest" else claim.edges.end
+            window = Window(next(CLAIMS), begin)
+            self._window = window
+            await claim.commit_now(self._mark(window))
+        else:
+            self._window = window = found(self._tp, claim, mark)
+        self._marking = Marking(self._around.store(self._tp, claim.token), lambda: window.low, self._around.clock.now_ms)
+        for offset, entry in (await self._marking.claim(REDIS_SECONDS)).items():
+            # An attempt that was under way when its process died may have killed it.
+            kept = Entry(entry.attempts, entry.deaths + 1, due_ms=1) if entry.is_begun else entry
+            if not window.is_finished(offset):
+                self._before[offset] = kept
+                self._marking.keep(offset, kept)
+        self._tasks = [
+            run(claim, self._marking.forever(), f"marks {self._tp}"),
+            run(claim, self._letters.forever(), f"letters {self._tp}"),
+        ]
+        self._around.dispatcher.join(self)
+        return window.end
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes the next range."""
+        assert self._window is not None  # it is claimed
+        records = {record.offset: record for record in batch.records}
+        for offset in self._window.cover(batch.begin, batch.end, records):
+            record = records[offset]
+            size = len(record.value or b"") + len(record.key or b"")
+            self._bytes += size
+            before = self._before.pop(offset, None)
+            work = (
+                Work(record, size) if before is None else Work(record, size, before.attempts, before.deaths, due_ms=before.due_ms)
+            )
+            if self._order is None or self._order.arrived(record.key, work):
+                self._may_begin(work)
+        for gone in [offset for offset in self._before if offset < batch.end]:
+            del self._before[gone]
+            self._marking.drop(gone)
+        self._around.dispatcher.kick()
+
+    async def mark(self) -> Mark | None:
+        """The low watermark, and what is finished above it."""
+        return None if self._window is None else self._mark(self._window)
+
+    def tick(self, now_ms: int) -> None:
+        """Events that waited may be due."""
+        self._around.dispatcher.kick()
+
+    async def revoke(self, seconds: float) -> None:
+        """Lets what runs end, within limits; what is cut off runs again."""
+        self._is_over = True
+        self._around.dispatcher.leave(self)
+        if not await self._all_ended(min(seconds, CANCEL_SECONDS)):
+            self._around.dispatcher.runner.cancel(list(self._running))
+            await self._all_ended(1.0)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+            # What was cut off is not to be taken for what has killed its process.
+            await self._marking.write_last(LAST_MARKS_SECONDS)
+
+    # ---- the dispatcher
+
+    def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
+        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        while not self._is_over and not self._is_alone:
+            if self._running and self._fresh and self._fresh[0].deaths:
+                # It may have killed its process: it runs when nobody else can die with it.
+                return None
+            work = self._next(now_ms, is_fresh=is_fresh)
+            if work is None:
+                return None
+            if work.deaths and self._running:
+                self._fresh.appendleft(work)
+                return None
+            if call := self._call(work):
+                self._is_alone = work.deaths > 0
+                self._running.add(call)
+                return call
+        return None
+
+    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        self._running.discard(call)
+        self._is_alone = False
+        if not self._running:
+            self._ended.set()
+        if call.outcome is Outcome.DONE:
+            self._finish(work)
+        elif call.outcome is Outcome.CANCELLED:
+            # It was no failure, and its process did not die.
+            self._put_off(work, attempts=work.attempts - 1, due_ms=1)
+        else:
+            self._failed(work, call, counts=counts)
+
+    # ---- events
+
+    def _may_begin(self, work: Work) -> None:
+        if work.due_ms > self._around.clock.now_ms():
+            self._waiting.push(work, work.due_ms)
+        else:
+            self._fresh.append(work)
+
+    def _next(self, now_ms: int, *, is_fresh: bool | None) -> Work | None:
+        if is_fresh and self._fresh:
+            return self._fresh.popleft()
+        if (work := self._waiting.pop_due(now_ms)) is not None:
+            return work
+        return self._fresh.popleft() if self._fresh else None
+
+    def _call(self, work: Work) -> Call | None:
+        """The next attempt of an event; None where there is none to make: it is finished, or will be with its letter."""
+        if work.deaths >= MOST_DEATHS:
+            self._letters.put(work, letter(work, "crashed", f"the process died {work.deaths} times while it ran"))
+            return None
+        try:
+            made = self._around.decode(self._tp, work.record, work.attempts + 1)
+        except BadEventError as error:
+            self._letters.put(work, letter(work, error.reason, error.detail))
+            return None
+        if made is None:
+            self._finish(work)
+            return None
+        work.event_id, work.attempts, work.due_ms = made.event_id, work.attempts + 1, 0
+        # Counted before it begins: an attempt that kills its process is one, too.
+        self._marking.keep(work.offset, Entry(work.attempts, work.deaths))
+        return Call(made.event, work)
+
+    def _failed(self, work: Work, call: Call, *, counts: bool) -> None:
+        now_ms = self._around.clock.now_ms()
+        work.first_failed_ms = work.first_failed_ms or now_ms
+        timeout = self._around.subscriber.timeout
+        error = call.error or TimeoutError(f"not ended within {timeout.total_seconds():g} s")
+        after = after_failure(work, error, self._around.subscriber.retry, is_timeout=call.outcome is Outcome.TIMEOUT)
+        if isinstance(after, Letter) and (counts or says_something_of_its_event_alone(error, self._around.subscriber.retry)):
+            self._letters.put(work, after)
+            return
+        wait_ms = after.after_ms if isinstance(after, Again) else self._around.subscriber.retry.longest_ms
+        self._put_off(work, attempts=work.attempts if counts else work.attempts - 1, due_ms=now_ms + wait_ms)
+
+    def _put_off(self, work: Work, *, attempts: int, due_ms: int) -> None:
+        work.attempts, work.due_ms = attempts, due_ms
+        self._marking.keep(work.offset, Entry(attempts, work.deaths, due_ms))
+        self._waiting.push(work, due_ms)
+
+    def _acknowledged(self, works: Sequence[Work]) -> None:
+        for work in works:
+            self._finish(work)
+        self._around.dispatcher.kick()
+
+    def _finish(self, work: Work) -> None:
+        assert self._window is not None  # it is claimed
+        was_full = self.held > 0
+        self._window.finish(self._window.claim, work.offset)
+        self._bytes -= work.size_bytes
+        self._marking.drop(work.offset)
+        if self._order is not None and (following := self._order.finished(work.record.key)) is not None:
+            self._may_begin(following)
+        if was_full and not self.held and self._claim is not None:
+            self._claim.applied()
+
+    # ---- the end
+
+    async def _all_ended(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while self._running:
+                    self._ended.clear()
+                    await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _mark(self, window: Window) -> Mark:
+        low = window.low
+        return Mark(low, fitted(low, Note(self._topic_id, window.above())))

@@ -1,0 +1,135 @@
+"""Calls the functions of users, away from the loop that keeps the worker in its consumer groups.
+
+Slots take calls from a queue; one sweep finds the overdue. An event costs no task and no timer. Functions that are ``async`` run as
+:mod:`streams_app.subscribers.coroutines` says, the others as :mod:`streams_app.subscribers.threads` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from streams_app.clock import Clock
+
+SWEEP_SECONDS: Final = 0.1
+STUCK_MS: Final = 60_000
+"""When every slot of a subscriber has been overdue for so long, only another process can go on."""
+
+
+class Outcome(Enum):
+    """How a call ended."""
+
+    DONE = "done"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    """It was taken back before it ended, or before it began."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One attempt.
+
+    Attributes:
+        event: What the function is called with.
+        whose: Who asked for it.
+        begun_ms: When the function was called, by the monotonic clock; 0: it was not.
+        ended_ms: When the outcome was known.
+        outcome: How it ended; None: it has not.
+        error: What it raised.
+        is_dropped: Whether it is not to begin any more.
+    """
+
+    event: Any
+    whose: Any
+    begun_ms: int = 0
+    ended_ms: int = 0
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+    is_dropped: bool = False
+
+
+class Runner(ABC):
+    """The slots of one subscriber.
+
+    Methods are called on the loop of the worker. ``running`` may be looked at from there: what was taken out of it has an outcome,
+    and whoever takes a call out is the one who says which.
+    """
+
+    def __init__(
+        self, function: Callable[[Any], Any], slots: int, timeout_ms: int, clock: Clock, on_ended: Callable[[list[Call]], None]
+    ) -> None:
+        """Starts nothing yet; made on the loop of the worker.
+
+        Args:
+            function: Of the user.
+            slots: So many calls at the same time.
+            timeout_ms: How long one may take.
+            clock: Its monotonic clock times the calls.
+            on_ended: Called on the loop of the worker with the calls that have an outcome, each once.
+        """
+        self.running: dict[Call, Any] = {}
+        self._function = function
+        self._slots = slots
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._on_ended = on_ended
+        self._home = asyncio.get_running_loop()
+        self._ended: deque[Call] = deque()
+        self._is_told = False
+        # Calls that have an outcome while their function goes on all the same.
+        self._late: dict[Call, None] = {}
+
+    @abstractmethod
+    def put(self, calls: Iterable[Call]) -> None:
+        """Queues calls."""
+
+    @abstractmethod
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """Takes calls back: each has an outcome soon, also where its function cannot be stopped."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Ends the slots; what cannot be stopped goes on without them."""
+
+    @abstractmethod
+    def stacks(self) -> str:
+        """Where the functions are that go on although they are overdue, for people."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing can begin any more: every slot is held by a function that has been overdue for long."""
+        now_ms = self._clock.monotonic_ms()
+        late = [call for call in list(self._late) if now_ms - call.ended_ms >= STUCK_MS]
+        return len(late) >= self._slots
+
+    def _overdue(self) -> list[Call]:
+        now_ms = self._clock.monotonic_ms()
+        return [call for call in list(self.running) if now_ms - call.begun_ms >= self._timeout_ms]
+
+    def _begin(self, call: Call, slot: Any) -> None:
+        call.begun_ms = self._clock.monotonic_ms()
+        self.running[call] = slot
+
+    def _took_outcome(self, call: Call) -> bool:
+        """Whether the outcome of a call is the caller's to say: the first one who asks."""
+        return self.running.pop(call, self) is not self
+
+    def _end(self, call: Call, outcome: Outcome, error: BaseException | None = None) -> None:
+        call.ended_ms, call.outcome, call.error = self._clock.monotonic_ms(), outcome, error
+        self._ended.append(call)
+        if not self._is_told:
+            self._is_told = True
+            self._home.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        # First: what ends from now on tells again.
+        self._is_told = False
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        if ended:
+            self._on_ended(ended)

@@ -1,0 +1,87 @@
+"""Slots for functions that are not ``async``: threads of their subscriber alone."""
+
+from __future__ import annotations
+
+import inspect
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
+
+
+class ThreadRunner(Runner):
+    """Slots that are threads. A function in a thread cannot be stopped: an overdue one holds its slot until it returns."""
+
+    def __init__(self, *given: Any) -> None:
+        """Takes what every runner takes."""
+        super().__init__(*given)
+        self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._serve, name=f"slot-{number}", daemon=True) for number in range(self._slots)]
+        for thread in self._threads:
+            thread.start()
+        self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
+
+    def put(self, calls: Iterable[Call]) -> None:
+        """See :meth:`Runner.put`."""
+        for call in calls:
+            self._queue.put(call)
+
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """See :meth:`Runner.cancel`."""
+        for call in calls:
+            call.is_dropped = True
+            self._give_up(call, Outcome.CANCELLED)
+
+    async def stop(self) -> None:
+        """See :meth:`Runner.stop`."""
+        self._sweeping.cancel()
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def stacks(self) -> str:
+        """See :meth:`Runner.stacks`."""
+        frames = sys._current_frames()
+        found = [frames.get(thread.ident or 0) for thread in self._threads]
+        return "".join(text for frame in found if frame for text in traceback.format_stack(frame, 3))
+
+    def _sweep(self) -> None:
+        for call in self._overdue():
+            self._give_up(call, Outcome.TIMEOUT)
+        self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _give_up(self, call: Call, outcome: Outcome) -> None:
+        # In this order: a thread that returns meanwhile finds its call among the late ones, or still has the outcome to say.
+        self._late[call] = None
+        if self._took_outcome(call):
+            self._end(call, outcome)
+        else:
+            del self._late[call]
+
+    def _serve(self) -> None:
+        while (call := self._queue.get()) is not None:
+            if call.is_dropped:
+                self._end(call, Outcome.CANCELLED)
+                continue
+            self._begin(call, True)
+            error: BaseException | None = None
+            try:
+                returned = self._function(call.event)
+                if inspect.isawaitable(returned):
+                    error = _left_waiting(returned)
+            except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
+                error = raised
+            if self._took_outcome(call):
+                self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
+            else:
+                self._late.pop(call, None)
+
+
+def _left_waiting(returned: Awaitable[Any]) -> TypeError:
+    """The error of a function that is not ``async`` and returns what nobody awaits."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+    return TypeError("the function is not async and returned an awaitable: nothing of it has run")

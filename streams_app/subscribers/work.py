@@ -1,0 +1,105 @@
+"""An event of a subscriber from its record to its end, and what an attempt that did not succeed leads to (pure)."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from streams_app.reasons import Reason
+from streams_app.subscribers.received import Reject, Retry
+from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.retrying import delay_ms
+
+MOST_DEATHS: Final = 3
+"""An event that was running so often when its process died becomes a dead letter."""
+
+TRACE_BYTES: Final = 2_000
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One event that is not finished.
+
+    Attributes:
+        record: As it was read.
+        size_bytes: Of its key and value.
+        attempts: How many attempts have begun that count.
+        deaths: During how many of them the process died, as far as anybody knows.
+        first_failed_ms: When the first attempt failed here, by the wall clock; 0: none has.
+        due_ms: When the next attempt is due; 0: it does not wait.
+        event_id: Id of the event, once it was decoded.
+    """
+
+    record: Any
+    size_bytes: int
+    attempts: int = 0
+    deaths: int = 0
+    first_failed_ms: int = 0
+    due_ms: int = 0
+    event_id: str = ""
+
+    @property
+    def offset(self) -> int:
+        """Of its record."""
+        return int(self.record.offset)
+
+
+class Again(NamedTuple):
+    """The event is tried again.
+
+    Attributes:
+        after_ms: How long after now.
+    """
+
+    after_ms: int
+
+
+class Letter(NamedTuple):
+    """The event becomes a dead letter.
+
+    Attributes:
+        reason: Why.
+        detail: What was found, for people.
+        headers: What the letter says beyond what every one says.
+    """
+
+    reason: Reason
+    detail: str
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def after_failure(work: Work, error: BaseException, retries: Retries, *, is_timeout: bool) -> Again | Letter:
+    """What becomes of an event of a subscriber that may be called again, after an attempt that failed.
+
+    Args:
+        work: The event; the attempt is counted among its attempts if it counts.
+        error: What the function raised.
+        retries: Of the subscriber.
+        is_timeout: Whether the function did not end in time.
+    """
+    if isinstance(error, Reject):
+        return letter(work, "rejected", str(error), error)
+    rule = retries.rule_for(error)
+    if rule is None or work.attempts >= rule.attempts:
+        return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
+    if isinstance(error, Retry) and error.after_ms is not None:
+        return Again(error.after_ms)
+    return Again(delay_ms(rule, work.event_id, max(1, work.attempts)))
+
+
+def says_something_of_its_event_alone(error: BaseException, retries: Retries) -> bool:
+    """Whether a failure is no sign of an outage of what the function calls."""
+    return isinstance(error, Reject) or retries.rule_for(error) is None
+
+
+def letter(work: Work, reason: Reason, detail: str, error: BaseException | None = None) -> Letter:
+    """A dead letter of an event, with what its attempts have shown."""
+    headers = [("event-id", work.event_id.encode()), ("attempts", str(work.attempts).encode())]
+    if work.first_failed_ms:
+        headers.append(("first-failed-at-ms", str(work.first_failed_ms).encode()))
+    if error is not None:
+        # The end of a trace says where it happened.
+        trace = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")[-TRACE_BYTES:]
+        headers += [("exception", type(error).__qualname__.encode()), ("trace", trace)]
+    return Letter(reason, detail, tuple(headers))

@@ -1,0 +1,143 @@
+"""A topic of events and members of a subscriber's group that call its function."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import redis.asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
+from streams_app.errors import BadEventError
+from streams_app.events.declaration import Event
+from streams_app.kafka.producer import AckedProducer
+from streams_app.settings import Settings
+from streams_app.subscribers.agent import SubscriberAgent
+from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.coroutines import UserLoop
+from streams_app.subscribers.declaration import subscriber
+from streams_app.subscribers.received import Received
+from tests.conftest import Names
+from tests.helpers import create_topics, produce, read_topic, wait_until
+
+LIMIT_SECONDS = 30
+PARTITIONS = 2
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+order_paid = Event("order.paid", Paid, description="The money of an order has arrived.", keyed_by="order_id")
+
+
+def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
+    if dict(record.headers).get("ce_type", b"order.paid") != b"order.paid":
+        return None
+    try:
+        data = msgspec.json.decode(record.value, type=Paid)
+    except msgspec.MsgspecError as error:
+        raise BadEventError("not-valid", str(error)) from error
+    event_id = f"{tp.topic}:{tp.partition}:{record.offset}"
+    return Decoded(event_id, Received(data=data, id=event_id, offset=record.offset, partition=tp.partition, attempt=attempt))
+
+
+def settings_of(app_id: str, bootstrap: str, topic: str) -> Settings:
+    fold = {"name": "f", "source": f"{topic}.source", "output": topic, "group_key": "id", "changed": "m", "quiet_period": "1s"}
+    return Settings.model_validate({
+        "app_id": app_id,
+        "kafka": {"bootstrap_servers": bootstrap, "session_timeout": "3s"},
+        "worker": {"tick": "100ms", "commit_every": "200ms"},
+        "folds": [fold],
+    })  # fmt: skip
+
+
+@asynccontextmanager
+async def member_of(
+    settings: Settings, topic: str, redis_url: str, function: Callable[[Any], Any], **options: Any
+) -> AsyncIterator[SubscriberAgent]:
+    """A member of the group of a subscriber that is made of a function, for the ``with`` block."""
+    declared = subscriber(order_paid, **({"idempotent": "yes", "description": "Under test."} | options))(function)
+    client = redis.asyncio.Redis.from_url(redis_url)
+    producer = AckedProducer(settings.kafka, client_id="letters")
+    users = UserLoop()
+    stop = asyncio.Event()
+    agent = SubscriberAgent(
+        settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
+        clock=SystemClock(), users=users,
+    )  # fmt: skip
+    running = asyncio.create_task(agent.run(stop))
+    try:
+        yield agent
+    finally:
+        stop.set()
+        await running
+        await producer.stop()
+        await client.aclose()
+        users.stop(2.0)
+
+
+@dataclass
+class Shop:
+    """Servers, names and what was called."""
+
+    names: Names
+    bootstrap: str
+    redis_url: str
+    calls: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def topic(self) -> str:
+        return self.names.topic("orders")
+
+    @property
+    def settings(self) -> Settings:
+        return settings_of(self.names.app_id, self.bootstrap, self.topic)
+
+    async def open(self) -> None:
+        await create_topics(self.bootstrap, [self.topic, f"{self.topic}.dead"], PARTITIONS)
+
+    def member(self, function: Callable[[Any], Any], **options: Any) -> Any:
+        return member_of(self.settings, self.topic, self.redis_url, function, **options)
+
+    async def send(self, *orders: str, partition: int = 0, **options: Any) -> None:
+        """Paid orders, keyed by what stands before a dash."""
+        records = [(order.partition("-")[0].encode(), json.dumps({"order_id": order}).encode()) for order in orders]
+        await produce(self.bootstrap, self.topic, records, partition=partition, **options)
+
+    def called(self, event: Received[Paid]) -> None:
+        """Notes an attempt."""
+        self.calls[event.data.order_id].append(event.attempt)
+
+    async def until_called(self, *orders: str) -> None:
+        await wait_until(lambda: self.calls.keys() >= set(orders), LIMIT_SECONDS, f"{orders} were called")
+
+    async def letters(self, count: int) -> list[dict[str, str]]:
+        """Headers of the dead letters, with their order, once there are ``count``."""
+        records = await read_topic(
+            self.bootstrap, f"{self.topic}.dead", until=lambda read: len(read) >= count, timeout_seconds=LIMIT_SECONDS
+        )
+        found = []
+        for record in records:
+            headers = {name: value.decode() for name, value in record.headers}
+            found.append(headers | {"order": json.loads(record.value).get("order_id", "")})
+        return found
+
+    async def committed(self, name: str) -> int:
+        """Sum of the committed offsets of a subscriber's group."""
+        tps = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        group = f"{self.names.app_id}.{name}"
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            return sum([await consumer.committed(tp) or 0 for tp in tps])
+        finally:
+            await consumer.stop()
