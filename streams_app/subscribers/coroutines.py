@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -26,11 +24,6 @@ class UserLoop:
         """Ends the loop; a function that blocks it for longer than ``seconds`` is left behind."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(seconds)
-
-    def stack(self) -> str:
-        """Where the thread is now, for people who ask why the loop does not move."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        return "".join(traceback.format_stack(frame, 5)) if frame else ""
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -74,14 +67,6 @@ class AsyncRunner(Runner):
         self._loop.call_soon_threadsafe(self._finish, ended)
         await ended
 
-    def stacks(self) -> str:
-        """See :meth:`Runner.stacks`."""
-        texts = []
-        for task in self._tasks:
-            for frame in task.get_stack():
-                texts += traceback.format_stack(frame, 3)
-        return "".join(texts)
-
     def _start(self) -> None:
         self._tasks = [self._loop.create_task(self._serve(), name=f"slot {number}") for number in range(self._slots)]
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -107,7 +92,6 @@ class AsyncRunner(Runner):
             task = self.running.get(call)
             if task is not None and self._took_outcome(call):
                 self._end(call, outcome)
-                self._late[call] = None
                 task.cancel()
 
     async def _serve(self) -> None:
@@ -140,6 +124,5 @@ class AsyncRunner(Runner):
         if self._took_outcome(call):
             self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
             return
-        self._late.pop(call, None)
         while task.cancelling():
             task.uncancel()

@@ -17,8 +17,6 @@ from typing import Any, Final
 from streams_app.clock import Clock
 
 SWEEP_SECONDS: Final = 0.1
-STUCK_MS: Final = 60_000
-"""When every slot of a subscriber has been overdue for so long, only another process can go on."""
 
 
 class Outcome(Enum):
@@ -82,8 +80,6 @@ class Runner(ABC):
         self._home = asyncio.get_running_loop()
         self._ended: deque[Call] = deque()
         self._is_told = False
-        # Calls that have an outcome while their function goes on all the same.
-        self._late: dict[Call, None] = {}
 
     @abstractmethod
     def put(self, calls: Iterable[Call]) -> None:
@@ -96,17 +92,6 @@ class Runner(ABC):
     @abstractmethod
     async def stop(self) -> None:
         """Ends the slots; what cannot be stopped goes on without them."""
-
-    @abstractmethod
-    def stacks(self) -> str:
-        """Where the functions are that go on although they are overdue, for people."""
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether nothing can begin any more: every slot is held by a function that has been overdue for long."""
-        now_ms = self._clock.monotonic_ms()
-        late = [call for call in list(self._late) if now_ms - call.ended_ms >= STUCK_MS]
-        return len(late) >= self._slots
 
     def _overdue(self) -> list[Call]:
         now_ms = self._clock.monotonic_ms()

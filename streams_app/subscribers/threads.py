@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import queue
-import sys
 import threading
-import traceback
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
@@ -42,24 +40,14 @@ class ThreadRunner(Runner):
         for _ in self._threads:
             self._queue.put(None)
 
-    def stacks(self) -> str:
-        """See :meth:`Runner.stacks`."""
-        frames = sys._current_frames()
-        found = [frames.get(thread.ident or 0) for thread in self._threads]
-        return "".join(text for frame in found if frame for text in traceback.format_stack(frame, 3))
-
     def _sweep(self) -> None:
         for call in self._overdue():
             self._give_up(call, Outcome.TIMEOUT)
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
     def _give_up(self, call: Call, outcome: Outcome) -> None:
-        # In this order: a thread that returns meanwhile finds its call among the late ones, or still has the outcome to say.
-        self._late[call] = None
         if self._took_outcome(call):
             self._end(call, outcome)
-        else:
-            del self._late[call]
 
     def _serve(self) -> None:
         while (call := self._queue.get()) is not None:
@@ -76,8 +64,6 @@ class ThreadRunner(Runner):
                 error = raised
             if self._took_outcome(call):
                 self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
-            else:
-                self._late.pop(call, None)
 
 
 def _left_waiting(returned: Awaitable[Any]) -> TypeError:
