@@ -38,7 +38,7 @@ class Marking:
         self._wanted: dict[int, Entry] = {}
         self._has: dict[int, Entry] = {}
         self._unwritten: set[int] = set()
-        self._is_claimed = False
+        self._is_claimed = self._was_claimed = False
         self._changed = asyncio.Event()
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
@@ -116,8 +116,8 @@ class Marking:
             raise
 
     async def _claim(self) -> dict[int, Entry]:
-        kept = await self._store.claim(self._low())
-        self._is_claimed = True
+        kept = await self._store.claim(self._low(), again=self._was_claimed)
+        self._is_claimed = self._was_claimed = True
         self._has = {} if kept is None else dict(kept.open)
         self._unwritten = self._wanted.keys() | self._has.keys()
         return dict(self._has)

@@ -103,16 +103,20 @@ class SubscriberStore:
     async def _call(self, script: str, ids: Sequence[str] = (), **arguments: Any) -> Any:
         return await self._scripts[script]([*self._keys.marks, *ids], arguments)
 
-    async def claim(self, low: int | None) -> Kept | None:
+    async def claim(self, low: int | None, *, again: bool = False) -> Kept | None:
         """Takes what is kept from whoever had it.
 
         Args:
             low: The low watermark with which the state begins where there is none; None: create nothing.
+            again: Whether this claim has been here before, and Redis may have lost it: then nothing is taken from anybody.
 
         Returns:
             None where there is nothing and nothing was to be created.
+
+        Raises:
+            RefusedError: Another owner has come since.
         """
-        reply = await self._call("claim", token=self._token, begin="" if low is None else str(low))
+        reply = await self._call("claim", token=self._token, begin="" if low is None else str(low), again=again)
         if reply[0] == b"none":
             return None
         fence, self._number = int(reply[1]), int(reply[2])

@@ -86,7 +86,7 @@ class Server:
 
     def _check_owner(self, name: str, meta: str, token: bytes, status: bytes) -> None:
         """Once somebody else has claimed a shard, nothing that its former owner does may change it."""
-        if name == "claim":
+        if name == "claim" and status != b"refused":
             self.owners[meta] = token
         elif status in (b"ok", b"done", b"more", b"already") and self.owners.get(meta) != token:
             self.world.tell("intruder", f"{name} was done for a worker that is not the owner of {meta}")

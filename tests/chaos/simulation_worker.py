@@ -137,7 +137,7 @@ class Worker:
         """Returns while the process runs; never when it is dead."""
         while not self.is_responsive:
             if not self.is_alive:
-                await self._parked  # whoever waits is kept until the end of the schedule
+                await asyncio.shield(self._parked)  # whoever waits is kept until the end of the schedule, unless it is cancelled
             await self._thawed.wait()
 
     async def pause(self) -> None:

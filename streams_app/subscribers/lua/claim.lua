@@ -4,12 +4,15 @@
 -- KEYS   of the shard, see keys.py
 -- token  text: of the claimant, random
 -- begin  text: the fence the state begins with where there is none; "" = do not create
+-- again  boolean: the claimant had claimed before: what another one has claimed since is not taken from it
 --
--- Returns {"ok", fence, number of begins, offset, entry, offset, entry, …} or {"none"} where there is no state and none is created.
+-- Returns {"ok", fence, number of begins, offset, entry, offset, entry, …} or {"none"} where there is no state and none is created; or
+--         {"refused", "token"}.
 -- Cost    O(open).
 -- include fenced.lua
 
 read_marks('number')
+if arg.again and state.token and state.token ~= arg.token then return {'refused', 'token'} end
 if not (state.fence and state.number) then
   if arg.begin == '' then return {'none'} end
   -- Without its marks nobody knows what the rest is worth: what Kafka has committed says it better.

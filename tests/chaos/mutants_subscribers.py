@@ -1,0 +1,84 @@
+"""The broken variants of what makes a subscriber finish each event."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+
+PROCESSOR = "subscribers.processor:AgainProcessor"
+WINDOW = "subscribers.window:Window"
+
+AGAIN: Final = (
+    Mutant(
+        "commit the position",
+        "What runs when the process dies is never called again.",
+        ("", "lossy crash zombie rebalance"),
+        (Change(f"{PROCESSOR}._mark", "low = window.low", "return Mark(window.end)"),),
+    ),
+    Mutant(
+        "gaps hold the watermark",
+        "What the log skips is waited for by nobody, for ever.",
+        ("",),
+        (
+            Change(
+                f"{WINDOW}.cover",
+                "self._unfinished.update(dict.fromkeys(new))",
+                "self._unfinished.update(dict.fromkeys(range(known, end)))",
+            ),
+        ),
+    ),
+    Mutant(
+        "cancelled is done",
+        "What a rebalance cut off is never called again.",
+        ("lossy drops:3 rebalance:2", "lossy crash zombie rebalance drops history"),
+        (
+            Change(
+                f"{PROCESSOR}.ended", "if call.outcome is Outcome.DONE:", "if call.outcome in (Outcome.DONE, Outcome.CANCELLED):"
+            ),
+        ),
+    ),
+    Mutant(
+        "finished before the letter is acknowledged",
+        "A letter that is lost with its process is nowhere.",
+        ("lossy crash:4 rebalance:4", "fragile:letter lossy:3 crash:4"),
+        (
+            Change(
+                "subscribers.letters:Letters.put",
+                "self._has_some.set()",
+                "self._on_acknowledged([work])\nself._has_some.set()",
+            ),
+        ),
+    ),
+    Mutant(
+        "one of two due retries is lost",
+        "Of two events that are due at once the later one never runs.",
+        ("history", "lossy drops:3 rebalance:2"),
+        (
+            Change(
+                "subscribers.retrying:Waiting.pop_due",
+                "if self._heap and self._heap[0][0] <= now_ms:",
+                "while len(self._heap) > 1 and self._heap[1][0] <= now_ms:\n    heapq.heappop(self._heap)\n"
+                "if self._heap and self._heap[0][0] <= now_ms:",
+            ),
+        ),
+    ),
+    Mutant(
+        "waiting ones stop the reader",
+        "A reader that pauses while anything is unfinished, and is never told that nothing is.",
+        ("",),
+        (Change(f"{PROCESSOR}._finish", "if was_full and not self.held and self._claim is not None:", "if False:"),),
+    ),
+    Mutant(
+        "attempts are counted afterwards",
+        "An event that kills its process kills the next one, and the next one.",
+        ("",),
+        (
+            Change(
+                f"{PROCESSOR}._call",
+                "self._marking.keep(work.offset, Entry(work.attempts, work.deaths))",
+                "pass",
+            ),
+        ),
+    ),
+)
