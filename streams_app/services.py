@@ -1,4 +1,4 @@
-"""What runs beside Faust, started and ended together: Redis, HTTP, the watchdog, the heartbeat and the read store."""
+"""What runs beside Faust, started and ended together: Redis, HTTP, the watchdog, the heartbeat, read stores and subscribers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
 from streams_app.status import Status
+from streams_app.subscribers.running import Subscribers
 from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 5.0
+STOP_SECONDS = 12.0
+"""Subscribers let what runs end, commit and leave their groups; read stores need less."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,10 @@ class Services:
             raise await connection.why_unreachable(self.settings.redis, error) from error
         # Before anything runs: what is wrong with one of them ends the start.
         agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.settings.read_stores]
+        subscribers = None
+        if self.settings.events.catalogue is not None:
+            subscribers = Subscribers(self.settings, self.redis, self.producer, self.clock, self.metrics)
+            await subscribers.require_topics()
         self.status.groups_provider = lambda fold, limit: groups_of_worker(
             self.held.shards(), self.settings, self.redis, fold, limit
         )
@@ -74,6 +80,8 @@ class Services:
         self._run(self._beat(), "heartbeat")
         for store, agent in agents:
             self._run(agent.run(self.stopping), store.group)
+        if subscribers is not None:
+            self._run(subscribers.run(self.stopping), "subscribers")
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Runs a task; an error of it is one that nobody knows, and ends the process."""

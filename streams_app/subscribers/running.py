@@ -1,0 +1,133 @@
+"""All subscribers of a worker, with what their functions share: one event loop, the lifespan of the catalogue, a publisher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from typing import Final
+
+from redis.asyncio import Redis
+
+from streams_app.clock import Clock
+from streams_app.delivery.outgoing import Producer
+from streams_app.errors import ConfigurationError
+from streams_app.events.publishing import Events
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.subscribers.agent import SubscriberAgent
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.coroutines import UserLoop
+from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
+
+LOOP_SECONDS: Final = 2.0
+"""So long a function may block the loop of all functions when the worker ends."""
+
+
+class Subscribers:
+    """The subscribers that a worker runs; each is a member of a consumer group of its own."""
+
+    def __init__(self, settings: Settings, redis: Redis, producer: Producer, clock: Clock, metrics: Metrics) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application; they name a catalogue.
+            redis: The application's Redis.
+            producer: Sends dead letters.
+            clock: Of the worker.
+            metrics: Where publications are counted.
+
+        Raises:
+            ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+        """
+        self._catalogue: Catalogue = catalogue_of(settings)
+        self._settings = settings
+        self._redis = redis
+        self._producer = producer
+        self._clock = clock
+        self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
+        self._subscriptions = [one for one in subscriptions_of(self._catalogue, settings) if one.subscriber.is_enabled]
+        if faults := _faults(self._subscriptions):
+            raise ConfigurationError(faults)
+
+    async def require_topics(self) -> None:
+        """Refuses to start where a topic is missing: a broker that makes it on demand gives it its own partition count.
+
+        Raises:
+            ConfigurationError: Topics are missing; all are named.
+            TryAgainError: The broker cannot be reached.
+        """
+        wanted = [topic for one in self._subscriptions for topic in (one.topic, one.dead_letters)]
+        async with admin_client(self._settings.kafka) as client:
+            existing = await partition_counts(client, wanted)
+        if missing := [topic for topic in dict.fromkeys(wanted) if topic not in existing]:
+            raise ConfigurationError([f"topic {topic!r} of a subscriber does not exist: create it" for topic in missing])
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Calls functions until told to stop, then commits and leaves the groups.
+
+        Args:
+            stop: Set by the application.
+        """
+        users = UserLoop()
+        try:
+            async with _Shared(users, self._catalogue, self._events):
+                await asyncio.gather(*(self._agent(one, users).run(stop) for one in self._subscriptions))
+        finally:
+            users.stop(LOOP_SECONDS)
+
+    def _agent(self, one: Subscription, users: UserLoop) -> SubscriberAgent:
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, self._clock.now_ms)
+        return SubscriberAgent(
+            self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
+            producer=self._producer, clock=self._clock, users=users,
+        )  # fmt: skip
+
+
+class _Shared:
+    """What functions share, entered and left by one task on their own loop: a context manager may insist on that."""
+
+    def __init__(self, users: UserLoop, catalogue: Catalogue, events: Events) -> None:
+        self._loop = users.loop
+        self._lifespan = catalogue.lifespan
+        self._events = events
+        self._opened: Future[None] = Future()
+        self._ended = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
+        await asyncio.wrap_future(self._opened)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        await asyncio.wrap_future(self._living)
+
+    async def _live(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                if self._lifespan is not None:
+                    await stack.enter_async_context(self._lifespan())
+                await stack.enter_async_context(self._events)
+                self._opened.set_result(None)
+                await self._ended.wait()
+        except BaseException as error:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(error)
+
+
+def _faults(subscriptions: Sequence[Subscription]) -> list[str]:
+    return [
+        f"subscriber {one.subscriber.name!r}: a worker of this version runs idempotent = 'yes' alone, "
+        f"not {one.subscriber.idempotent!r}; take it out of the catalogue, or set enabled = false"
+        for one in subscriptions
+        if one.subscriber.idempotent != "yes"
+    ] + [
+        f"subscriber {one.subscriber.name!r}: a worker of this version keeps no rate"
+        for one in subscriptions
+        if one.subscriber.rate is not None
+    ]

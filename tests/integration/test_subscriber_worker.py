@@ -1,0 +1,116 @@
+"""Subscribers as a worker runs them: a catalogue that the settings name, beside the folds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import produce, wait_until
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.servers.cache import ROOT
+from tests.workers import WorkerProcess
+
+pytestmark = pytest.mark.timeout(200)
+
+CATALOGUE = """
+import os
+from contextlib import asynccontextmanager
+import msgspec
+from streams_app import Catalogue, Event, Received, records_of, subscriber
+
+class OrderPaid(msgspec.Struct, frozen=True):
+    order_id: str
+
+class ParcelSent(msgspec.Struct, frozen=True):
+    order_id: str
+    carrier: str
+
+class AccountChanged(msgspec.Struct, frozen=True):
+    account_id: str
+    metrics: list[str]
+
+order_paid = Event("order.paid", OrderPaid, description="Paid.", keyed_by="order_id", topic=os.environ["PAID"])
+parcel_sent = Event("parcel.sent", ParcelSent, description="Sent.", keyed_by="order_id", topic=os.environ["SENT"])
+carrier = ""
+
+def note(*words):
+    with open(os.environ["LEDGER"], "a") as ledger:
+        ledger.write(" ".join(map(str, words)) + "\\n")
+
+@asynccontextmanager
+async def resources():
+    global carrier
+    carrier = "post"
+    yield
+    note("closed")
+
+@subscriber(order_paid, idempotent="yes", description="Hands the parcel over.")
+async def ship(event: Received[OrderPaid]) -> None:
+    await event.publish(parcel_sent, ParcelSent(event.data.order_id, carrier))
+
+@subscriber(parcel_sent, idempotent="yes", description="Writes it down.")
+def write(event: Received[ParcelSent]) -> None:
+    note("sent", event.data.order_id, event.data.carrier, event.causation_id, event.context.get("userid"))
+
+@subscriber(records_of("f", AccountChanged), idempotent="yes", description="Recomputes.", ordered="key")
+def recompute(event: Received[AccountChanged]) -> None:
+    note("recompute", event.data.account_id, *event.data.metrics, event.fold.name, event.id == event.fold.id)
+
+catalogue = Catalogue(events=(order_paid, parcel_sent), subscribers=(ship, write, recompute), lifespan=resources)
+"""
+
+
+def worker_of(site: Site, catalogue: str = CATALOGUE) -> tuple[WorkerProcess, Path]:
+    (site.folder / "its_events.py").write_text(catalogue)
+    ledger = site.folder / "ledger"
+    ledger.touch()
+    fold = site.fold("folded", "events").replace("[folds.folded]", "[folds.f]")
+    config = site.config(fold + '[events]\ncatalogue = "its_events:catalogue"\n')
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]),
+        "PAID": site.names.topic("paid"),
+        "SENT": site.names.topic("sent"),
+        "LEDGER": str(ledger),
+    }
+    return WorkerProcess(config, site.folder, environment), ledger
+
+
+async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_what_follows(site: Site) -> None:
+    dead = [f"{topic}.{name}.dead" for topic, name in (("paid", "ship"), ("sent", "write"), ("folded", "recompute"))]
+    await site.topics("events", "events.dead", "folded", "paid", "sent", *dead)
+    worker, ledger = worker_of(site)
+    with worker:
+        headers = [("ce_id", b"e1"), ("ce_type", b"order.paid"), ("ce_userid", b"u7")]
+        await produce(site.bootstrap, site.names.topic("paid"), [(b"o1", b'{"order_id": "o1"}')], headers=headers)
+        event = {"account_id": "a1", "metrics": {"likes": 3}}
+        await site.send("events", [(b"a1", json.dumps(event).encode())])
+        await wait_until(lambda: len(ledger.read_text().splitlines()) == 2, LIMIT_SECONDS, "both were called")
+        code = await worker.terminate()
+
+    assert 0 == code
+    assert ["closed", "recompute a1 likes f True", "sent o1 post e1 u7"] == sorted(ledger.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('records_of("f"', 'records_of("g"', "there is no fold 'g'"),
+        (
+            'idempotent="yes", description="Recomputes."',
+            'idempotent="no", description="Recomputes."',
+            "runs idempotent = 'yes' alone",
+        ),
+        ("", "", "folded.recompute.dead' of a subscriber does not exist"),
+    ],
+)
+async def test_a_catalogue_that_cannot_run_ends_the_start(site: Site, old: str, new: str, fault: str) -> None:
+    await site.topics("events", "events.dead", "folded", "paid", "sent", "paid.ship.dead", "sent.write.dead")
+    worker, _ = worker_of(site, CATALOGUE.replace(old, new))
+    with worker:
+        await wait_until(lambda: worker.exit_code is not None, LIMIT_SECONDS, "it ends")
+
+    assert 1 == worker.exit_code
+    assert fault in worker.log()
