@@ -134,3 +134,5 @@ class Dispatcher:
         ):
             if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
                 logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s", self._name)
+                # What waits for a slot would fail, too: one attempt at a time is made from now on.
+                self.runner.recall(self._calls)

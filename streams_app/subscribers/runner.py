@@ -89,6 +89,11 @@ class Runner(ABC):
     def cancel(self, calls: Iterable[Call]) -> None:
         """Takes calls back: each has an outcome soon, also where its function cannot be stopped."""
 
+    def recall(self, calls: Iterable[Call]) -> None:
+        """Takes calls back that have not begun: each is :attr:`Outcome.CANCELLED` soon. One that has begun goes on."""
+        for call in calls:
+            call.is_dropped = True
+
     @abstractmethod
     async def stop(self) -> None:
         """Ends the slots; what cannot be stopped goes on without them."""

@@ -1,0 +1,251 @@
+"""Slots that call functions, and who brings them their events, on a loop whose time jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.received import Reject
+from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.runner import Call, Outcome
+from streams_app.subscribers.threads import ThreadRunner
+from streams_app.subscribers.work import Work
+from tests.helpers import wait_until
+from tests.virtual_loop import LoopClock, VirtualLoop
+
+PATIENCE_MS = 60_000
+
+
+def in_no_time(schedule: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(schedule)
+
+
+class Partition:
+    """Events that are tried again a second after they failed; what was called is written down."""
+
+    def __init__(self, events: int) -> None:
+        self.fresh = deque(Work(None, 0) for _ in range(events))
+        self.waiting: deque[Work] = deque()
+        self.counted: list[bool] = []
+        self.outcomes: list[Outcome | None] = []
+
+    def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
+        if self.waiting and self.waiting[0].due_ms <= now_ms and not (is_fresh and self.fresh):
+            return self._call(self.waiting.popleft())
+        return self._call(self.fresh.popleft()) if self.fresh else None
+
+    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+        self.outcomes.append(call.outcome)
+        self.counted.append(counts)
+        if call.outcome is not Outcome.DONE:
+            work.due_ms = LoopClock().now_ms() + 1_000
+            self.waiting.append(work)
+
+    @staticmethod
+    def _call(work: Work) -> Call:
+        work.attempts += 1
+        return Call(work, work)
+
+
+def dispatcher_of(function: Callable[[Any], Any], partitions: list[Partition], concurrency: int = 4) -> Dispatcher:
+    clock = LoopClock()
+    made = Dispatcher(
+        "ship", concurrency, PATIENCE_MS, Retries(), clock,
+        lambda on_ended: AsyncRunner(asyncio.get_running_loop(), function, concurrency, 5_000, clock, on_ended),
+    )  # fmt: skip
+    for partition in partitions:
+        made.join(partition)
+    return made
+
+
+def is_suspended(dispatcher: Dispatcher) -> bool:
+    return dispatcher.suspension.is_suspended
+
+
+async def tick(dispatcher: Dispatcher, seconds: float) -> None:
+    """Kicks it ten times a second, as the worker's tick does."""
+    for _ in range(round(10 * seconds)):
+        dispatcher.kick()
+        await asyncio.sleep(0.1)
+
+
+# An outage
+
+
+def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_lets_all_go_on() -> None:
+    async def schedule() -> None:
+        begun: list[float] = []
+        running = [0, 0]
+        outage = {"is over": False}
+
+        async def ship(event: Work) -> None:
+            begun.append(asyncio.get_running_loop().time())
+            running[0] += 1
+            running[1] = max(running)
+            await asyncio.sleep(0.05)
+            running[0] -= 1
+            if not outage["is over"]:
+                raise ConnectionError("the carrier is away")
+
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition])
+        await tick(dispatcher, 3)
+        assert is_suspended(dispatcher)
+        assert len(begun) < 30
+        running[1], before = 0, len(begun)
+        await tick(dispatcher, 30)
+        during = begun[before:]
+        assert 1 == running[1]
+        assert 3 <= len(during) <= 6
+        assert all(later - one > 1 for one, later in pairwise(during))
+        outage["is over"] = True
+        await tick(dispatcher, 90)
+
+        assert not is_suspended(dispatcher)
+        assert 100 == partition.outcomes.count(Outcome.DONE)
+
+    in_no_time(schedule())
+
+
+def test_failures_during_an_outage_do_not_count_until_patience_is_over() -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            raise ConnectionError("the carrier is away")
+
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition])
+        await tick(dispatcher, PATIENCE_MS / 1000)
+        counted = partition.counted.count(True)
+        assert False in partition.counted
+        await tick(dispatcher, 150)
+
+        assert counted < partition.counted.count(True)
+
+    in_no_time(schedule())
+
+
+def test_what_is_rejected_is_no_outage() -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            raise Reject("nobody lives there")
+
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition])
+        await tick(dispatcher, 1)
+
+        assert not is_suspended(dispatcher)
+        assert all(partition.counted)
+
+    in_no_time(schedule())
+
+
+# Partitions
+
+
+def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> None:
+    async def schedule() -> None:
+        order: list[Work] = []
+
+        async def ship(event: Work) -> None:
+            order.append(event)
+            await asyncio.sleep(0.01)
+
+        long, short = Partition(5_000), Partition(1)
+        (only,) = short.fresh
+        dispatcher = dispatcher_of(ship, [long, short])
+        await tick(dispatcher, 2)
+
+        assert only in order[:50]
+
+    in_no_time(schedule())
+
+
+# Slots
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_ended(swallows: bool) -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            if event == "hangs":
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if not swallows:
+                        raise
+                    await asyncio.sleep(3)
+            elif event == "cancels itself":
+                raise asyncio.CancelledError
+
+        ended: list[Call] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
+        runner.put([Call(event, None) for event in ("hangs", "cancels itself", "next")])
+        await asyncio.sleep(1.5)
+        assert [("hangs", Outcome.TIMEOUT)] == [(call.event, call.outcome) for call in ended][:1]
+        assert (1 if swallows else 3) == len(ended)
+        await asyncio.sleep(3)
+
+        assert [Outcome.TIMEOUT, Outcome.ERROR, Outcome.DONE] == [call.outcome for call in ended]
+
+    in_no_time(schedule())
+
+
+def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled() -> None:
+    async def schedule() -> None:
+        begun: list[str] = []
+
+        async def ship(event: str) -> None:
+            begun.append(event)
+            await asyncio.Event().wait()
+
+        ended: list[Call] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
+        calls = [Call("runs", None), Call("waits", None)]
+        runner.put(calls)
+        await asyncio.sleep(0.5)
+        runner.cancel(calls)
+        await asyncio.sleep(0.5)
+
+        assert ["runs"] == begun
+        assert [Outcome.CANCELLED] * 2 == [call.outcome for call in ended]
+
+    in_no_time(schedule())
+
+
+async def test_a_thread_that_is_overdue_tells_its_end_to_nobody() -> None:
+    may_end = threading.Event()
+    ended: list[Call] = []
+    runner = ThreadRunner(lambda event: may_end.wait(30) and None, 1, 100, SystemClock(), ended.extend)
+    try:
+        runner.put([Call("hangs", None), Call("next", None)])
+        await wait_until(lambda: len(ended) == 1, 10, "it is overdue")
+        may_end.set()
+        await wait_until(lambda: len(ended) == 2, 10, "its slot goes on")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert [("hangs", Outcome.TIMEOUT), ("next", Outcome.DONE)] == [(call.event, call.outcome) for call in ended]
+
+
+async def test_a_function_without_async_that_returns_something_to_await_has_failed() -> None:
+    async def nothing() -> None:
+        raise AssertionError("it never runs")
+
+    ended: list[Call] = []
+    runner = ThreadRunner(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
+    runner.put([Call("o1", None)])
+    await wait_until(lambda: len(ended) == 1, 10, "it has ended")
+    await runner.stop()
+
+    assert isinstance(ended[0].error, TypeError)
