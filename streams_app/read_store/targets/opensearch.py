@@ -18,6 +18,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.databases.opensearch_client import LONG_SECONDS, Fault, FaultError, OpenSearchClient
+from streams_app.read_store.targets.opensearch_back import OpenSearchBack
 from streams_app.read_store.targets.opensearch_bulk import Outcome, write
 from streams_app.read_store.targets.opensearch_index import Indices
 from streams_app.read_store.targets.opensearch_shapes import Item, Shape, document_id
@@ -37,8 +38,8 @@ _WHOLE: Final = {"allow_partial_search_results": "false"}
 GUARDED: Final = {"cells": "version", "groups": "guarded"}
 
 
-class OpenSearchStore:
-    """See :class:`streams_app.read_store.targets.port.ReadStore`."""
+class OpenSearchStore(OpenSearchBack):
+    """See :class:`streams_app.read_store.targets.port.ReadStore`; how it is read back stands in ``opensearch_back``."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Connects nothing yet.
@@ -50,6 +51,7 @@ class OpenSearchStore:
             raise ConfigurationError(
                 [f"{settings.section}.table: '{settings.table}' is no name of an index (a-z, 0-9 and _, a letter first)"]
             )
+        self.shape_read_back = settings.shape
         self._name = settings.name
         self._table = settings.table
         self._progress = f"{settings.table}-progress"

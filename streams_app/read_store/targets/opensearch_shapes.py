@@ -13,12 +13,16 @@ from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 from math import isfinite
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from streams_app.read_store.core.merge import Change, JsonText, Value
+from streams_app.read_store.core.merge import Cell, Change, JsonText, Value
 from streams_app.read_store.core.values import json_text, text_fault
+
+if TYPE_CHECKING:
+    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
 
 MOST_ID_BYTES: Final = 512
 MOST_KEY_BYTES: Final = 32_766
@@ -112,7 +116,7 @@ class Shape:
         groups: dict[tuple[str, str], list[Change]] = {}
         for change in changes:
             groups.setdefault((change.cell.fold, change.cell.group_key), []).append(change)
-        return [self._group(each, now_ms, is_apart=False) for each in groups.values()]
+        return [self._group(each, now_ms) for each in groups.values()]
 
     def apart(self, items: Sequence[Item], now_ms: int) -> list[Item]:
         """The same, a name at a time and no value in a field of its own; empty: these documents know no such fields."""
@@ -140,7 +144,29 @@ class Shape:
             return f"the value {fault}"
         return None
 
-    def _cell(self, change: Change, now_ms: int) -> Item:
+    def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[Item]:
+        """What is to be written where a cell is as it was found, whatever its version."""
+        if self.name == "cells":
+            return [self._cell(change, now_ms, {"found": found}) for change, found in repairs]
+        groups: dict[str, list[Repair]] = {}
+        for repair in repairs:
+            groups.setdefault(self.document(repair.change.cell), []).append(repair)
+        return [
+            self._group(
+                [repair.change for repair in each], now_ms, {"found": {repair.change.cell.name: repair.found for repair in each}}
+            )
+            for each in groups.values()
+        ]
+
+    def document(self, cell: Cell) -> str:
+        """Id of the document a cell stands in."""
+        return document_id(cell if self.name == "cells" else cell[:2])
+
+    def field(self, name: str) -> str | None:
+        """The field of a name; None: it can have none."""
+        return self.columns.get(name) or (name if is_field(name) else None)
+
+    def _cell(self, change: Change, now_ms: int, more: Mapping[str, Any] = MappingProxyType({})) -> Item:
         cell, value = change.cell, change.value
         text = _json(value)
         is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
@@ -148,20 +174,22 @@ class Shape:
         given = {
             "fold": cell.fold, "group_key": cell.group_key, "name": cell.name, "value": text,
             "number": text if is_number else None, "text": text if is_text else None, "version": change.version,
-            "now_ms": now_ms,
+            "now_ms": now_ms, **more,
         }  # fmt: skip
-        return self._item(document_id(cell), (change,), given)
+        return self._item(self.document(cell), (change,), given)
 
-    def _group(self, changes: Sequence[Change], now_ms: int, *, is_apart: bool) -> Item:
+    def _group(
+        self, changes: Sequence[Change], now_ms: int, more: Mapping[str, Any] = MappingProxyType({}), *, is_apart: bool = False
+    ) -> Item:
         fold, group_key, _ = changes[0].cell
         names = {}
         for change in changes:
             name, value = change.cell.name, change.value
-            field = self.columns.get(name) or (name if is_field(name) else None)
+            field = self.field(name)
             is_in_field = field is not None and not is_apart and not isinstance(value, JsonText)
             names[name] = [change.version, _json(value), field, is_in_field]
-        given = {"fold": fold, "group_key": group_key, "names": names, "now_ms": now_ms}
-        return self._item(document_id((fold, group_key)), tuple(changes), given)
+        given = {"fold": fold, "group_key": group_key, "names": names, "now_ms": now_ms, **more}
+        return self._item(self.document(changes[0].cell), tuple(changes), given)
 
     def _item(self, document: str, changes: tuple[Change, ...], given: dict[str, Any]) -> Item:
         update = {"update": {"_id": document, "retry_on_conflict": 5}}
@@ -191,12 +219,16 @@ def _script_name(shape: str) -> str:
     return f"streams-app-{shape}-{hashlib.sha256(_script(shape).encode()).hexdigest()[:12]}"
 
 
-def _json(value: Value) -> orjson.Fragment:
+def value_json(value: Value) -> bytes:
     """As JSON; a decimal fraction is the nearest double, as the server would make it one."""
     if isinstance(value, Decimal):
         is_whole = value == value.to_integral_value() and value.adjusted() < _MOST_DIGITS
         value = int(value) if is_whole else float(value)
-    return orjson.Fragment((json_text(value) or "null").encode())
+    return (json_text(value) or "null").encode()
+
+
+def _json(value: Value) -> orjson.Fragment:
+    return orjson.Fragment(value_json(value))
 
 
 def _text_fault(text: str) -> str | None:

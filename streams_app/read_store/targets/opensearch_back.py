@@ -1,0 +1,93 @@
+"""What a store in OpenSearch holds, and how it is repaired; see :class:`streams_app.read_store.targets.reading_back.ReadBack`.
+
+Values are compared as what their JSON says: lists and objects as its text with sorted names, as the server keeps no order of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from streams_app.errors import TryAgainError
+from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.databases.opensearch_client import OpenSearchClient
+from streams_app.read_store.targets.opensearch_bulk import write
+from streams_app.read_store.targets.opensearch_shapes import Shape, value_json
+
+if TYPE_CHECKING:
+    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+
+CELLS_A_GROUP: Final = 50
+"""A page has fewer groups than cells: a document of a group has several."""
+
+_SORT: Final = {"cells": ("group_key", "name"), "groups": ("group_key",)}
+_HIDDEN: Final = ["counts", "number", "text"]
+
+
+class OpenSearchBack:
+    """The part of a store in OpenSearch that reads back, in both shapes."""
+
+    shape_read_back: str
+
+    _client: OpenSearchClient
+    _table: str
+    _shape: Shape
+
+    async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
+        """A page of the cells of a fold; the first one looks at all that was written before it."""
+        keys = _SORT[self._shape.name]
+        body: dict[str, Any] = {
+            "size": limit if self._shape.name == "cells" else max(1, limit // CELLS_A_GROUP),
+            "query": {"term": {"fold": fold}}, "sort": list(keys), "_source": {"excludes": _HIDDEN},
+        }  # fmt: skip
+        if after is None:
+            await self._client.ask("POST", f"/{self._table}/_refresh")
+        else:
+            body["search_after"] = [getattr(after, key) for key in keys]
+        found = await self._client.ask("POST", f"/{self._table}/_search", body, {"allow_partial_search_results": "false"})
+        return [one for hit in found["hits"]["hits"] for one in self._of(hit["_source"])]
+
+    async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
+        """What the store holds of some cells, in this moment."""
+        ids = list(dict.fromkeys(self._shape.document(cell) for cell in cells))
+        if not ids:
+            return {}
+        body = {"docs": [{"_id": each, "_source": {"exclude": _HIDDEN}} for each in ids]}
+        found = await self._client.ask("POST", f"/{self._table}/_mget", body)
+        if failed := [doc["error"] for doc in found["docs"] if "error" in doc]:
+            raise TryAgainError(f"{self._client.what}: {failed[0].get('reason')}")
+        known = {cell: stored for doc in found["docs"] if doc["found"] for cell, stored in self._of(doc["_source"])}
+        return {cell: known[cell] for cell in cells if cell in known}
+
+    async def held(self, changes: Sequence[Change]) -> list[Change]:
+        """The same changes with values as the server would hold them."""
+        return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
+
+    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+        """Writes cells that are still as they were found; a document at a time is one step, not the whole."""
+        outcome = await write(self._client, self._table, self._shape.repairs(repairs, now_ms))
+        for _, fault in (*outcome.refused, *outcome.delayed):
+            raise TryAgainError(f"{self._client.what}: {fault.text}")
+        return sum(written for _, (written, _, _) in outcome.taken)
+
+    def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
+        """The cells of a document."""
+        fold, group_key = source["fold"], source["group_key"]
+        if self._shape.name == "cells":
+            yield Cell(fold, group_key, source["name"]), Stored(source["version"], _value(source.get("value")))
+            return
+        other = source.get("other", {})
+        for name, version in sorted(source["versions"].items()):
+            field = self._shape.field(name)
+            value = source[field] if field is not None and field in source else other.get(name)
+            yield Cell(fold, group_key, name), Stored(version, _value(value))
+
+
+def _value(value: Any) -> Value:
+    """Of two values that say the same one is like the other."""
+    if isinstance(value, (dict, list)):
+        return JsonText(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")))
+    found: Value = value
+    return found
