@@ -51,6 +51,7 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--growth", is_flag=True, help="Also the cost of an event with 10 000 … 2 000 000 open groups.")
 @click.option("--memory", is_flag=True, help="Also memory after 1, 5 and 10 million events, and with 1 and 8 partitions.")
 @click.option("--tune", is_flag=True, help="Also `streams-app tune` on a topic of ten million events, and its memory by load.")
+@click.option("--stores", "read_stores", is_flag=True, help="Also what folding and batches save each read store.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
 @click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
 def main(
@@ -134,6 +135,11 @@ async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[st
     if extra["tune"]:
         _say("tune: a topic of ten million events, then each load of benchmarks/tuning.py")
         findings += [await tuned(servers, folder, scale), *await replayed(scale)]
+    if extra["read_stores"]:
+        from benchmarks.stores import stores  # needs the drivers of all stores
+
+        _say("stores: writes and records/s of SQLite, PostgreSQL and OpenSearch")
+        findings += await stores(scale)
     return findings
 
 
