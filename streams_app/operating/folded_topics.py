@@ -13,6 +13,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.read_store.agents.sync import steps
 from streams_app.read_store.core.merge import Change, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.settings import ReadStoreSettings, Settings
@@ -83,8 +84,8 @@ class FoldedTopics:
         ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
-    async def read(self, ranges: Mapping[TP, tuple[int, int]], most_records: int) -> AsyncIterator[Announced]:
-        """Reads [begin, end) of each partition, each in its order, in parts of a limited number of records.
+    async def read(self, ranges: Mapping[TP, tuple[int, int]]) -> AsyncIterator[Announced]:
+        """Reads [begin, end) of each partition, each in its order, in parts as large as those that are synced at once.
 
         Raises:
             TryAgainError: Kafka does not go on.
@@ -94,7 +95,7 @@ class FoldedTopics:
             reader.resume(*reader.assignment())  # those that were read to an end before
             async for batch in read_ranges(reader, mine):
                 end = min(batch.end, mine[batch.tp][1])
-                for part in _parts(batch, end, most_records):
+                for part in _parts(batch, end):
                     yield self._announced(part)
 
     def _announced(self, part: Batch) -> Announced:
@@ -109,14 +110,10 @@ class FoldedTopics:
         return Announced(part.tp, newest(changes), part.begin, part.end, len(part.records), rejected)
 
 
-def _parts(batch: Batch, end: int, most_records: int) -> Iterator[Batch]:
+def _parts(batch: Batch, end: int) -> Iterator[Batch]:
     """A batch in parts that follow one another; the last one ends at ``end``, whatever the log skips before it."""
-    begin = batch.begin
-    for at in range(0, len(batch.records), most_records):
-        records = batch.records[at : at + most_records]
-        is_last = at + most_records >= len(batch.records)
-        until = end if is_last else batch.records[at + most_records].offset
+    begin, taken = batch.begin, list(steps(batch.records)) or [[]]
+    for at, records in enumerate(taken):
+        until = taken[at + 1][0].offset if at + 1 < len(taken) else end
         yield Batch(batch.tp, records, begin, until, stable_offset=None, fetched_at_ms=None, seek_number=0)
         begin = until
-    if not batch.records and begin < end:
-        yield Batch(batch.tp, [], begin, end, stable_offset=None, fetched_at_ms=None, seek_number=0)

@@ -118,7 +118,7 @@ class Rebuild:
         """Takes what the topics hold up to their ends."""
         ranges = {tp: (self._stands[tp], end) for tp, (_, end) in edges.items() if tp in self._stands}
         total, done = left_of(edges, self._stands), 0
-        async for part in topics.read(ranges, PAGE):
+        async for part in topics.read(ranges):
             await self._apply(part)
             self.done.records += part.records
             self.done.rejected += part.rejected

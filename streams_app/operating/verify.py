@@ -33,7 +33,7 @@ from streams_app.words import counted
 T = TypeVar("T")
 
 PAGE: Final = 500
-"""Cells asked for at once, and records read at once."""
+"""Cells asked for at once."""
 
 MOST_SUSPECTS: Final = 10_000
 """Cells that are remembered to be looked at again together."""
@@ -154,7 +154,7 @@ class Verify:
         edges = await topics.edges()
         ranges = {tp: (begin, min(end, progress.get(tp, begin))) for tp, (begin, end) in edges.items()}
         total, done = sum(max(0, end - begin) for begin, end in ranges.values()), 0
-        async for part in topics.read(ranges, PAGE):
+        async for part in topics.read(ranges):
             for changes in _chunks(part.changes, PAGE):
                 if self._source.carries_values:
                     found = [one.change for one in await self._look(changes)]

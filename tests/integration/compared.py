@@ -32,10 +32,20 @@ class Compared:
     def __init__(self, stage: Stage, url: str, *, is_carried: bool = False, **options: Any) -> None:
         self.stage = stage
         self.url = url
-        source = 'source = "carried"\n' if is_carried else f"source_url = {json.dumps(url)}\nsql = {json.dumps(self._sql)}\n"
-        dead = f"dead_letters = {json.dumps(stage.dead)}\n"
-        section = f'[read_stores.dashboard]\nurl = {json.dumps(url)}\nfolds = ["{FOLD}"]\n{dead}{source}'
-        self.config = stage.config(extra=section, fold='keep = "last"' if is_carried else "", **options)
+        self.is_carried = is_carried
+        self.options = options
+        self.configure()
+
+    def configure(self, extra: str = "") -> None:
+        """Writes the settings, with further lines of the store."""
+        source = f"source_url = {json.dumps(self.url)}\nsql = {json.dumps(self._sql)}\n"
+        dead = f"dead_letters = {json.dumps(self.stage.dead)}\n"
+        section = f'[read_stores.dashboard]\nurl = {json.dumps(self.url)}\nfolds = ["{FOLD}"]\n{dead}{extra}'
+        self.config = self.stage.config(
+            extra=section + ('source = "carried"\n' if self.is_carried else source),
+            fold='keep = "last"' if self.is_carried else "",
+            **self.options,
+        )
 
     @property
     def _sql(self) -> str:

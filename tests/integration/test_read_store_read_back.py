@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,25 +10,12 @@ import pytest
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.targets.reading_back import ReadBack, Repair
-from tests.integration.targets import Postgres, Sqlite, Target
+from tests.integration.conftest import GROUPS
+from tests.integration.targets import ODD_NAME, Target
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    if request.param == "sqlite":
-        return Sqlite(tmp_path / "read.db")
-    return Postgres(request.getfixturevalue("postgresql_url"))
-
-
-@pytest.fixture
-async def target(bare: Target) -> AsyncIterator[Target]:
-    await bare.store.initialise()
-    yield bare
-    await bare.close()
 
 
 def back(target: Target) -> ReadBack:
@@ -44,7 +29,7 @@ async def fill(target: Target, *cells: tuple[Cell, int, Value]) -> None:
 
 
 async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(target: Target) -> None:
-    odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]") for name in ("", "x", "'\"")]
+    odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]", "'\"") for name in ("likes", "shares", ODD_NAME)]
     await fill(target, (OTHER, 1, 1), *((cell, 1, 1) for cell in odd))
     found: list[Cell] = []
     while page := await back(target).cells("f", found[-1] if found else None, 5):
@@ -89,7 +74,18 @@ async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Tar
     assert [(5, "2"), (5, "1"), (5, "1"), (7, "2")] == [
         (read[cell].version, str(read[cell].value)) for cell in (LIKES, SHARES, OTHER, missing)
     ]
-    assert [100, 100, 200, 200] == sorted(row[4] for row in await target.rows())
+    assert [100, target.time(100, 200), 200, 200] == sorted(row[4] for row in await target.rows())
+
+
+@pytest.mark.parametrize("bare", GROUPS, indirect=True)
+async def test_a_row_of_somebody_else_does_not_end_the_pages(target: Target) -> None:
+    await target.run("INSERT INTO cells (fold, group_key) VALUES ('f', 'a'), ('f', 'c')")
+    await fill(target, (Cell("f", "b", "likes"), 1, 1), (Cell("f", "d", "likes"), 1, 1))
+    first = await back(target).cells("f", None, 1)
+    second = await back(target).cells("f", first[-1][0], 1)
+
+    assert ["b", "d"] == [cell.group_key for cell, _ in first + second]
+    assert [] == await back(target).cells("f", second[-1][0], 1)
 
 
 async def test_a_repair_may_give_a_value_back_and_take_it_away(target: Target) -> None:

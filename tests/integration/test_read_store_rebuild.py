@@ -152,6 +152,23 @@ async def test_a_table_of_another_form_is_replaced_by_what_the_topics_hold(compa
     assert "a former one of another form would be folded_values_old" in ran.out
 
 
+async def test_a_store_gets_another_shape(compared: Compared) -> None:
+    await compared.prepare(("a", "likes", 1), ("a", "shares", 2))
+    await compared.send(folded("a", 10, ["likes", "shares"]), folded("b", 11, ["likes"]))
+    compared.configure('shape = "groups"\ncolumns = ["likes", "shares"]\n')
+    ran = compared.run("rebuild")
+    found = await compared.rows("SELECT group_key, CAST(likes AS TEXT), CAST(shares AS TEXT) FROM folded_values ORDER BY 1")
+    verified = compared.run("verify")
+    await compared.execute("UPDATE folded_values SET likes = '5', shares = NULL WHERE group_key = 'a'")
+    code, differ = compared.verify("--repair")
+    again = compared.run("rebuild")
+
+    assert (0, 0, 0, 0) == (ran.code, verified.code, code, again.code), ran.err + verified.err
+    assert [("a", "1", "2"), ("b", None, None)] == found
+    assert [("likes", "wrong", 1), ("shares", "wrong", 2)] == sorted((one["name"], one["what"], one["source"]) for one in differ)
+    assert found == await compared.rows("SELECT group_key, CAST(likes AS TEXT), CAST(shares AS TEXT) FROM folded_values ORDER BY 1")
+
+
 # While others go on
 
 

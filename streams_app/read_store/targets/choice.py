@@ -22,15 +22,15 @@ def open_store(settings: ReadStoreSettings) -> ReadStore:
     if settings.url.startswith(POSTGRESQL):
         with needing("asyncpg", settings):
             from streams_app.read_store.targets.postgresql import PostgresStore
-            from streams_app.read_store.targets.postgresql_groups import PostgresGroups
-        return PostgresStore(settings) if settings.shape == "cells" else PostgresGroups(settings)
+            from streams_app.read_store.targets.postgresql_groups_back import PostgresGroupsBack
+        return PostgresStore(settings) if settings.shape == "cells" else PostgresGroupsBack(settings)
     if settings.url.startswith("sqlite:"):
         from streams_app.read_store.targets.sqlite import SqliteStore
-        from streams_app.read_store.targets.sqlite_groups import SqliteGroups
+        from streams_app.read_store.targets.sqlite_groups_back import SqliteGroupsBack
 
         if settings.shape == "cells":
             return SqliteStore(settings.url, settings.table, settings.name)
-        return SqliteGroups(settings.url, settings.table, settings.name, settings.columns)
+        return SqliteGroupsBack(settings.url, settings.table, settings.name, settings.columns)
     scheme = settings.url.partition(":")[0]
     raise ConfigurationError(
         [

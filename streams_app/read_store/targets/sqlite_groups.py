@@ -143,7 +143,7 @@ class SqliteGroups(SqliteStore):
         fitting, refused = held_by(changes, self._columns, self._types)
         if refused:
             raise NotStorableError(refused)  # the types were not known when the store was asked
-        held = [replace(change, value=_sqlite_value(change.value)) for change in fitting]
+        held = [replace(change, value=as_held(change.value)) for change in fitting]
         try:
             return self._merge(connection, held, now_ms)
         except REFUSALS as error:
@@ -207,7 +207,7 @@ class SqliteGroups(SqliteStore):
         return ", ".join(f'"{column}"' for column in self._names)
 
 
-def _sqlite_value(value: Value) -> Value:
+def as_held(value: Value) -> Value:
     """A decimal without a fraction is an integer, as SQLite makes it one itself in a column of numbers."""
     return sqlite_value(value_of(value) if isinstance(value, Decimal) else value)
 
