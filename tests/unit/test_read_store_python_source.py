@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from examples import served
@@ -82,6 +82,7 @@ def test_a_group_has_the_type_it_has_in_events(group: tuple[Any, ...]) -> None:
 scalars = st.text(max_size=3) | st.integers(-3, 3) | st.booleans() | st.sampled_from([0.5, 1.5])
 
 
+@example([([1], "likes"), ([True], "likes"), (["1"], "likes")])
 @given(st.lists(st.tuples(st.lists(scalars, min_size=1, max_size=2), st.sampled_from(["likes", "1"])), max_size=12))
 def test_whatever_the_groups_each_cell_gets_its_own_value(pairs: list[tuple[list[Any], str]]) -> None:
     cells = list(dict.fromkeys(Cell("f", group_column(member_of(tuple(group))), name) for group, name in pairs))
