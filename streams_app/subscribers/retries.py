@@ -57,7 +57,7 @@ class Retries:
             "first": duration("first", first, faults),
             "factor": factor,
             "longest": duration("longest", longest, faults),
-            "never": tuple(never),
+            "never": tuple(never) if isinstance(never, (tuple, list)) else (never,),
             "by": MappingProxyType(dict(by)),
         }
         for name, value in given.items():

@@ -89,6 +89,8 @@ def test_an_id_is_the_same_in_each_version_of_this_project() -> None:
 
 
 def test_a_child_inherits_correlation_context_and_trace() -> None:
-    assert Envelope("c1", "e1", {"userid": "u8", "page": "3"}, "00-trace-01") == Parent("e1", "ship", ENVELOPE).envelope(
+    parent = Parent("e1", "ship", ENVELOPE._replace(context={"userid": "u7", "tenant": "t1"}))
+
+    assert Envelope("c1", "e1", {"userid": "u8", "tenant": "t1", "page": "3"}, "00-trace-01") == parent.envelope(
         {"userid": "u8", "page": "3"}
     )

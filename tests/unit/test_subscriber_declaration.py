@@ -163,6 +163,7 @@ def test_records_of_a_fold_have_a_fold_and_a_payload() -> None:
         ({"first": "soon"}, "first: 'soon' is not a duration"),
         ({"attempts": 30}, "all 30 attempts take up to"),
         ({"never": (3,)}, "never: 3 is no class of errors"),
+        ({"never": 3}, "never: 3 is no class of errors"),
         ({"by": {ValueError: 3}}, "has no Retries"),
         ({"never": (ValueError,), "by": {ValueError: Retries()}}, "ValueError is in never and in by"),
         ({"by": {ValueError: Retries(never=(KeyError,))}}, "cannot have never or by of their own"),
