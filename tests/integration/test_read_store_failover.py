@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Cell, Change, JsonText
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts
+from streams_app.read_store.targets.port import Counts, NotStorableError
 from streams_app.settings import ReadStoreSettings
 from tests.integration.targets import P0, Postgres, write
 
@@ -54,3 +56,20 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(postgre
     await target.close()
 
     assert (Counts(written=1), {P0: 1}) == (counts, progress)
+
+
+async def test_a_number_beyond_what_the_server_holds_is_named_and_nothing_is_written(postgresql_url: str) -> None:
+    target = Postgres(postgresql_url)
+    await target.store.initialise()
+    changes = [Change(Cell("f", "a", f"n{number}"), 1, number) for number in range(50)]
+    huge, deep = Cell("f", "a", "huge"), Cell("f", "b", "deep")
+    changes[7:7] = [Change(huge, 1, Decimal("1e200000")), Change(deep, 1, JsonText('{"a":1e200000}'))]
+    with pytest.raises(NotStorableError) as caught:
+        await write(target.store, changes, 5)
+    before = await target.store.progress(), await target.rows()
+    counts = await write(target.store, [change for change in changes if change.cell not in caught.value.cells], 5)
+    await target.close()
+
+    assert {huge, deep} == caught.value.cells.keys()
+    assert all("overflow" in why or "out of range" in why for why in caught.value.cells.values()), caught.value.cells
+    assert (({}, []), Counts(written=50)) == (before, counts)

@@ -220,3 +220,11 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgres
 
     assert "Index Scan using cells_pkey on cells" in plan
     assert "Seq Scan on cells" not in plan
+
+
+async def test_a_probe_of_a_table_with_a_row_a_group_leaves_nothing(target: Target) -> None:
+    await target.store.probe()
+    await target.store.progress()
+    await target.store.probe()
+
+    assert {} == await target.store.progress()

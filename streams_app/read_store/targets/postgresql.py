@@ -13,10 +13,10 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.core.values import json_fault, json_text, text_fault
 from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
-from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
+from streams_app.read_store.targets.port import TABLE_NAME, Counts, NotStorableError, ProgressError, Step
 from streams_app.read_store.targets.postgresql_back import PostgresBack
 from streams_app.settings import ReadStoreSettings
 
@@ -87,8 +87,9 @@ INSERT INTO {progress} AS stored (topic, partition, next_offset, updated_ms) VAL
 ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset, updated_ms = excluded.updated_ms
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
-NOTHING: Final[tuple[Any, ...]] = ([], [], [], [], [], 0, "", -1, None, 0)
-"""What a batch without changes is, of a partition that does not exist."""
+NOWHERE: Final = Step(TP("", -1), None, 0)
+NEVER: Final = (asyncpg.DataError, asyncpg.ProgramLimitExceededError)
+"""What a server says of a value that it will never take."""
 
 GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
 LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
@@ -131,16 +132,7 @@ class PostgresStore(PostgresBack):
 
     async def probe(self) -> None:
         """Does what a batch does, without changes, and takes it back: a right that is missing on either table is seen."""
-
-        async def run(connection: Connection) -> None:
-            transaction = connection.transaction()
-            await transaction.start()
-            try:
-                await connection.fetchrow(self._apply, *NOTHING)
-            finally:
-                await transaction.rollback()
-
-        await self._pool.call(run)
+        await self._try([])
 
     async def progress(self) -> dict[TP, int]:
         """The offset to go on with, for each partition ever synced."""
@@ -157,20 +149,14 @@ class PostgresStore(PostgresBack):
 
         Raises:
             ProgressError: The store stands elsewhere than the step goes on.
+            NotStorableError: The server refuses some of the values, as a number beyond what it can hold.
         """
-        arguments = (
-            [change.cell.fold for change in changes],
-            [change.cell.group_key for change in changes],
-            [change.cell.name for change in changes],
-            [json_text(change.value) for change in changes],
-            [change.version for change in changes],
-            now_ms,
-            *step.tp,
-            step.after,
-            step.to,
-        )
-
-        return await self._with_tables(lambda connection: self._counted(connection, step, self._apply, *arguments))
+        try:
+            return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
+        except TryAgainError as error:
+            if not isinstance(error.__cause__, NEVER):
+                raise
+            raise NotStorableError(await self._unfit(changes)) from error
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is."""
@@ -199,6 +185,32 @@ class PostgresStore(PostgresBack):
         """Ends all connections."""
         await self._pool.close()
 
+    async def _try(self, changes: Sequence[Change]) -> None:
+        """Writes changes and takes them back, of a partition that does not exist."""
+
+        async def run(connection: Connection) -> None:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                await self._written(connection, changes, NOWHERE, 0)
+            finally:
+                await transaction.rollback()
+
+        await self._pool.call(run)
+
+    async def _unfit(self, changes: Sequence[Change]) -> dict[Cell, str]:
+        """Finds the changes that the server refuses: it does not say which, so the batch is halved until one is left."""
+        try:
+            await self._try(changes)
+        except TryAgainError as error:
+            if not isinstance(error.__cause__, NEVER):
+                raise
+            if len(changes) == 1:
+                return {changes[0].cell: f"the value is refused: {error.__cause__}"}
+            middle = len(changes) // 2
+            return await self._unfit(changes[:middle]) | await self._unfit(changes[middle:])
+        return {}
+
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
         table = self._settings.table
         return [(table, COLUMNS, "fold, group_key, name"), (f"{table}_progress", PROGRESS_COLUMNS, "topic, partition")]
@@ -220,6 +232,9 @@ class PostgresStore(PostgresBack):
                 else:
                     done.append(f"table {table} is there already")
         return done
+
+    async def _written(self, connection: Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+        return await self._counted(connection, step, self._apply, *_arguments(changes, step, now_ms))
 
     async def _counted(self, connection: Connection, step: Step, sql: str, *arguments: Any) -> Counts:
         row = await connection.fetchrow(sql, *arguments)
@@ -254,3 +269,18 @@ async def _columns(connection: Connection, table: str) -> dict[str, str]:
 
 def _told(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def _arguments(changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any, ...]:
+    """What the statement is given."""
+    return (
+        [change.cell.fold for change in changes],
+        [change.cell.group_key for change in changes],
+        [change.cell.name for change in changes],
+        [json_text(change.value) for change in changes],
+        [change.version for change in changes],
+        now_ms,
+        *step.tp,
+        step.after,
+        step.to,
+    )

@@ -90,7 +90,7 @@ class PostgresGroups(PostgresStore):
             ProgressError: The store stands elsewhere than the step goes on.
             NotStorableError: A column or a constraint of the table can never take some of the values; nothing was written.
         """
-        return await self._with_tables(lambda connection: self._applied(connection, changes, step, now_ms))
+        return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
     def refusal(self, change: Change) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
@@ -154,7 +154,7 @@ class PostgresGroups(PostgresStore):
         self._types = types
         return types
 
-    async def _applied(self, connection: Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
+    async def _written(self, connection: Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
         held, refused = held_by(changes, self._columns, self._types or await self._known(connection))
         if refused:
             raise NotStorableError(refused)  # the types were not known when the store was asked
