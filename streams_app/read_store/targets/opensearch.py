@@ -95,7 +95,7 @@ class OpenSearchStore(OpenSearchBack):
 
         Documents are written before the progress is: what is sent again after a fault in between changes nothing.
         """
-        place, found = await self._place(step)
+        index, condition, found = await self._place(step)
         outcome = await self._write(self._shape.items(changes, now_ms))
         if outcome.refused:
             await self._look_again(outcome, now_ms)
@@ -105,13 +105,13 @@ class OpenSearchStore(OpenSearchBack):
         if outcome.refused:
             raise NotStorableError({change.cell: fault.text for item, fault in outcome.refused for change in item.changes})
         if found != step.to:
-            await self._note(step, place, now_ms)
+            await self._note(step, index, condition, now_ms)
         self._tried = (None, Counter())
         return counts
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is."""
-        await self._ask("PUT", self._document("_doc", tp), _progress(tp, offset, now_ms), _ALIAS)
+        await self._ask("PUT", _document(self._progress, tp), _progress(tp, offset, now_ms), _ALIAS)
 
     def refusal(self, change: Change) -> str | None:
         """Text that is no Unicode, what is no number, groups and names that are too long."""
@@ -141,15 +141,18 @@ class OpenSearchStore(OpenSearchBack):
         """Ends all connections."""
         await self._client.close()
 
-    async def _place(self, step: Step) -> tuple[dict[str, str | int], int | None]:
-        """Where the progress of a partition stands, and what must be true of its document when it is written.
+    async def _place(self, step: Step) -> tuple[str, dict[str, str | int], int | None]:
+        """The index of the progress of a partition, what must be true of its document when it is written, and where it stands.
+
+        The progress is written to the index that it was read from, not to the alias: another index may have taken its place
+        meanwhile, one that has not got what was written just now.
 
         Raises:
             ProgressError: It stands elsewhere.
         """
         found: dict[str, Any] | None
         try:
-            found = await self._ask("GET", self._document("_doc", step.tp))
+            found = await self._ask("GET", _document(self._progress, step.tp))
         except FaultError as error:
             if error.fault.status != HTTPStatus.NOT_FOUND or error.fault.kind:
                 raise
@@ -158,13 +161,13 @@ class OpenSearchStore(OpenSearchBack):
         if offset not in (step.after, step.to):
             raise ProgressError(self._client.what, step.tp, offset, step.after)
         if found is None:
-            return {"op_type": "create"}, offset
-        return {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
+            return self._progress, {"require_alias": "true", "op_type": "create"}, offset
+        return found["_index"], {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}, offset
 
-    async def _note(self, step: Step, place: Mapping[str, str | int], now_ms: int) -> None:
+    async def _note(self, step: Step, index: str, condition: Mapping[str, str | int], now_ms: int) -> None:
         body = _progress(step.tp, step.to, now_ms)
         try:
-            await self._ask("PUT", self._document("_doc", step.tp), body, {"require_alias": "true", **place})
+            await self._ask("PUT", _document(index, step.tp), body, condition)
         except FaultError as error:
             if error.fault.status != HTTPStatus.CONFLICT:
                 raise
@@ -229,8 +232,9 @@ class OpenSearchStore(OpenSearchBack):
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
         return TryAgainError(f"{self._client.what}: {fault.text}{init}")
 
-    def _document(self, api: str, tp: TP) -> str:
-        return f"/{self._progress}/{api}/{quote(document_id((tp.topic, tp.partition)), safe='')}"
+
+def _document(index: str, tp: TP) -> str:
+    return f"/{index}/_doc/{quote(document_id((tp.topic, tp.partition)), safe='')}"
 
 
 def _progress(tp: TP, offset: int, now_ms: int) -> dict[str, str | int]:

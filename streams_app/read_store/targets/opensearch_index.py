@@ -73,6 +73,12 @@ class Indices:
             done.append(await self._made(alias, mapping))
         return done
 
+    async def make(self, part: str, index: str, alias: str) -> None:
+        """Makes an index of a part of the store, ``<table>`` or ``<table>-progress``, under an alias."""
+        # The mapping is named here, too: somebody's template for all indices may stand before ours.
+        body = {"aliases": {alias: {}}, "mappings": self._aliases[part], "settings": _SETTINGS}
+        await self._client.ask("PUT", f"/{index}", body, seconds=_SECONDS)
+
     async def _put_once(self, what: str, path: str, body: Mapping[str, Any]) -> str:
         if await self._client.found(path) is not None:
             return f"{what} is there already"
@@ -82,10 +88,8 @@ class Indices:
     async def _made(self, alias: str, mapping: Mapping[str, Any]) -> str:
         found = await self._client.found(f"/{alias}/_mapping")
         if found is None:
-            # Named here, too: somebody's template for all indices may stand before ours.
-            body = {"aliases": {alias: {}}, "mappings": mapping, "settings": _SETTINGS}
             try:
-                await self._client.ask("PUT", f"/{alias}-{FIRST}", body, seconds=_SECONDS)
+                await self.make(alias, f"{alias}-{FIRST}", alias)
             except FaultError as error:
                 if error.fault.kind != ALREADY:
                     raise

@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeVar
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError
-from streams_app.read_store.databases.driver import POSTGRESQL, needing
+from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL, needing
 from streams_app.read_store.targets.port import TABLE_NAME
 from streams_app.read_store.targets.reading_back import ReadBack, open_read_back
 from streams_app.settings import ReadStoreSettings
@@ -74,6 +74,10 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadBack]:
         with needing("asyncpg", declared):
             from streams_app.read_store.targets.postgresql_rebuilding import PostgresRebuilding
         return PostgresRebuilding(declared, store), store
+    if declared.url.startswith(OPENSEARCH):
+        from streams_app.read_store.targets.opensearch_rebuilding import OpenSearchRebuilding
+
+        return OpenSearchRebuilding(declared, store), store
     if declared.url.startswith("sqlite:"):
         from streams_app.read_store.targets.sqlite_rebuilding import SqliteRebuilding
 

@@ -1,0 +1,107 @@
+"""The switch of a rebuilt store in OpenSearch: aliases get other indices in one step of the cluster.
+
+The new indices have the next number and the aliases of the new store until the switch. Meanwhile the indices in use are blocked for
+writing for the moment of the switch, so that nothing is acknowledged by an index that nobody will look at; workers try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from streams_app.delivery.batch import TP
+from streams_app.read_store.databases.opensearch_client import FaultError, OpenSearchClient
+from streams_app.read_store.targets.opensearch import OpenSearchStore
+from streams_app.read_store.targets.opensearch_index import Indices
+from streams_app.read_store.targets.opensearch_shapes import Shape
+from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.rebuilding import NEW, behind
+from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
+
+PARTS: Final = ("", "-progress")
+
+
+class OpenSearchRebuilding:
+    """See :class:`streams_app.read_store.targets.rebuilding.Rebuilding`."""
+
+    def __init__(self, declared: ReadStoreSettings, store: ReadStore) -> None:
+        """Connects nothing yet.
+
+        Args:
+            declared: The store in use.
+            store: The new one.
+        """
+        self._table = declared.table
+        self._old, self._new = OpenSearchStore(declared), store
+        self._client = OpenSearchClient(declared)
+        shape = Shape(declared.shape, declared.columns)
+        self._indices = Indices(self._client, declared.table, shape, declared.section)
+
+    async def prepare(self) -> list[str]:
+        """Removes indices without an alias and those of a rebuild that did not end, and makes new ones."""
+        await self._indices.initialise()
+        await self._block(is_blocked=False)  # a rebuild that was killed in the moment of its switch has left it
+        found = []
+        for part in PARTS:
+            used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
+            for index in sorted((await self._numbered(part)).keys() - used.keys()):
+                await self._client.ask("DELETE", f"/{index}")
+                found.append(f"removed index {index}, which a former rebuild has left")
+            newest = max(await self._numbered(part), default=f"{self._table}{part}-0")
+            number = int(newest.rpartition("-")[2]) + 1
+            await self._indices.make(f"{self._table}{part}", f"{self._table}{part}-{number:06d}", f"{self._table}{NEW}{part}")
+        return found
+
+    async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
+        """Gives the new indices the aliases of the others, unless they are behind."""
+        if await self._client.found(f"/_alias/{self._table}{NEW}") is None:
+            return set()  # a reply was lost
+        await self._block(is_blocked=True)
+        try:
+            left = behind(await self._old.progress(), await self._new.progress(), beyond)
+            if not left:
+                actions = [action for part in PARTS for action in await self._actions(part)]
+                await self._client.ask("POST", "/_aliases", {"actions": actions})
+        finally:
+            await self._block(is_blocked=False)
+        return left
+
+    async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Workers wait for the block to go."""
+        await self._block(is_blocked=True)
+        try:
+            return await function()
+        finally:
+            await self._block(is_blocked=False)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._old.close()
+        await self._client.close()
+
+    async def _numbered(self, part: str) -> dict[str, Any]:
+        return await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
+
+    async def _actions(self, part: str) -> list[dict[str, dict[str, str]]]:
+        alias, new = f"{self._table}{part}", f"{self._table}{NEW}{part}"
+        used, fresh = await self._client.ask("GET", f"/_alias/{alias}"), await self._client.ask("GET", f"/_alias/{new}")
+        remove = [{"remove": {"index": index, "alias": alias}} for index in used]
+        return [
+            *remove,
+            *({do: {"index": index, "alias": name}} for index in fresh for do, name in (("add", alias), ("remove", new))),
+        ]
+
+    async def _block(self, *, is_blocked: bool) -> None:
+        """Of the indices in use. Returns when what was under way is done."""
+        for part in PARTS:
+            try:
+                if is_blocked:
+                    await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
+                else:
+                    await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})
+            except FaultError as error:
+                if error.fault.status != HTTPStatus.NOT_FOUND:
+                    raise
