@@ -87,6 +87,16 @@ async def test_a_name_without_a_column_is_refused(target: Target) -> None:
     assert None is target.store.refusal(Change(LIKES, 1, 1))
 
 
+async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..., Target]) -> None:
+    target = made(**{"": "nameless"})
+    await target.store.initialise()
+    nameless = Cell("f", "a", "")
+    counts = [await write(target.store, [Change(nameless, version, version)]) for version in (5, 4)]
+    await target.close()
+
+    assert [Counts(written=1), Counts(stale=1)] == counts
+
+
 # A table that people have made
 
 KEY = "PRIMARY KEY (fold, group_key)"

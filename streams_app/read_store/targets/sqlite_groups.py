@@ -200,8 +200,8 @@ class SqliteGroups(SqliteStore):
 
     def _stored_in(self, key: RowKey, row: Row) -> Iterator[tuple[Cell, Stored]]:
         for column, version in row.versions.items():
-            if name := self._names.get(column):
-                yield Cell(*key, name), Stored(version, row.values[column])
+            if column in self._names:
+                yield Cell(*key, self._names[column]), Stored(version, row.values[column])
 
     def _told(self) -> str:
         return ", ".join(f'"{column}"' for column in self._names)
