@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint docs bench chaos clean
+.PHONY: install demo test lint docs bench chaos chaos-stores clean
 
 install: $(STAMP)
 
@@ -41,6 +41,10 @@ bench: install
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
 chaos: install
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+# make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile
+chaos-stores: install
+	@$(BIN)/python -m tests.chaos.stores $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

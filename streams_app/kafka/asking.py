@@ -40,7 +40,8 @@ class AskingHost(ABC):
     @property
     def member_id(self) -> str:
         """Id of this member, as aiokafka knows it; "" while there is no client."""
-        return str(self.client._coordinator.member_id) if self.client is not None else ""
+        coordinator = self.client._coordinator if self.client is not None else None  # None while the client is starting
+        return "" if coordinator is None else str(coordinator.member_id)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has by the metadata of the cluster; 1 while that is unknown."""

@@ -195,8 +195,9 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
 
     @property
     def generation(self) -> int:
-        """Generation of the group, as aiokafka knows it; -1 while there is no client."""
-        return int(self._consumer._coordinator.generation) if self._consumer is not None else NO_GENERATION
+        """Generation of the group, as aiokafka knows it; -1 while there is no client, or it is starting."""
+        coordinator = self._consumer._coordinator if self._consumer is not None else None
+        return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
     @property
     def client(self) -> AIOKafkaConsumer | None:

@@ -57,8 +57,10 @@ class Compared:
                 connection.execute(sql)
             return
         other = await asyncpg.connect(self.url)
-        await other.execute(sql)
-        await other.close()
+        try:
+            await other.execute(sql)
+        finally:
+            await other.close()
 
     @property
     def declared(self) -> ReadStoreSettings:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from typing import Any
 
+import asyncpg
 import pytest
 
 from streams_app.delivery.batch import TP
@@ -167,6 +169,26 @@ async def test_a_store_gets_another_shape(compared: Compared) -> None:
     assert [("a", "1", "2"), ("b", None, None)] == found
     assert [("likes", "wrong", 1), ("shares", "wrong", 2)] == sorted((one["name"], one["what"], one["source"]) for one in differ)
     assert found == await compared.rows("SELECT group_key, CAST(likes AS TEXT), CAST(shares AS TEXT) FROM folded_values ORDER BY 1")
+
+
+async def test_a_table_that_people_have_made_keeps_its_types_and_it_is_said_which_columns_stay_behind(compared: Compared) -> None:
+    await compared.prepare(("a", "likes", 1))
+    await compared.execute("DROP TABLE folded_values")
+    json_type, integer = ("TEXT", "INTEGER") if compared.url.startswith("sqlite") else ("JSONB", "BIGINT")
+    await compared.execute(
+        "CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes BIGINT CHECK (likes < 5), note TEXT, "
+        f"doubled BIGINT GENERATED ALWAYS AS (likes * 2) STORED, versions {json_type} NOT NULL DEFAULT '{{}}', "
+        f"updated_ms {integer} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
+    )
+    compared.configure('shape = "groups"\ncolumns = ["likes"]\n')
+    await compared.send(folded("a", 10, ["likes"]))
+    ran = compared.run("rebuild")
+
+    assert 0 == ran.code, ran.err
+    assert "the store does not write note: what is there will be in folded_values_old alone" in ran.out
+    assert [("a", 1, 2)] == await compared.rows("SELECT group_key, likes, doubled FROM folded_values")
+    with pytest.raises((sqlite3.IntegrityError, asyncpg.CheckViolationError)):
+        await compared.execute("UPDATE folded_values SET likes = 7")
 
 
 # While others go on

@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind, left_behind
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -21,6 +21,10 @@ T = TypeVar("T")
 PARTS: Final = ("", "_progress")
 EXISTS: Final = "SELECT to_regclass($1) IS NOT NULL"
 LIKE: Final = 'CREATE TABLE "{new}" (LIKE "{table}" INCLUDING ALL) WITH (fillfactor = 85)'
+WRITTEN: Final = """
+SELECT attname::text FROM pg_attribute
+WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
 RIGHTS: Final = """
 SELECT format('GRANT %s ON %I TO %s', privilege_type, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
 FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
@@ -49,6 +53,7 @@ class PostgresRebuilding:
         Raises:
             ConfigurationError: Not a URL of PostgreSQL.
         """
+        self._declared = declared
         self._section = declared.section
         self._table = declared.table
         self._new = f"{declared.table}{NEW}"
@@ -61,8 +66,9 @@ class PostgresRebuilding:
         await self._pool.call(self._views)
         found = await self._pool.call_long(self._drop_left)
         try:
-            await self._pool.call(self._make_alike)
+            added = await self._pool.call(self._make_alike)
             await self._store.initialise()
+            found += left_behind(self._declared, added)
         except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
             await self._pool.call_long(self._drop_left)
             await self._store.initialise()
@@ -104,12 +110,14 @@ class PostgresRebuilding:
             await connection.execute(f'DROP TABLE IF EXISTS "{self._new}{part}"')
         return found
 
-    async def _make_alike(self, connection: Connection) -> None:
+    async def _make_alike(self, connection: Connection) -> list[str]:
+        """Makes the tables, with types and constraints; says which columns can be written."""
         async with connection.transaction():
             await connection.fetchval(LOCK, self._table)
             for part in PARTS:
                 if await _exists(connection, f"{self._table}{part}"):
                     await connection.execute(LIKE.format(new=f"{self._new}{part}", table=f"{self._table}{part}"))
+            return [column for (column,) in await connection.fetch(WRITTEN, f'"{self._table}"')]
 
     async def _give_rights(self, connection: Connection) -> None:
         async with connection.transaction():

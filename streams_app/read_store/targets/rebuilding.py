@@ -60,6 +60,21 @@ def behind(old: Mapping[TP, int], new: Mapping[TP, int], beyond: Collection[TP])
     return {tp for tp, offset in new.items() if tp not in beyond and offset < old.get(tp, offset)}
 
 
+def left_behind(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
+    """What is said of the columns that people have added to a table with a row a group (pure); empty: there are none.
+
+    Args:
+        declared: The store in use.
+        columns: Those of its table that can be written.
+    """
+    if declared.shape != "groups":
+        return []
+    own = {"fold", "group_key", "versions", "updated_ms", *declared.columns.values()}
+    if not (added := [column for column in columns if column not in own]):
+        return []
+    return [f"the store does not write {', '.join(added)}: what is there will be in {declared.table}{FORMER} alone"]
+
+
 def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadBack]:
     """What switches the store of the settings, and the new one to be filled; nothing is opened yet.
 

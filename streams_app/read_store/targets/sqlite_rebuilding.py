@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP
-from streams_app.errors import InternalError
+from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind, left_behind
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -19,6 +20,11 @@ PARTS: Final = ("", "_progress")
 MADE_BY_PEOPLE: Final = """
 SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL
 """
+
+
+NAMED: Final = re.compile(r'^CREATE TABLE\s+(?:"(?:[^"]|"")*"|`[^`]*`|\[[^]]*\]|\w+)', re.IGNORECASE)
+"""How the statement that has made a table begins, as SQLite keeps it."""
+WRITTEN: Final = "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0"
 
 
 class SqliteRebuilding:
@@ -31,16 +37,23 @@ class SqliteRebuilding:
             declared: The store in use.
             store: The new one.
         """
+        self._declared = declared
         self._table = declared.table
         self._store = store
         path = sqlite_path(declared.url, f"{declared.section}.url")
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
     async def prepare(self) -> list[str]:
-        """Drops what was left, and makes new tables."""
+        """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
         found = await self._thread.call(self._drop_left, mode="rwc")
-        await self._store.initialise()
-        return found
+        try:
+            added = await self._thread.call(self._make_alike)
+            await self._store.initialise()
+        except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
+            await self._thread.call(self._drop_left)
+            await self._store.initialise()
+            return found
+        return [*found, *left_behind(self._declared, added)]
 
     async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
         """Renames, unless the new table is behind. Indexes and triggers that people made go with the name, as views do."""
@@ -64,6 +77,14 @@ class SqliteRebuilding:
             connection.execute(f'DROP TABLE IF EXISTS "{self._table}{NEW}{part}"')
         connection.execute("COMMIT")
         return found
+
+    def _make_alike(self, connection: sqlite3.Connection) -> list[str]:
+        """Makes the table, with its types and constraints; says which columns can be written."""
+        made = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)).fetchone()
+        if made is None:
+            return []
+        connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW}"', made[0], count=1))
+        return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
 
     def _switch(self, connection: sqlite3.Connection, beyond: Collection[TP]) -> Collection[TP]:
         connection.execute("BEGIN IMMEDIATE")
