@@ -39,7 +39,7 @@ from tests.servers.cache import ROOT
         (["dead-letters", "list"], "List what was refused, and why"),
         (["dead-letters", "replay"], "Put refused events back into the source"),
         (["reset"], "Remove a fold's state"),
-        (["read-store"], "Prepare the read store"),
+        (["read-store"], "Prepare read stores"),
         (["read-store", "init"], "Create the tables of a read store"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -206,7 +206,9 @@ async def test_a_document_somebody_else_has_spoilt_is_named_and_the_others_are_w
     search.ask("PUT", f"/{search.table}-000001/_mapping", {"properties": {}})
     search.store = search.another()
     quoted = document_id(parts).replace('"', "%22").replace("[", "%5B").replace("]", "%5D").replace(",", "%2C")
-    answer = search.ask("PUT", f"/{search.table}/_doc/{quoted}", {**spoilt, **({"version": 0} if search.shape == "groups" else {})})
+    answer = search.ask(
+        "PUT", f"/{search.table}/_doc/{quoted}", {**spoilt, **({"version": 0, "guarded": 2} if search.shape == "groups" else {})}
+    )
     other = Change(Cell("f", "b", "likes"), 1, 2)
     step = Step(P0, None, 2)
     if search.shape == "cells":
