@@ -94,6 +94,7 @@ async def test_what_arrived_while_a_worker_was_stopped_is_no_silence(site: Site)
     assert 14 == json.loads(record.value)["fold"]["events"]
 
 
+@pytest.mark.long
 async def test_producers_with_wrong_clocks_get_whole_groups_in_time(site: Site) -> None:
     await site.topics("events", "merge", "sessions", "events.dead", partitions=1)
     folds = [site.fold(name, "events", quiet_period="2s", backlog=name) for name in ("merge", "sessions")]

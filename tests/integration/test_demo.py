@@ -138,6 +138,7 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
     assert {".cache/streams-app-demo/events.jsonl", ".cache/streams-app-demo/streams.toml"} == demo.kept()
 
 
+@pytest.mark.long
 def test_the_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Demo) -> None:
     _, text = demo.run("--events", "300", "--rate", "600")
     *_, figures, _, command = text.splitlines()
@@ -229,6 +230,7 @@ def test_a_demo_that_is_told_to_go_leaves_nothing(demo: Demo, number: signal.Sig
     assert demo.left() <= FAUSTS_OWN
 
 
+@pytest.mark.long
 @needs_proc
 def test_control_c_ends_the_load_and_the_check_is_made(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "300")

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka.structs import ConsumerRecord
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -123,6 +124,7 @@ async def test_a_group_that_opens_again_soon_after_its_emission_is_a_split_fold(
         assert 1 == figures_of(worker)["events_emitted_total", "folded"]
 
 
+@pytest.mark.long
 async def test_how_often_groups_open_again_is_asked_of_the_worker(site: Site, tmp_path: Path) -> None:
     await site.topics("events", "folded", "events.dead")
     token = tmp_path / "token"

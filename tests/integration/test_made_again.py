@@ -29,6 +29,7 @@ def values(site: Site) -> dict[tuple[str, str], int]:
         return {(group, name): value for group, name, value in rows}
 
 
+@pytest.mark.long
 async def test_a_topic_filled_beyond_the_old_fence_is_refused_and_after_a_reset_everything_follows(site: Site) -> None:
     """Offsets alone cannot tell: the new log goes beyond what was folded of the old one, and its versions are lower."""
     await site.topics("events", "folded", "events.dead", partitions=1)

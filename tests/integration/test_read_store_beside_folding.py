@@ -67,6 +67,7 @@ def is_behind_alone(worker: WorkerProcess) -> bool:
     return metric(worker, "streams_app_lag_events") == 0 < metric(worker, "streams_app_read_store_lag_records")
 
 
+@pytest.mark.long
 async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_and_it_catches_up_afterwards(stage: Stage) -> None:
     numbers = range(0, 48, GROUPS)
     with closing(sqlite3.connect(stage.folder / "write.db")) as source, source:
@@ -140,6 +141,7 @@ async def test_a_store_that_is_absent_does_not_delay_another_one(stage: Stage) -
     assert (0, [1, 0]) == (code, ups)
 
 
+@pytest.mark.long
 async def test_a_worker_for_one_store_alone_syncs_it_and_folds_nothing(stage: Stage) -> None:
     with stage.worker(stage.config()) as folding:
         await folding.wait_ready()

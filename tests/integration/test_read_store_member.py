@@ -69,6 +69,7 @@ async def test_nothing_is_left_of_a_member_to_which_the_broker_does_not_say_in_t
     assert set() == left
 
 
+@pytest.mark.long
 async def test_two_members_share_the_partitions_and_the_last_one_takes_over_what_the_other_leaves(reading: Reading) -> None:
     await reading.send(100)
     async with reading.member() as first:
@@ -84,6 +85,7 @@ async def test_two_members_share_the_partitions_and_the_last_one_takes_over_what
     assert {TP(reading.topic, number) for number in range(PARTITIONS)} == shared
 
 
+@pytest.mark.long
 async def test_what_the_store_has_taken_is_what_the_next_member_goes_on_with(reading: Reading) -> None:
     await reading.send(40)
     async with reading.member():
@@ -96,6 +98,7 @@ async def test_what_the_store_has_taken_is_what_the_next_member_goes_on_with(rea
     assert {None} == results
 
 
+@pytest.mark.long
 @pytest.mark.apache
 async def test_what_the_store_has_taken_is_committed_for_those_who_look_at_the_lag_in_kafka(reading: Reading) -> None:
     await reading.send(40)
@@ -172,6 +175,7 @@ async def test_a_partition_is_claimed_once_a_store_that_was_away_is_back(reading
         assert await reading.is_synced()
 
 
+@pytest.mark.long
 async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
     reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -64,6 +64,7 @@ async def until_taken(store: ReadStore, changes: list[Change], step: Step) -> tu
 # Away
 
 
+@pytest.mark.long
 async def test_a_server_killed_in_the_middle_is_gone_on_with_and_nothing_is_missing(small: Small) -> None:
     search = small.table("groups")
     await search.store.initialise()

@@ -30,6 +30,7 @@ def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
     return group.encode(), json.dumps({"account_id": group, "metrics": names, "fold": fold}).encode()
 
 
+@pytest.mark.long
 async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(search: Search) -> None:
     rebuilding, new = open_rebuilding(search.settings)
     await write(search.store, [Change(LIKES, 1, 1)], 5)
@@ -52,6 +53,7 @@ async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(se
     assert Counts(written=1) == await write(search.store, [Change(LIKES, 3, 3)], 7)
 
 
+@pytest.mark.long
 async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
     """Even where both documents of the progress look the same: same offset, same number of writes."""
     rebuilding, new = open_rebuilding(search.settings)
@@ -69,6 +71,7 @@ async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the
     await new.close()
 
 
+@pytest.mark.long
 async def test_a_block_that_a_killed_rebuild_has_left_is_lifted_by_the_next(search: Search) -> None:
     rebuilding, new = open_rebuilding(search.settings)
     search.ask("PUT", f"/{search.table}/_block/write")
@@ -82,6 +85,7 @@ async def test_a_block_that_a_killed_rebuild_has_left_is_lifted_by_the_next(sear
     assert f"{search.table}_new" == new_of(search.settings).table
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["cells", "groups"])
 async def test_a_rebuild_beside_a_worker_ends_in_the_same_state(stage: Stage, opensearch: OpenSearch, shape: str) -> None:
     search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", shape)

@@ -42,6 +42,7 @@ async def forwarding(port: int, to: int) -> AsyncIterator[None]:
         server.close()
 
 
+@pytest.mark.long
 async def test_a_worker_whose_opensearch_is_absent_folds_on_and_brings_it_up_to_date_once_it_is_there(
     stage: Stage, opensearch: OpenSearch
 ) -> None:

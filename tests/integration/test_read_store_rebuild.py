@@ -154,6 +154,7 @@ async def test_a_table_of_another_form_is_replaced_by_what_the_topics_hold(compa
     assert "a former one of another form would be folded_values_old" in ran.out
 
 
+@pytest.mark.long
 async def test_a_store_gets_another_shape(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1), ("a", "shares", 2))
     await compared.send(folded("a", 10, ["likes", "shares"]), folded("b", 11, ["likes"]))
@@ -171,6 +172,7 @@ async def test_a_store_gets_another_shape(compared: Compared) -> None:
     assert found == await compared.rows("SELECT group_key, CAST(likes AS TEXT), CAST(shares AS TEXT) FROM folded_values ORDER BY 1")
 
 
+@pytest.mark.long
 async def test_a_table_that_people_have_made_keeps_its_types_and_it_is_said_which_columns_stay_behind(compared: Compared) -> None:
     await compared.prepare(("a", "likes", 1))
     await compared.execute("DROP TABLE folded_values")
@@ -194,6 +196,7 @@ async def test_a_table_that_people_have_made_keeps_its_types_and_it_is_said_whic
 # While others go on
 
 
+@pytest.mark.long
 async def test_a_worker_goes_on_and_a_reader_never_sees_a_value_go_back_or_disappear(compared: Compared) -> None:
     await compared.prepare()
     await compared.execute("INSERT INTO metrics VALUES ('a', 'likes', 0)")
@@ -235,6 +238,7 @@ async def test_a_worker_goes_on_and_a_reader_never_sees_a_value_go_back_or_disap
     assert sorted(values) == values
 
 
+@pytest.mark.long
 async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do_not(stage: Stage, postgresql_url: str) -> None:
     compared = Compared(stage, postgresql_url)
     await compared.prepare()
@@ -261,6 +265,7 @@ async def test_while_it_catches_up_for_the_last_time_workers_wait_and_readers_do
     assert [("t",)] == seen
 
 
+@pytest.mark.long
 async def test_one_that_is_killed_leaves_the_store_as_it_is_and_the_next_one_says_what_it_found(compared: Compared) -> None:
     await compared.prepare()
     folder = compared.stage.folder

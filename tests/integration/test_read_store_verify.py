@@ -45,6 +45,7 @@ async def test_what_is_wrong_gone_or_missing_is_told_and_repaired_and_then_nothi
     assert ["GROUP", "NAME", "WHAT", "IN", "THE", "STORE", "IN", "THE", "SOURCE", "FOLD"] == shown.out.splitlines()[0].split()
 
 
+@pytest.mark.long
 async def test_a_record_is_compared_with_what_it_carries_and_never_with_a_newer_value(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/read.db", is_carried=True)
     assert 0 == compared.run("init").code
@@ -63,6 +64,7 @@ async def test_a_record_is_compared_with_what_it_carries_and_never_with_a_newer_
     assert (0, 0, 0, []) == (equal, code, after, left)
 
 
+@pytest.mark.long
 async def test_what_differs_because_its_group_is_still_open_is_not_told(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/both.db", quiet_period="1h")
     await compared.prepare(("account_0", "n0", 1), ("account_1", "n1", 1))
@@ -79,6 +81,7 @@ async def test_what_differs_because_its_group_is_still_open_is_not_told(stage: S
     assert "1 more cell differed and changed meanwhile, or the groups are still open" in ran.err
 
 
+@pytest.mark.long
 async def test_what_it_needs_and_does_not_get_is_said(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/both.db")
     (tmp_path / "both.db").touch()

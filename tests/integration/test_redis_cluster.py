@@ -49,6 +49,7 @@ def masters() -> Iterator[list[redis.Redis]]:
             node.stop()
 
 
+@pytest.mark.long
 async def test_a_worker_folds_in_a_redis_cluster(
     kafka: KafkaServer, masters: list[redis.Redis], names: Names, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ async def test_events_of_one_key_follow_each_other_also_through_retries(shop: Sh
         assert [f"{key}-{number}" for number in (0, 1, 1, 1, 2, 3)] == of_key
 
 
+@pytest.mark.long
 async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_the_other(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
@@ -222,6 +223,7 @@ async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_t
     assert {order: [1] for order in ORDERS} == shop.calls
 
 
+@pytest.mark.long
 async def test_an_event_that_kills_its_process_is_a_dead_letter_after_three_deaths(shop: Shop, tmp_path: Any) -> None:
     ledger = tmp_path / "ledger"
     given = (shop.names.app_id, shop.bootstrap, shop.topic, shop.redis_url, str(ledger))

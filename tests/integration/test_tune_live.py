@@ -8,6 +8,8 @@ import random
 import time
 from typing import Any
 
+import pytest
+
 from streams_app.embedded.ports import free_port
 from tests.helpers import wait_until
 from tests.integration.commands import Place, Ran, run
@@ -33,6 +35,7 @@ def records(events: list[tuple[str, int, int]], quiet_ms: int) -> int:
     return count
 
 
+@pytest.mark.long
 async def test_the_curve_of_a_running_worker_is_that_of_its_topic(site: Site) -> None:
     await site.topics("events", "folded", "empty", "none", "events.dead", "none.dead")
     events = events_of(int(time.time() * 1000) - 5 * HOUR_MS)

@@ -31,6 +31,7 @@ def told(*command: str) -> str:
     return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
+@pytest.mark.long
 def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) -> None:
     config = tmp_path / "mypy.ini"
     config.write_text(MYPY, "utf-8")
@@ -38,6 +39,7 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) ->
     assert "" == told("mypy", "--config-file", str(config), "--cache-dir", str(tmp_path), "--no-error-summary", str(EXAMPLES))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("basedpyright") is None and "CI" not in os.environ,
     reason="pip install basedpyright, which brings what it needs",
