@@ -11,7 +11,7 @@ from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.targets.reading_back import ReadBack, Repair
 from tests.integration.conftest import GROUPS
-from tests.integration.targets import ODD_NAME, Target
+from tests.integration.targets import ODD_NAME, Postgres, Target, own, write
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
 
@@ -93,3 +93,34 @@ async def test_a_repair_may_give_a_value_back_and_take_it_away(target: Target) -
 
     assert 2 == await back(target).repair([Repair(Change(LIKES, 5, None), 5), Repair(Change(SHARES, 5, 1), 5)], 200)
     assert {LIKES} == {cell for cell, one in (await back(target).read([LIKES, SHARES])).items() if one.value is None}
+
+
+@pytest.mark.parametrize(
+    ("told", "value", "another"),
+    [
+        ("bigint", 1, 2**63 - 1), ("numeric", Decimal("0.5"), Decimal("9" * 5_000)), ("numeric(12,2)", "1.50", Decimal("2.25")),
+        ("double precision", 1e300, 0.1), ("text", "abc", '"xyz"'), ("text", "1", '{"a":1}'), ("boolean", True, False),
+        ("timestamptz", "2024-01-01T00:00:00Z", "2025-01-01T12:00:00.5+02:00"),
+        ("jsonb", "abc", '"xyz"'), ("jsonb", 1, JsonText('{"a":[1.50]}')),
+    ],
+)  # fmt: skip
+async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it_was_read(
+    postgresql_url: str, told: str, value: Any, another: Any
+) -> None:
+    target = Postgres(postgresql_url, "groups", {"likes": "likes"})
+    await target.run(f"CREATE TABLE cells ({own(target)}, likes {told}, PRIMARY KEY (fold, group_key))")
+    store = back(target)
+    await store.initialise()
+    await write(store, [Change(LIKES, 5, another)])
+    expected = await target.run("SELECT likes::text FROM cells")
+    await write(store, [Change(LIKES, 6, value)])
+    held = await store.held([Change(LIKES, 7, another)])
+    repaired = await store.repair([Repair(held[0], 6)], 200)
+    ((cell, stored),) = await store.cells("f", None, 9)
+    again = Change(cell, 8, stored.value)
+    refusal = store.refusal(again)
+    kept = await store.repair([Repair(again, 7)], 300)
+    found = await target.run("SELECT likes::text FROM cells")
+    await target.close()
+
+    assert (1, None, 1, expected) == (repaired, refusal, kept, found)

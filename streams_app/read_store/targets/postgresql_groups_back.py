@@ -1,6 +1,7 @@
 """What a store in PostgreSQL with a row a group holds, and how it is repaired; see :class:`.reading_back.ReadBack`.
 
-Values are compared as the JSON that the server makes of them, whatever the type of their column.
+Values are read as the JSON that the server makes of them, whatever the type of their column. What a typed column holds becomes
+the number or text that it stands for, so that it can be written into such a column again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from streams_app.read_store.core.columns import RowKey, held_by, row_key
-from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored
+from streams_app.read_store.core.fitting import Kind
+from streams_app.read_store.core.json_values import json_value
+from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.postgresql_groups import PostgresGroups
 
@@ -71,9 +74,12 @@ class PostgresGroupsBack(PostgresGroups):
         async def run(connection: Connection) -> list[Change]:
             fitting, _ = held_by(changes, self._columns, await self._known(connection))
             rows = await connection.fetch(self._sql(HELD), self._rows(fitting))
-            values = {RowKey(*row[:2]): row[3:] for row in rows}
-            places = {name: list(self._types).index(column) for name, column in self._columns.items()}
-            return [replace(one, value=_value(values[row_key(one)][places[one.cell.name]])) for one in fitting]
+            held = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
+            columns = [self._columns[one.cell.name] for one in fitting]
+            return [
+                replace(one, value=_value(held[row_key(one)][column], self._types[column].kind))
+                for one, column in zip(fitting, columns, strict=True)
+            ]
 
         return await self._pool.call(run)
 
@@ -105,9 +111,9 @@ class PostgresGroupsBack(PostgresGroups):
         fold, group_key, versions, *values = row
         known = orjson.loads(versions)
         names = {column: name for name, column in self._columns.items()}
-        for column, value in zip(self._types, values, strict=True):
+        for (column, of_type), value in zip(self._types.items(), values, strict=True):
             if column in known:
-                yield Cell(fold, group_key, names[column]), Stored(known[column], _value(value))
+                yield Cell(fold, group_key, names[column]), Stored(known[column], _value(value, of_type.kind))
 
     def _sql(self, template: str, beyond: str = "") -> str:
         """A statement for the columns of the table as they were looked up last."""
@@ -120,5 +126,8 @@ class PostgresGroupsBack(PostgresGroups):
         )
 
 
-def _value(text: str | None) -> JsonText | None:
-    return None if text is None else JsonText(text)
+def _value(text: str | None, kind: Kind) -> Value:
+    """What a column holds, as the server tells it in JSON: a column of JSON takes the text as it is, no other one does."""
+    if text is None:
+        return None
+    return JsonText(text) if kind is Kind.JSON else json_value(text)
