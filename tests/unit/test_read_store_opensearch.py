@@ -35,6 +35,12 @@ def test_what_is_no_url_is_refused_without_showing_it(url: str) -> None:
     assert "s3c" not in str(caught.value)
 
 
+def test_an_integer_that_python_does_not_write_is_refused() -> None:
+    refusal = open_store(settings()).refusal(Change(Cell("f", "a", "likes"), 1, 10**5000))
+
+    assert "the value is an integer of more than 4000 digits" == refusal
+
+
 @pytest.mark.parametrize("table", ["Values", "_values"])
 def test_a_table_that_is_no_name_of_an_index_is_refused(table: str) -> None:
     with pytest.raises(ConfigurationError, match="is no name of an index"):

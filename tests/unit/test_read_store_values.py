@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,51 @@ import pytest
 
 from streams_app.read_store.core.merge import JsonText, Value
 from streams_app.read_store.core.values import json_fault, json_text, sqlite_value, text_fault, value_of
+
+
+class Number(int, Enum):
+    """As an old program has it."""
+
+    ONE = 1
+
+
+class Whole(IntEnum):
+    """A number by another name."""
+
+    TWO = 2
+
+
+class Text(str, Enum):  # noqa: UP042 - the older kind of enumeration is what is tested
+    """A text whose words are not its value."""
+
+    RED = "red"
+
+
+class Word(StrEnum):
+    """A text by another name."""
+
+    BLUE = "blue"
+
+
+class Fraction(float, Enum):
+    """A float by another name."""
+
+    HALF = 0.5
+
+
+class Raw(bytes):
+    """Bytes by another name."""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(Number.ONE, 1), (Whole.TWO, 2), (Text.RED, "red"), (Word.BLUE, "blue"), (Fraction.HALF, 0.5), (Raw(b"\x00"), b"\x00"),
+     (JsonText("[1]"), JsonText("[1]"))],
+)  # fmt: skip
+def test_a_value_of_a_type_that_was_derived_is_the_plain_one(given: Any, expected: Value) -> None:
+    found = value_of(given)
+
+    assert (type(expected), expected) == (type(found), found)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +97,12 @@ def test_a_value_is_as_little_changed_as_the_store_allows(value: Value, in_sqlit
         ("a\x00b", "holds U+0000"), ("\ud800", "holds an unpaired surrogate"), (JsonText('{"a":"\\u0000"}'), "holds U+0000"),
         (JsonText('{"a":"\\\\u0000"}'), None), (JsonText('{"a":"\\\\\\u0000"}'), "holds U+0000"), ("\\u0000", None),
         (float("inf"), "is not a finite number"), (Decimal("-Infinity"), "is not a finite number"), (1.5, None), (None, None),
-        (b"\x00", None), ("Zoë", None),
+        (b"\x00", None), ("Zoë", None), (10**3999, None), (-(10**3999), None), (True, None),
+        pytest.param(10**5000, "is an integer of more than 4000 digits", id="long"),
+        pytest.param(-(10**5000), "is an integer of more than 4000 digits", id="long and negative"),
+        (JsonText('{"a":"\\ud800"}'), "holds an unpaired surrogate"),
+        (JsonText('["\\uDC00\\ud83d"]'), "holds an unpaired surrogate"),
+        (JsonText('["\\ud83d\\ude00"]'), None), (JsonText('["\\\\ud800"]'), None),
     ],
 )  # fmt: skip
 def test_what_postgresql_can_never_hold_is_said(value: Value, expected: str | None) -> None:

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from streams_app.read_store.core.merge import JsonText, Value
-from streams_app.read_store.core.values import json_fault, json_text, text_fault
+from streams_app.read_store.core.values import integer_fault, json_fault, json_text, text_fault
 
 
 class Kind(StrEnum):
@@ -141,6 +141,8 @@ def _double(value: Value, column: ColumnType) -> Value | Misfit:
 
 def _text(value: Value, column: ColumnType) -> Value | Misfit:
     """What is no text as its JSON; bytes as PostgreSQL writes them."""
+    if fault := integer_fault(value):
+        return Misfit(fault)
     text = f"\\x{value.hex()}" if isinstance(value, bytes) else str(value) if isinstance(value, str) else json_text(value) or ""
     fault = text_fault(text)
     if fault is None and column.size and len(text) > column.size:
@@ -152,7 +154,7 @@ def _boolean(value: Value, column: ColumnType) -> Value | Misfit:
     """True and false; 1 and 0 are what SQLite says for them."""
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
-    return {"true": True, "false": False}.get(str(value), Misfit("is neither true nor false"))
+    return {"true": True, "false": False}.get(str(value) if isinstance(value, str) else "", Misfit("is neither true nor false"))
 
 
 def _moment(value: Value, column: ColumnType) -> Value | Misfit:

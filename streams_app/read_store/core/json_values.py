@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from streams_app.read_store.core.merge import JsonText, Value
-
-MOST_DIGITS: Final = 4_000
-"""Python refuses to read a longer integer."""
+from streams_app.read_store.core.values import MOST_DIGITS
 
 
 def json_value(text: str) -> Value:

@@ -5,6 +5,7 @@ Nothing is made poorer than the store makes it: PostgreSQL holds every JSON valu
 
 from __future__ import annotations
 
+import json
 import re
 from decimal import Decimal
 from math import inf, isfinite, isnan
@@ -16,6 +17,10 @@ from streams_app.read_store.core.merge import JsonText, Value
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
+MOST_DIGITS: Final = 4_000
+"""Of an integer; Python neither reads nor writes one of more than 4,300 digits."""
+
+LONG_INTEGER: Final = 10**MOST_DIGITS
 NUL_IN_JSON: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -33,7 +38,7 @@ def value_of(value: Any) -> Value:
     if isinstance(value, float) and isnan(value):
         return None
     if value is None or isinstance(value, (str, int, float, bytes)):
-        return value
+        return _plain(value)
     if isinstance(value, (dict, list)):
         return JsonText(orjson.dumps(value, default=_inner).decode())
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -75,19 +80,51 @@ def json_fault(value: Value) -> str | None:
     if isinstance(value, (float, Decimal)) and not isfinite(value):
         return "is not a finite number"
     if isinstance(value, JsonText):
-        return "holds U+0000" if NUL_IN_JSON.search(value) else None
-    return text_fault(value) if isinstance(value, str) else None
+        return "holds U+0000" if NUL_IN_JSON.search(value) else surrogate_fault(value) or surrogate_fault(_unescaped(value))
+    return text_fault(value) if isinstance(value, str) else integer_fault(value)
+
+
+def integer_fault(value: Value) -> str | None:
+    """Why a value has no JSON; None: it has. Only an integer may be too long to be written."""
+    is_long = isinstance(value, int) and not -LONG_INTEGER < value < LONG_INTEGER
+    return f"is an integer of more than {MOST_DIGITS} digits" if is_long else None
 
 
 def text_fault(text: str) -> str | None:
     """Why PostgreSQL can never hold a text; None: it can."""
-    if "\0" in text:
-        return "holds U+0000"
+    return "holds U+0000" if "\0" in text else surrogate_fault(text)
+
+
+def surrogate_fault(text: str) -> str | None:
+    """Why no database can hold a text; None: one can."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return "holds an unpaired surrogate"
     return None
+
+
+def _plain(value: str | int | float | bytes | None) -> Value:
+    """The same without the type that somebody has derived, as a member of an enumeration: drivers take none of those."""
+    if isinstance(value, JsonText):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # what a derived type makes of str() may be its name
+    if isinstance(value, int):
+        return value if isinstance(value, bool) else int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return value if value is None else memoryview(value).tobytes()
+
+
+def _unescaped(text: JsonText) -> str:
+    """The same JSON without escapes; as it is where it has none of surrogates, or cannot be read."""
+    if "\\ud" not in text.lower():
+        return text
+    try:
+        return json.dumps(json.loads(text, parse_int=str, parse_float=str), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _number(value: Decimal) -> Value:

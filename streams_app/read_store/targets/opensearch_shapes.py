@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Value
-from streams_app.read_store.core.values import json_text, text_fault
+from streams_app.read_store.core.values import integer_fault, json_text, surrogate_fault
 
 if TYPE_CHECKING:
     from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
@@ -131,7 +131,7 @@ class Shape:
     def refusal(self, change: Change) -> str | None:
         """Why no document can hold a change; None: one can."""
         for text in change.cell:
-            if fault := _text_fault(text):
+            if fault := surrogate_fault(text):
                 return f"group or name {fault}"
             if (size := len(text.encode())) > MOST_KEY_BYTES:
                 return f"group or name has {size} bytes, {MOST_KEY_BYTES} are possible"
@@ -140,9 +140,8 @@ class Shape:
         value = change.value
         if isinstance(value, (float, Decimal)) and not isfinite(float(value)):
             return "the value is not a finite number"
-        if isinstance(value, str) and (fault := _text_fault(value)):
-            return f"the value {fault}"
-        return None
+        fault = surrogate_fault(value) if isinstance(value, str) else integer_fault(value)
+        return f"the value {fault}" if fault else None
 
     def repairs(self, repairs: Sequence[Repair], now_ms: int) -> list[Item]:
         """What is to be written where a cell is as it was found, whatever its version."""
@@ -229,7 +228,3 @@ def value_json(value: Value) -> bytes:
 
 def _json(value: Value) -> orjson.Fragment:
     return orjson.Fragment(value_json(value))
-
-
-def _text_fault(text: str) -> str | None:
-    return text_fault(text.replace("\0", ""))

@@ -14,7 +14,7 @@ from typing import Final
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, Change, Stored, merge
-from streams_app.read_store.core.values import sqlite_value
+from streams_app.read_store.core.values import sqlite_value, surrogate_fault
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
 from streams_app.read_store.targets.sqlite_back import SqliteBack
@@ -114,8 +114,11 @@ class SqliteStore(SqliteBack):
         await self._thread.call(lambda connection: self._begin(connection, tp, offset, now_ms))
 
     def refusal(self, change: Change) -> str | None:
-        """Nothing: SQLite holds whatever there is."""
-        return None
+        """SQLite holds whatever there is; a text goes there as UTF-8, which has no half of a surrogate pair."""
+        if fault := next(filter(None, map(surrogate_fault, change.cell)), None):
+            return f"group or name {fault}"
+        fault = surrogate_fault(change.value) if isinstance(change.value, str) else None
+        return f"the value {fault}" if fault else None
 
     async def guarded(self, fold: str) -> int | None:
         """Values of a fold that refuse an older version; None: file or tables are not there."""

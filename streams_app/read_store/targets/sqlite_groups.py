@@ -92,7 +92,7 @@ class SqliteGroups(SqliteStore):
 
     def refusal(self, change: Change) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
-        return refusal_of(change, self._columns, self._types)
+        return refusal_of(change, self._columns, self._types) or super().refusal(change)
 
     async def lower(self, fold: str) -> None:
         """Makes every value of a fold accept any version."""
