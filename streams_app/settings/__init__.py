@@ -1,6 +1,6 @@
 """Everything a worker needs to know: ``streams.toml`` and the environment as frozen models."""
 
-from streams_app.settings.base import redacted, secret
+from streams_app.settings.base import has_late_at, redacted, secret
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
     HttpSettings,
@@ -22,6 +22,7 @@ __all__ = [
     "Settings",
     "SubscriberSettings",
     "WorkerSettings",
+    "has_late_at",
     "redacted",
     "secret",
 ]

@@ -26,9 +26,16 @@ def redacted(url: str) -> str:
     """A URL without its credentials, also those that stand in its query."""
     address, has_query, query = url.partition("?")
     scheme, is_url, place = address.partition("://")
-    authority, has_path, path = place.partition("/")
+    if not place.startswith("/"):  # a path of a file, which may hold an @
+        place = place.rpartition("@")[2]  # the last one: a password may hold / and @, as they should not
     shown = "&".join(map(_without_secret, query.split("&")))
-    return f"{scheme}{is_url}{authority.rpartition('@')[2]}{has_path}{path}{has_query}{shown}"
+    return f"{scheme}{is_url}{place}{has_query}{shown}"
+
+
+def has_late_at(url: str) -> bool:
+    """Whether an ``@`` stands behind the host: then a ``/`` of the password was taken for the end of the host."""
+    _, _, path = url.partition("://")[2].partition("/")
+    return "@" in path
 
 
 def _without_secret(parameter: str) -> str:

@@ -26,7 +26,7 @@ from opensearchpy.exceptions import ConnectionError as NoConnectionError
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.databases.authority import trusting
-from streams_app.settings import ReadStoreSettings, redacted
+from streams_app.settings import ReadStoreSettings, has_late_at, redacted
 
 SCHEME: Final = re.compile(r"(?:opensearch|elasticsearch)\+(https?)")
 PORT: Final = 9200
@@ -88,12 +88,12 @@ class OpenSearchClient:
             host, port = parts.hostname, parts.port or PORT
         except ValueError:  # the port is no number, or the brackets of an address do not match
             scheme, host, port = None, None, PORT
-        if scheme is None or not host or parts.query or parts.fragment:
+        if scheme is None or not host or parts.query or parts.fragment or has_late_at(settings.url):
             # Not shown: a part of the password may stand where the port should.
             raise ConfigurationError(
                 [
                     f"{settings.section}.url: expected opensearch+https://USER@HOST:PORT (opensearch+http:// without TLS); "
-                    "/ # ? in a password are written as %2F %23 %3F"
+                    "/ # ? @ in a password are written as %2F %23 %3F %40"
                 ]
             )
         self._settings = settings

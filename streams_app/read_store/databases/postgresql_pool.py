@@ -17,7 +17,7 @@ import asyncpg
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.databases.authority import trusting
-from streams_app.settings import ReadStoreSettings, redacted
+from streams_app.settings import ReadStoreSettings, has_late_at, redacted
 
 T = TypeVar("T")
 
@@ -55,11 +55,11 @@ class PostgresPool:
         Raises:
             ConfigurationError: Not a URL of PostgreSQL.
         """
-        if not _is_url(url):
+        if has_late_at(url) or not _is_url(url):
             # Not shown: a part of the password may stand where the port should.
             setting = f"{settings.section}.{'source_url' if is_source else 'url'}"
             raise ConfigurationError(
-                [f"{setting}: expected postgresql://USER@HOST:PORT/DATABASE; / # ? in a password are written as %2F %23 %3F"]
+                [f"{setting}: expected postgresql://USER@HOST:PORT/DATABASE; / # ? @ in a password are written as %2F %23 %3F %40"]
             )
         self._url = url
         self._settings = settings
