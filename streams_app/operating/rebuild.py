@@ -18,6 +18,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operating.folded_topics import Announced, FoldedTopics
 from streams_app.operating.insisting import insisted
+from streams_app.operating.repairing import repaired
 from streams_app.operating.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
@@ -179,7 +180,9 @@ class Rebuild:
             for change in await self._possible(wanted)
             if change.cell in found or change.value is not None
         ]
-        self.done.kept += await insisted(lambda: self._new.repair(repairs, self._clock.now_ms()))
+        written, refused = await repaired(self._new, repairs, self._clock.now_ms)
+        self.done.kept += written
+        self.done.refused += len(refused)
 
     async def _switch(self, topics: FoldedTopics) -> None:
         for number in range(MOST_TRIES):

@@ -21,6 +21,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.operating.folded_topics import FoldedTopics
 from streams_app.operating.insisting import insisted
+from streams_app.operating.repairing import repaired
 from streams_app.operating.still_open import open_groups
 from streams_app.read_store.core.comparing import Difference, Kind, differences, stays
 from streams_app.read_store.core.merge import Cell, Change, Stored
@@ -202,14 +203,20 @@ class Verify:
         if first and not self._source.carries_values:
             first = await self._again(first, topics)
         new = [one for cell, one in first.items() if hash(cell) not in self._told]
-        for one in new:
+        for chunk in _chunks(new, PAGE):
+            refused: dict[Cell, str] = {}
+            try:
+                if self._is_repair:
+                    refused = await self._repair([one for one in chunk if one.kind is not Kind.REFUSED])
+            finally:  # what differs is told whatever becomes of the repair
+                self._tell(replace(one, kind=Kind.REFUSED, why=refused[one.cell]) if one.cell in refused else one for one in chunk)
+        self.done.is_cut = len(self._told) >= MOST_TOLD
+
+    def _tell(self, found: Iterable[Difference]) -> None:
+        for one in found:
             self._told.add(hash(one.cell))
             self.done.differences += 1
             self._on_difference(one)
-        self.done.is_cut = len(self._told) >= MOST_TOLD
-        if self._is_repair:
-            for chunk in _chunks([one for one in new if one.kind is not Kind.REFUSED], PAGE):
-                await self._repair(chunk)
 
     async def _look_at_all(self, changes: Sequence[Change]) -> dict[Cell, Difference]:
         return {one.cell: one for chunk in _chunks(changes, PAGE) for one in await self._look(chunk)}
@@ -252,7 +259,9 @@ class Verify:
                 return
             await asyncio.sleep(0.1)
 
-    async def _repair(self, found: Sequence[Difference]) -> None:
+    async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
+        """Writes what should be there; returns what the store can never hold, with the reason."""
+
         def repair(one: Difference) -> Repair:
             if one.stored is None:
                 return Repair(one.change, None)
@@ -260,8 +269,9 @@ class Verify:
             version = one.change.version if self._source.carries_values else one.stored.version
             return Repair(replace(one.change, version=version), one.stored.version)
 
-        repairs = [repair(one) for one in found]
-        self.done.repaired += await insisted(lambda: self._store.repair(repairs, self._clock.now_ms()))
+        written, refused = await repaired(self._store, [repair(one) for one in found], self._clock.now_ms)
+        self.done.repaired += written
+        return refused
 
 
 def left_of(edges: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:

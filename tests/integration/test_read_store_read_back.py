@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from streams_app.operating.repairing import repaired
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.targets.reading_back import ReadBack, Repair
@@ -124,3 +126,21 @@ async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it
     await target.close()
 
     assert (1, None, 1, expected) == (repaired, refusal, kept, found)
+
+
+async def test_what_a_constraint_refuses_does_not_keep_the_rest_of_a_page_from_being_repaired(made: Callable[..., Target]) -> None:
+    target = made(likes="likes", shares="shares")
+    key = "PRIMARY KEY (fold, group_key)"
+    await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
+    store = back(target)
+    await store.initialise()
+    await write(store, [Change(LIKES, 5, 1)])
+    good = Cell("f", "b", "likes")
+    repairs = [Repair(Change(LIKES, 6, 9), 5), Repair(Change(SHARES, 6, 2), None), Repair(Change(good, 6, 2), None)]
+    done, refused = await repaired(store, repairs, lambda: 200)
+    read = await store.read([LIKES, SHARES, good])
+    await target.close()
+
+    assert (2, [LIKES]) == (done, list(refused))
+    assert "is refused: " in refused[LIKES]
+    assert {LIKES: Stored(5, 1), SHARES: Stored(6, 2), good: Stored(6, 2)} == read

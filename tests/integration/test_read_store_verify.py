@@ -46,6 +46,24 @@ async def test_what_is_wrong_gone_or_missing_is_told_and_repaired_and_then_nothi
 
 
 @pytest.mark.long
+async def test_a_value_that_a_constraint_refuses_is_told_as_that_and_the_others_are_repaired(stage: Stage, tmp_path: Path) -> None:
+    compared = Compared(stage, f"sqlite:///{tmp_path}/both.db")
+    compared.configure('shape = "groups"\ncolumns = { likes = "likes" }\n')
+    await compared.execute(
+        "CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes INTEGER CHECK (likes < 5), "
+        "versions TEXT NOT NULL DEFAULT '{}', updated_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
+    )
+    await compared.prepare(("a", "likes", 1), ("b", "likes", 1))
+    await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes"]))
+    await compared.sync()
+    await compared.execute("UPDATE metrics SET value = CASE account_id WHEN 'a' THEN 9 ELSE 4 END")
+    code, found = compared.verify("--repair")
+
+    assert (1, {"a": "refused", "b": "wrong"}) == (code, {one["group"]: one["what"] for one in found})
+    assert [("a", 1), ("b", 4)] == await compared.rows("SELECT group_key, likes FROM folded_values ORDER BY group_key")
+
+
+@pytest.mark.long
 async def test_a_record_is_compared_with_what_it_carries_and_never_with_a_newer_value(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/read.db", is_carried=True)
     assert 0 == compared.run("init").code

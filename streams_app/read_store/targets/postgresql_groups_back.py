@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from streams_app.errors import TryAgainError
 from streams_app.read_store.core.columns import RowKey, held_by, row_key
 from streams_app.read_store.core.fitting import Kind
 from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.databases.postgresql_pool import Connection
-from streams_app.read_store.targets.postgresql_groups import PostgresGroups
+from streams_app.read_store.targets.port import NotStorableError
+from streams_app.read_store.targets.postgresql_groups import REFUSALS, PostgresGroups
 
 if TYPE_CHECKING:
     from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
@@ -97,7 +99,13 @@ class PostgresGroupsBack(PostgresGroups):
                 await connection.execute(self._sql(REPAIR), self._rows(fitting), now_ms)
                 return len(fitting)
 
-        return await self._pool.call(run)
+        try:
+            return await self._pool.call(run)
+        except TryAgainError as error:
+            if not isinstance(error.__cause__, REFUSALS):
+                raise
+            why = f"is refused: {error.__cause__.args[0]}"
+            raise NotStorableError({repair.change.cell: why for repair in repairs}) from error
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         await self._known(connection)

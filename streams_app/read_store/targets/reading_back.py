@@ -55,7 +55,11 @@ class ReadBack(ReadStore, Protocol):
         """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses."""
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
-        """Writes cells that are still as they were found, in one transaction, whatever their versions; returns how many."""
+        """Writes cells that are still as they were found, in one transaction, whatever their versions; returns how many.
+
+        Raises:
+            NotStorableError: The store can never hold some of them, nobody has looked which; nothing was written.
+        """
 
 
 def open_read_back(declared: ReadStoreSettings) -> ReadBack:

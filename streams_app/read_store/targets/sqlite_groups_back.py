@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from streams_app.errors import TryAgainError
 from streams_app.read_store.core.columns import Row, RowKey, held_by, row_key
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value
-from streams_app.read_store.targets.sqlite_groups import SqliteGroups, as_held
+from streams_app.read_store.targets.port import NotStorableError
+from streams_app.read_store.targets.sqlite_groups import REFUSALS, SqliteGroups, as_held
 
 if TYPE_CHECKING:
     from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
@@ -80,7 +82,13 @@ class SqliteGroupsBack(SqliteGroups):
             connection.execute("COMMIT")
             return written
 
-        return await self._thread.call(run)
+        try:
+            return await self._thread.call(run)
+        except TryAgainError as error:
+            refusal = error.__cause__
+            if not isinstance(refusal, REFUSALS) or refusal.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+                raise
+            raise NotStorableError({repair.change.cell: f"is refused: {refusal}" for repair in repairs}) from error
 
     def _values_of(self, repairs: Sequence[Repair]) -> list[Value]:
         held, _ = held_by([repair.change for repair in repairs], self._columns, self._types)

@@ -1,0 +1,42 @@
+"""Repairs of a read store: what it refuses does not keep the rest from being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from streams_app.operating.insisting import insisted
+from streams_app.read_store.core.columns import RowKey, row_key
+from streams_app.read_store.core.merge import Cell
+from streams_app.read_store.targets.port import NotStorableError
+from streams_app.read_store.targets.reading_back import ReadBack, Repair
+
+
+async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int]) -> tuple[int, dict[Cell, str]]:
+    """Repairs all together, or each row for itself where something is refused, or each cell of the row that is.
+
+    Returns:
+        How many were written; and what the store can never hold, with the reason.
+
+    Raises:
+        TryAgainError: The store is away.
+    """
+    if not repairs:
+        return 0, {}
+    try:
+        return await insisted(lambda: store.repair(repairs, now_ms())), {}
+    except NotStorableError as error:
+        if len(repairs) == 1:
+            return 0, error.cells
+    written, refused = 0, dict[Cell, str]()
+    for part in _parts(repairs):
+        of_part = await repaired(store, part, now_ms)
+        written += of_part[0]
+        refused |= of_part[1]
+    return written, refused
+
+
+def _parts(repairs: Sequence[Repair]) -> list[list[Repair]]:
+    rows: dict[RowKey, list[Repair]] = {}
+    for repair in repairs:
+        rows.setdefault(row_key(repair.change), []).append(repair)
+    return list(rows.values()) if len(rows) > 1 else [[repair] for repair in repairs]
