@@ -173,12 +173,14 @@ class Rebuild:
 
     async def _keep_page(self, page: Mapping[Cell, Stored], *, is_level: bool) -> None:
         found = await insisted(lambda: self._new.read(list(page)))
-        kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level)]
+        is_carried = self._declared.source == "carried"
+        kept = [
+            cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)
+        ]
         wanted = [Change(cell, page[cell].version, page[cell].value) for cell in kept]
         repairs = [
             Repair(change, found[change.cell].version if change.cell in found else None)
-            for change in await self._possible(wanted)
-            if change.cell in found or change.value is not None
+            for change in await self._possible(wanted)  # without a value, too: its version keeps older ones from coming back
         ]
         written, refused = await repaired(self._new, repairs, self._clock.now_ms)
         self.done.kept += written
@@ -205,18 +207,21 @@ class Rebuild:
         return await insisted(lambda: self._rebuilding.switch(beyond))
 
 
-def is_kept(old: Stored, new: Stored | None, *, is_level: bool) -> bool:
+def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool) -> bool:
     """Whether a cell of the store in use is to be had in the new one as it stands there (pure).
 
     Args:
         old: In the store in use.
         new: In the new one, which has read the topics; None: nothing.
         is_level: The store in use has taken everything the new one has. If it has an older version then, its guard was lowered,
-            because the source was made again: the version of a record from before would refuse whatever is folded from now on.
+            because the source was made again: the version of a record from before would refuse whatever is folded from now on. Or
+            the record of the newer version was a dead letter; the value is that of now either way.
+        is_carried: The value is that of a record, and as old: after a dead letter the older one would be wrong. Only a version
+            below 0 says for certain then that the guard was lowered.
     """
-    if new is None:
+    if new is None or old.version > new.version:
         return True
-    return old.version > new.version or (is_level and old.version < new.version)
+    return is_level and old.version < (0 if is_carried else new.version)
 
 
 def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:

@@ -74,7 +74,15 @@ def test_a_new_store_is_behind_where_the_other_has_taken_more_of_a_log_that_is_s
 def test_a_cell_is_kept_where_the_topics_do_not_tell_it_or_its_guard_was_lowered(
     old: int, new: int | None, is_level: bool, expected: bool
 ) -> None:
-    assert expected == is_kept(Stored(old, 1), None if new is None else Stored(new, 1), is_level=is_level)
+    assert expected == is_kept(Stored(old, 1), None if new is None else Stored(new, 1), is_level=is_level, is_carried=False)
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [(4, 5, False), (0, 5, False), (-1, 5, True), (6, 5, True)])
+def test_a_carried_value_is_kept_before_one_of_a_higher_version_only_where_its_guard_is_lowered(
+    old: int, new: int, expected: bool
+) -> None:
+    """The record of the higher version may have been a dead letter, and can be held now."""
+    assert expected == is_kept(Stored(old, 1), Stored(new, 1), is_level=True, is_carried=True)
 
 
 def test_what_was_passed_over_is_told() -> None:
@@ -117,9 +125,10 @@ async def test_the_new_table_is_right_and_has_what_only_the_former_one_knew(comp
     assert [("a", "likes", "1"), ("b", "likes", "2"), ("c", "likes", "3")] == found == through_view
     assert [("a", "likes", "9"), ("c", "likes", "7"), ("d", "likes", "7")] == former
     assert found == await compared.rows(VALUES.format("folded_values_old"))
+    assert [(12,)] == await compared.rows("SELECT version FROM folded_values WHERE group_key = 'd' AND value IS NULL")
     assert 1 == len(await compared.indexes("folded_values"))
     assert (
-        "2 folded records read, 1 cell kept from the former table\n"
+        "2 folded records read, 2 cells kept from the former table\n"
         "folded_values is the new table; the former one is folded_values_old, until the next rebuild or you drop it\n"
     ) == first.out
 
