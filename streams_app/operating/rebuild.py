@@ -24,7 +24,7 @@ from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step
 from streams_app.read_store.targets.reading_back import Repair, open_read_back
-from streams_app.read_store.targets.rebuilding import open_rebuilding
+from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -107,6 +107,8 @@ class Rebuild:
                 await self._read(topics, edges)
                 await self._keep()
                 await self._switch(topics)
+        except OvertakenError as error:
+            raise TryAgainError(f"another rebuild of {self._declared.name} is under way: {error}; nothing was switched") from error
         finally:
             for each in (self._source, self._new, self._old, self._rebuilding):
                 await each.close()
@@ -174,9 +176,7 @@ class Rebuild:
     async def _keep_page(self, page: Mapping[Cell, Stored], *, is_level: bool) -> None:
         found = await insisted(lambda: self._new.read(list(page)))
         is_carried = self._declared.source == "carried"
-        kept = [
-            cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)
-        ]
+        kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
         wanted = [Change(cell, page[cell].version, page[cell].value) for cell in kept]
         repairs = [
             Repair(change, found[change.cell].version if change.cell in found else None)

@@ -12,7 +12,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.port import Counts, ProgressError, Step
-from streams_app.read_store.targets.rebuilding import new_of, open_rebuilding
+from streams_app.read_store.targets.rebuilding import OvertakenError, new_of, open_rebuilding
 from tests.helpers import produce, wait_until
 from tests.integration.commands import run
 from tests.integration.searching import Search
@@ -51,6 +51,30 @@ async def test_the_alias_moves_in_one_step_and_what_is_behind_is_not_switched(se
     assert ({P0}, set(), set()) == (set(behind), switched, again)
     assert ({("a", "likes"): (1, 1)}, {("a", "likes"): (2, 2)}) == (before, search.cells())
     assert Counts(written=1) == await write(search.store, [Change(LIKES, 3, 3)], 7)
+
+
+@pytest.mark.long
+async def test_of_two_at_once_the_one_whose_index_was_removed_switches_nothing(search: Search) -> None:
+    first, first_new = open_rebuilding(search.settings)
+    second, second_new = open_rebuilding(search.settings)
+    await write(search.store, [Change(LIKES, 1, 1)], 5)
+    await first.prepare()
+    await first_new.begin(P0, 5, 0)
+    left = await second.prepare()
+    with pytest.raises(OvertakenError, match="is not the table that this one has filled"):
+        await first.switch(())
+    before = search.cells()
+    await second_new.begin(P0, 5, 0)
+    switched = await second.switch(())
+    with pytest.raises(OvertakenError):
+        await first.switch(())
+    for each in (first, first_new, second, second_new):
+        await each.close()
+
+    assert [f"removed index {search.table}{part}-000002, which a former rebuild has left" for part in ("", "-progress")] == left
+    assert ({("a", "likes"): (1, 1)}, set(), {}) == (before, switched, search.cells())
+    assert [f"{search.table}-000003"] == list(search.ask("GET", f"/_alias/{search.table}"))
+    assert {P0: 5} == await search.store.progress()
 
 
 @pytest.mark.long

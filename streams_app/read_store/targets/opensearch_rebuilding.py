@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
 from streams_app.read_store.databases.opensearch_client import FaultError, OpenSearchClient
 from streams_app.read_store.targets.opensearch import OpenSearchStore
 from streams_app.read_store.targets.opensearch_index import Indices
-from streams_app.read_store.targets.opensearch_shapes import Shape
+from streams_app.read_store.targets.opensearch_shapes import Shape, document_id
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import NEW, behind
+from streams_app.read_store.targets.rebuilding import NEW, OWNER, Owning, behind
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class OpenSearchRebuilding:
         """
         self._table = declared.table
         self._old, self._new = OpenSearchStore(declared), store
+        self._owning = Owning(declared.table, store)
         self._client = OpenSearchClient(declared)
         shape = Shape(declared.shape, declared.columns)
         self._indices = Indices(self._client, declared.table, shape, declared.section)
@@ -45,26 +47,36 @@ class OpenSearchRebuilding:
         await self._indices.initialise()
         await self._block(is_blocked=False)  # a rebuild that was killed in the moment of its switch has left it
         found = []
-        for part in PARTS:
+        # Looked at before any is removed: an index never has the name of one that another rebuild is about to switch.
+        numbered = {part: await self._numbered(part) for part in PARTS}
+        for part, indices in numbered.items():
             used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
-            for index in sorted((await self._numbered(part)).keys() - used.keys()):
+            for index in sorted(indices.keys() - used.keys()):
                 await self._client.ask("DELETE", f"/{index}")
                 found.append(f"removed index {index}, which a former rebuild has left")
-            newest = max(await self._numbered(part), default=f"{self._table}{part}-0")
-            number = int(newest.rpartition("-")[2]) + 1
+        for part, indices in numbered.items():
+            number = int(max(indices, default=f"{self._table}{part}-0").rpartition("-")[2]) + 1
             await self._indices.make(f"{self._table}{part}", f"{self._table}{part}-{number:06d}", f"{self._table}{NEW}{part}")
+        await self._owning.take()
         return found
 
     async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
         """Gives the new indices the aliases of the others, unless they are behind."""
-        if await self._client.found(f"/_alias/{self._table}{NEW}") is None:
-            return set()  # a reply was lost
+        if await self._client.found(f"/_alias/{self._table}{NEW}-progress") is None:
+            self._owning.check(None)
+            await self._disown()
+            return set()
         await self._block(is_blocked=True)
         try:
-            left = behind(await self._old.progress(), await self._new.progress(), beyond)
+            # In this order: an index that another rebuild removes after this fails the switch, as it is named there.
+            actions = [action for part in PARTS for action in await self._actions(part)]
+            new = await self._new.progress()
+            self._owning.check(new)
+            left = behind(await self._old.progress(), new, beyond)
             if not left:
-                actions = [action for part in PARTS for action in await self._actions(part)]
+                self._owning.switching()
                 await self._client.ask("POST", "/_aliases", {"actions": actions})
+                await self._disown()
         finally:
             await self._block(is_blocked=False)
         return left
@@ -81,6 +93,12 @@ class OpenSearchRebuilding:
         """Ends all connections."""
         await self._old.close()
         await self._client.close()
+
+    async def _disown(self) -> None:
+        """The mark is of no partition, so whoever reads the progress before it is gone passes it over."""
+        path = f"/{self._table}-progress/_doc/{quote(document_id(OWNER), safe='')}"
+        if await self._client.found(path) is not None:
+            await self._client.ask("DELETE", path)
 
     async def _numbered(self, part: str) -> dict[str, Any]:
         return await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")

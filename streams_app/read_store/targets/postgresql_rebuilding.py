@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind, left_behind
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, left_behind
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ WHERE pg_depend.classid = 'pg_rewrite'::regclass AND refclassid = 'pg_class'::re
     AND seen.oid <> refobjid
 """
 PROGRESS: Final = 'SELECT topic, partition, next_offset FROM "{table}_progress"'
+DISOWN: Final = 'DELETE FROM "{table}_progress" WHERE topic = $1 AND partition = $2'
 HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
 
@@ -58,6 +59,7 @@ class PostgresRebuilding:
         self._table = declared.table
         self._new = f"{declared.table}{NEW}"
         self._store = store
+        self._owning = Owning(declared.table, store)
         self._holder: Connection | None = None
         self._pool = PostgresPool(declared.url, declared, f"read store {declared.name}")
 
@@ -73,6 +75,7 @@ class PostgresRebuilding:
             await self._pool.call_long(self._drop_left)
             await self._store.initialise()
         await self._pool.call(self._give_rights)
+        await self._owning.take()
         return found
 
     async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
@@ -129,14 +132,17 @@ class PostgresRebuilding:
     async def _switch(self, connection: Connection, beyond: Collection[TP]) -> Collection[TP]:
         async with connection.transaction():
             await connection.fetchval(LOCK, self._table)
-            if not await _exists(connection, self._new):
-                if not await _exists(connection, self._table):
-                    raise InternalError(f"there is neither a table {self._table} nor a new one")
-                return set()  # a reply was lost
+            is_new = await _exists(connection, f"{self._new}_progress")
+            if not is_new and not await _exists(connection, self._table):
+                raise InternalError(f"there is neither a table {self._table} nor a new one")
+            new = await _progress(connection, self._new) if is_new else None
+            if not self._owning.check(new):
+                return set()
             is_there = await self._lock(connection, "ACCESS EXCLUSIVE")
             old = await _progress(connection, self._table) if "_progress" in is_there else {}
-            if left := behind(old, await _progress(connection, self._new), beyond):
+            if left := behind(old, new or {}, beyond):
                 return left
+            await connection.execute(DISOWN.format(table=self._new), *OWNER)
             views = await self._views(connection)
             for part in PARTS:
                 await connection.execute(f'DROP TABLE IF EXISTS "{self._table}{FORMER}{part}"')
@@ -145,6 +151,7 @@ class PostgresRebuilding:
                 await connection.execute(f'ALTER TABLE "{self._new}{part}" RENAME TO "{self._table}{part}"')
             for name, query in views:
                 await connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            self._owning.switching()
             return set()
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol, TypeVar
 
 from streams_app.delivery.batch import TP
-from streams_app.errors import ConfigurationError
+from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL, needing
-from streams_app.read_store.targets.port import TABLE_NAME
+from streams_app.read_store.targets.port import TABLE_NAME, ReadStore
 from streams_app.read_store.targets.reading_back import ReadBack, open_read_back
 from streams_app.settings import ReadStoreSettings
 
@@ -18,6 +19,62 @@ NEW: Final = "_new"
 FORMER: Final = "_old"
 MOST_LETTERS: Final = 45
 """Of the name of a table, which gets a suffix."""
+
+
+OWNER: Final = TP("", -2)
+"""No partition: its progress in the new store says whose rebuild has made it. It is removed before anybody else reads it."""
+
+
+class OvertakenError(StreamsAppError):
+    """The new store is gone, or is another rebuild's, which may have filled it with nothing yet; nothing was switched."""
+
+    def __init__(self, table: str) -> None:
+        """Names the store in use."""
+        super().__init__(f"{table}{NEW} is not the table that this one has filled")
+
+
+class Owning:
+    """Tells the new store of one rebuild from those that others make under the same name."""
+
+    def __init__(self, table: str, store: ReadStore) -> None:
+        """Asks nothing yet.
+
+        Args:
+            table: The store in use.
+            store: The new one.
+        """
+        self._table = table
+        self._store = store
+        self._token = 0
+        self._has_switched = False
+
+    async def take(self) -> None:
+        """Notes in the new store that it is ours; of two rebuilds it is that of the last one."""
+        self._token = secrets.randbits(62)
+        self._has_switched = False
+        await self._store.begin(OWNER, self._token, 0)
+
+    def check(self, progress: Mapping[TP, int] | None) -> bool:
+        """Whether there is still something to switch; to be called in the transaction of the switch.
+
+        Args:
+            progress: Of the new store; None: there is none.
+
+        Returns:
+            No: a switch has been done, whose reply was lost.
+
+        Raises:
+            OvertakenError: The new store is not ours.
+        """
+        if progress is None and self._has_switched:
+            return False
+        if progress is None or progress.get(OWNER) != self._token:
+            raise OvertakenError(self._table)
+        return True
+
+    def switching(self) -> None:
+        """Notes that a switch is tried whose reply may be lost."""
+        self._has_switched = True
 
 
 class Rebuilding(Protocol):
@@ -38,6 +95,9 @@ class Rebuilding(Protocol):
 
         Returns:
             Partitions of which the new store is behind; nothing was done then. Empty: it is done, also if it was done before.
+
+        Raises:
+            OvertakenError: The new store is not the one that this rebuild has prepared.
         """
 
     async def holding(self, function: Callable[[], Awaitable[T]]) -> T:

@@ -11,7 +11,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import FORMER, NEW, behind, left_behind
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, left_behind
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class SqliteRebuilding:
         self._declared = declared
         self._table = declared.table
         self._store = store
+        self._owning = Owning(declared.table, store)
         path = sqlite_path(declared.url, f"{declared.section}.url")
         self._thread = SqliteThread(path, f"read store {declared.name}", prepare=_prepare)
 
@@ -52,7 +53,8 @@ class SqliteRebuilding:
         except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
             await self._thread.call(self._drop_left)
             await self._store.initialise()
-            return found
+            added = []
+        await self._owning.take()
         return [*found, *left_behind(self._declared, added)]
 
     async def switch(self, beyond: Collection[TP]) -> Collection[TP]:
@@ -88,15 +90,18 @@ class SqliteRebuilding:
 
     def _switch(self, connection: sqlite3.Connection, beyond: Collection[TP]) -> Collection[TP]:
         connection.execute("BEGIN IMMEDIATE")
-        if not _exists(connection, f"{self._table}{NEW}"):
+        is_there = _exists(connection, f"{self._table}{NEW}")
+        if not is_there and not _exists(connection, self._table):
+            raise InternalError(f"there is neither a table {self._table} nor a new one")
+        new = _progress(connection, f"{self._table}{NEW}")
+        if not self._owning.check(new if is_there else None):
             connection.execute("ROLLBACK")
-            if not _exists(connection, self._table):
-                raise InternalError(f"there is neither a table {self._table} nor a new one")
-            return set()  # a reply was lost
-        left = behind(_progress(connection, self._table), _progress(connection, f"{self._table}{NEW}"), beyond)
+            return set()
+        left = behind(_progress(connection, self._table), new, beyond)
         if left:
             connection.execute("ROLLBACK")
             return left
+        connection.execute(f'DELETE FROM "{self._table}{NEW}_progress" WHERE (topic, partition) = (?, ?)', OWNER)
         made: list[str] = []
         for part in PARTS:
             table = f"{self._table}{part}"
@@ -111,6 +116,7 @@ class SqliteRebuilding:
             connection.execute(f'ALTER TABLE "{self._table}{NEW}{part}" RENAME TO "{table}"')
         for sql in made:
             connection.execute(sql)
+        self._owning.switching()
         connection.execute("COMMIT")
         return set()
 

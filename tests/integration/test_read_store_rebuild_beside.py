@@ -1,0 +1,73 @@
+"""``read-store rebuild`` among others: two of them at once, and tables that are not the store's."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
+from streams_app.errors import TryAgainError
+from streams_app.operating.rebuild import Rebuild
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
+from streams_app.settings.loading import load
+from tests.integration.compared import Compared, folded
+from tests.integration.site import Stage
+
+pytestmark = pytest.mark.timeout(300)
+
+VALUES = "SELECT group_key, name, CAST(value AS TEXT) FROM {} WHERE value IS NOT NULL ORDER BY 1, 2"
+P0 = TP("t", 0)
+LIKES = Change(Cell("account-metrics", "a", "likes"), 5, 1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def compared(stage: Stage, request: pytest.FixtureRequest) -> Compared:
+    url = f"sqlite:///{stage.folder}/both.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    return Compared(stage, url)
+
+
+async def test_of_two_at_once_the_one_whose_table_was_removed_switches_nothing(compared: Compared) -> None:
+    await compared.prepare()
+    store = open_store(compared.declared)
+    first, first_new = open_rebuilding(compared.declared)
+    second, second_new = open_rebuilding(compared.declared)
+    await store.apply([LIKES], Step(P0, None, 10), 1)
+    await first.prepare()
+    await first_new.begin(P0, 0, 1)
+    await first_new.apply([LIKES], Step(P0, 0, 10), 1)
+    await second.prepare()
+    with pytest.raises(OvertakenError, match="folded_values_new is not the table that this one has filled"):
+        await first.switch(())
+    left = await compared.rows(VALUES.format("folded_values"))
+    await second_new.begin(P0, 0, 1)
+    await second_new.apply([LIKES], Step(P0, 0, 10), 1)
+    done = [await second.switch(()) for _ in range(2)]
+    with pytest.raises(OvertakenError):
+        await first.switch(())
+    for each in (first, first_new, second, second_new, store):
+        await each.close()
+
+    assert [("a", "likes", "1")] == left == await compared.rows(VALUES.format("folded_values"))
+    assert [set(), set()] == done
+    assert [("t", 0, 10)] == await compared.rows("SELECT topic, partition, next_offset FROM folded_values_progress")
+
+
+async def test_one_that_was_overtaken_can_be_tried_again(stage: Stage) -> None:
+    compared = Compared(stage, f"sqlite:///{stage.folder}/both.db")
+    await compared.prepare(("a", "likes", 1))
+    await compared.send(folded("a", 10, ["likes"]))
+
+    def overtake(*_: Any) -> None:
+        with closing(sqlite3.connect(stage.folder / "both.db")) as connection, connection:
+            connection.execute("UPDATE folded_values_new_progress SET next_offset = 7 WHERE topic = ''")
+
+    rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock(), on_progress=overtake)
+    with pytest.raises(TryAgainError, match=r"another rebuild of dashboard is under way: .*; nothing was switched"):
+        await rebuild.run()
