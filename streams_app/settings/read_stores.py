@@ -105,6 +105,7 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     places: dict[tuple[str, str], str] = {}
     for store in stores:
         # They would take each other's progress for their own, and each would miss what the other has read.
+        # And what one store removes, when it is rebuilt, may not be the table of another.
         others = {places.setdefault((_database(store.url), table.lower()), store.section) for table in _tables(store)}
         if others := others - {store.section}:
             faults.append(f"{store.section} and {others.pop()} have the same url and table")
@@ -112,8 +113,9 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     return faults
 
 
-def _tables(store: ReadStoreSettings) -> tuple[str, str]:
-    return store.table, f"{store.table}_progress"
+def _tables(store: ReadStoreSettings) -> list[str]:
+    """With those that a rebuild makes, and removes."""
+    return [f"{store.table}{place}{part}" for place in ("", "_new", "_old") for part in ("", "_progress")]
 
 
 def _database(url: str) -> str:

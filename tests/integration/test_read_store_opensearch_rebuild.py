@@ -78,6 +78,22 @@ async def test_of_two_at_once_the_one_whose_index_was_removed_switches_nothing(s
 
 
 @pytest.mark.long
+async def test_indices_that_look_alike_and_those_with_an_alias_of_somebody_else_stay(search: Search) -> None:
+    alike, shown = f"{search.table}-0815-notes", f"{search.table}-000007"
+    search.ask("PUT", f"/{alike}")
+    search.ask("PUT", f"/{shown}", {"aliases": {f"{search.table}_shown": {}}})
+    rebuilding, new = open_rebuilding(search.settings)
+    left = [await rebuilding.prepare() for _ in range(2)]
+    await rebuilding.close()
+    await new.close()
+    found = search.ask("GET", f"/{search.table}-0*/_alias")
+
+    assert [f"removed index {search.table}-000008, which a former rebuild has left"] == left[1][:1]
+    assert [] == left[0]
+    assert {alike, shown} < found.keys()
+
+
+@pytest.mark.long
 async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the_new_index(search: Search) -> None:
     """Even where both documents of the progress look the same: same offset, same number of writes."""
     rebuilding, new = open_rebuilding(search.settings)

@@ -71,3 +71,32 @@ async def test_one_that_was_overtaken_can_be_tried_again(stage: Stage) -> None:
     rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock(), on_progress=overtake)
     with pytest.raises(TryAgainError, match=r"another rebuild of dashboard is under way: .*; nothing was switched"):
         await rebuild.run()
+
+
+@pytest.mark.parametrize("name", ["folded_values_new", "folded_values_old"])
+async def test_a_table_of_somebody_else_under_a_name_it_needs_is_refused_before_anything_is_done(
+    compared: Compared, name: str
+) -> None:
+    await compared.prepare()
+    await compared.execute(f"CREATE TABLE {name} (something TEXT)")
+    await compared.execute(f"INSERT INTO {name} VALUES ('mine')")
+    ran = compared.run("rebuild")
+
+    assert 1 == ran.code
+    assert f"{name} has no {name}_progress beside it, so it is not the store's; rename it, or name another table" in ran.err
+    assert [("mine",)] == await compared.rows(f"SELECT something FROM {name}")
+    assert None is await compared.rows_or_none("SELECT * FROM folded_values_new_progress")
+
+
+async def test_a_former_table_that_never_had_a_progress_is_no_hindrance_to_the_next_one(compared: Compared) -> None:
+    await compared.prepare()
+    await compared.execute("DROP TABLE folded_values_progress")
+    for _ in range(2):
+        rebuilding, new = open_rebuilding(compared.declared)
+        await rebuilding.prepare()
+        await new.begin(P0, 0, 1)
+        await rebuilding.switch(())
+        await rebuilding.close()
+        await new.close()
+
+    assert [("t",)] == await compared.rows("SELECT topic FROM folded_values_old_progress")

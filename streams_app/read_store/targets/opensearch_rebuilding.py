@@ -6,6 +6,7 @@ writing for the moment of the switch, so that nothing is acknowledged by an inde
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -51,7 +52,8 @@ class OpenSearchRebuilding:
         numbered = {part: await self._numbered(part) for part in PARTS}
         for part, indices in numbered.items():
             used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
-            for index in sorted(indices.keys() - used.keys()):
+            own = {f"{self._table}{NEW}{part}"}
+            for index in sorted(index for index in indices.keys() - used.keys() if indices[index]["aliases"].keys() <= own):
                 await self._client.ask("DELETE", f"/{index}")
                 found.append(f"removed index {index}, which a former rebuild has left")
         for part, indices in numbered.items():
@@ -101,7 +103,9 @@ class OpenSearchRebuilding:
             await self._client.ask("DELETE", path)
 
     async def _numbered(self, part: str) -> dict[str, Any]:
-        return await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
+        """Indices of a part of the store with their aliases; others whose names begin in the same way are left out."""
+        found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
+        return {index: told for index, told in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 
     async def _actions(self, part: str) -> list[dict[str, dict[str, str]]]:
         alias, new = f"{self._table}{part}", f"{self._table}{NEW}{part}"

@@ -222,8 +222,7 @@ class PostgresStore(PostgresBack):
             for table, columns, key in self._tables():
                 found = await _columns(connection, table)
                 if not found:
-                    told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
-                    await connection.execute(CREATE.format(table=f'"{table}"', columns=told, key=key))
+                    await connection.execute(made(table, columns, key))
                     done.append(f"created table {table}")
                 elif found != columns:
                     raise ConfigurationError(
@@ -284,3 +283,9 @@ def _arguments(changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any,
         step.after,
         step.to,
     )
+
+
+def made(table: str, columns: Mapping[str, str], key: str) -> str:
+    """The statement that makes a table."""
+    told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
+    return CREATE.format(table=f'"{table}"', columns=told, key=key)

@@ -13,7 +13,8 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, left_behind
+from streams_app.read_store.targets.postgresql import PROGRESS_COLUMNS, made
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class PostgresRebuilding:
     async def prepare(self) -> list[str]:
         """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
         await self._pool.call(self._views)
+        check_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
         try:
             added = await self._pool.call(self._make_alike)
@@ -120,6 +122,9 @@ class PostgresRebuilding:
             for part in PARTS:
                 if await _exists(connection, f"{self._table}{part}"):
                     await connection.execute(LIKE.format(new=f"{self._new}{part}", table=f"{self._table}{part}"))
+            if await _exists(connection, self._new) and not await _exists(connection, f"{self._new}_progress"):
+                # Says whose the table is.
+                await connection.execute(made(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
             return [column for (column,) in await connection.fetch(WRITTEN, f'"{self._table}"')]
 
     async def _give_rights(self, connection: Connection) -> None:
@@ -148,11 +153,18 @@ class PostgresRebuilding:
                 await connection.execute(f'DROP TABLE IF EXISTS "{self._table}{FORMER}{part}"')
                 if part in is_there:
                     await connection.execute(f'ALTER TABLE "{self._table}{part}" RENAME TO "{self._table}{FORMER}{part}"')
+                elif part and is_there:  # says whose the former table is
+                    await connection.execute(made(f"{self._table}{FORMER}{part}", PROGRESS_COLUMNS, "topic, partition"))
                 await connection.execute(f'ALTER TABLE "{self._new}{part}" RENAME TO "{self._table}{part}"')
             for name, query in views:
                 await connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
             self._owning.switching()
             return set()
+
+    async def _named(self, connection: Connection) -> list[str]:
+        """The tables that are there of those that a rebuild makes and removes."""
+        names = [f"{self._table}{suffix}{part}" for suffix in (NEW, FORMER) for part in PARTS]
+        return [name for name in names if await _exists(connection, name)]
 
     async def _lock(self, connection: Connection, mode: str) -> list[str]:
         """Locks the tables that are there; returns which."""

@@ -120,6 +120,22 @@ def behind(old: Mapping[TP, int], new: Mapping[TP, int], beyond: Collection[TP])
     return {tp for tp, offset in new.items() if tp not in beyond and offset < old.get(tp, offset)}
 
 
+def check_names(declared: ReadStoreSettings, tables: Collection[str]) -> None:
+    """Refuses tables under the names of the new and the former one that are not the store's: these have a progress beside them.
+
+    Args:
+        declared: The store in use.
+        tables: Those that are there.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    names = [f"{declared.table}{suffix}" for suffix in (NEW, FORMER)]
+    told = "so it is not the store's; rename it, or name another table"
+    if foreign := [name for name in names if name in tables and f"{name}_progress" not in tables]:
+        raise ConfigurationError([f"{declared.section}.table: {name} has no {name}_progress beside it, {told}" for name in foreign])
+
+
 def left_behind(declared: ReadStoreSettings, columns: Collection[str]) -> list[str]:
     """What is said of the columns that people have added to a table with a row a group (pure); empty: there are none.
 

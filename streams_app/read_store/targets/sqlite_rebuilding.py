@@ -11,7 +11,8 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, left_behind
+from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
+from streams_app.read_store.targets.sqlite import CREATE_PROGRESS
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class SqliteRebuilding:
 
     async def prepare(self) -> list[str]:
         """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
+        check_names(self._declared, await self._thread.call(_tables, mode="rwc"))
         found = await self._thread.call(self._drop_left, mode="rwc")
         try:
             added = await self._thread.call(self._make_alike)
@@ -85,7 +87,10 @@ class SqliteRebuilding:
         made = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (self._table,)).fetchone()
         if made is None:
             return []
+        connection.execute("BEGIN IMMEDIATE")
         connection.execute(NAMED.sub(f'CREATE TABLE "{self._table}{NEW}"', made[0], count=1))
+        connection.execute(CREATE_PROGRESS.format(table=f'"{self._table}{NEW}_progress"'))  # says whose the table is
+        connection.execute("COMMIT")
         return [column for (column,) in connection.execute(WRITTEN, (self._table,))]
 
     def _switch(self, connection: sqlite3.Connection, beyond: Collection[TP]) -> Collection[TP]:
@@ -113,6 +118,8 @@ class SqliteRebuilding:
                 made.append(sql)
             if _exists(connection, table):
                 connection.execute(f'ALTER TABLE "{table}" RENAME TO "{former}"')
+            elif part and _exists(connection, f"{self._table}{FORMER}"):
+                connection.execute(CREATE_PROGRESS.format(table=f'"{former}"'))  # says whose the former table is
             connection.execute(f'ALTER TABLE "{self._table}{NEW}{part}" RENAME TO "{table}"')
         for sql in made:
             connection.execute(sql)
@@ -128,6 +135,10 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def _exists(connection: sqlite3.Connection, table: str) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone() is not None
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
 
 
 def _progress(connection: sqlite3.Connection, table: str) -> dict[TP, int]:
