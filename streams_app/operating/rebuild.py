@@ -144,6 +144,8 @@ class Rebuild:
         try:
             await insisted(lambda: self._new.apply(changes, step, self._clock.now_ms()))
         except NotStorableError as error:
+            if not error.cells:
+                raise  # nothing can be left out, and nothing was written
             return error.cells.keys()
         return ()
 

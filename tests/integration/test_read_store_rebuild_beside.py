@@ -14,7 +14,7 @@ from streams_app.errors import TryAgainError
 from streams_app.operating.rebuild import Rebuild
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Step
+from streams_app.read_store.targets.port import NotStorableError, Step
 from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from streams_app.settings.loading import load
 from tests.integration.compared import Compared, folded
@@ -100,3 +100,17 @@ async def test_a_former_table_that_never_had_a_progress_is_no_hindrance_to_the_n
         await new.close()
 
     assert [("t",)] == await compared.rows("SELECT topic FROM folded_values_old_progress")
+
+
+async def test_a_refusal_that_names_no_cell_is_not_taken_for_success(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Compared(stage, f"sqlite:///{stage.folder}/both.db")
+    await compared.prepare(("a", "likes", 1))
+    await compared.send(folded("a", 10, ["likes"]))
+    rebuild = Rebuild(load(compared.config, {}), compared.declared, SystemClock())
+
+    async def refuse(*_: Any) -> None:
+        raise NotStorableError({})
+
+    monkeypatch.setattr(rebuild._new, "apply", refuse)
+    with pytest.raises(NotStorableError):
+        await rebuild.run()
