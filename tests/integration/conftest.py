@@ -15,7 +15,7 @@ from tests.helpers import create_topics
 from tests.integration.commands import Place
 from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
-from tests.integration.targets import Postgres, Sqlite, Target
+from tests.integration.targets import Postgres, Sqlite, SqlTarget, Target
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.opensearch import OpenSearch
@@ -64,19 +64,26 @@ def broker() -> Iterator[Broker | ApacheKafka]:
 
 
 CELLS, GROUPS = ["sqlite", "postgresql"], ["sqlite-groups", "postgresql-groups"]
+OPENSEARCH = ["opensearch", "opensearch-groups"]
+
+of_sql = pytest.mark.parametrize("bare", CELLS + GROUPS, indirect=True)
+"""Of a test that speaks SQL, or asks for a transaction; its ``bare`` and ``target`` are a ``SqlTarget``."""
+of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 
-@pytest.fixture(params=CELLS + GROUPS)
+@pytest.fixture(params=CELLS + GROUPS + OPENSEARCH)
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    """A target whose tables nobody has made."""
-    database, _, shape = request.param.partition("-")
-    if database == "sqlite":
+    """A target whose tables or indices nobody has made."""
+    kept_in, _, shape = request.param.partition("-")
+    if kept_in == "sqlite":
         return Sqlite(tmp_path / "read.db", shape or "cells")
+    if kept_in == "opensearch":
+        return searching(request.getfixturevalue("opensearch"), shape or "cells")
     return Postgres(request.getfixturevalue("postgresql_url"), shape or "cells")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Target]:
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., SqlTarget]:
     """Names a store for a table that somebody else makes."""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgresql_url")
@@ -95,7 +102,7 @@ async def target(bare: Target) -> AsyncIterator[Target]:
 @pytest.fixture(params=["cells", "groups"])
 async def bare_search(request: pytest.FixtureRequest, opensearch: OpenSearch) -> AsyncIterator[Search]:
     """A store in OpenSearch whose indices nobody has made."""
-    made = Search(opensearch.port, f"t_{secrets.token_hex(6)}", request.param)
+    made = searching(opensearch, request.param)
     yield made
     await made.close()
 
@@ -104,3 +111,8 @@ async def bare_search(request: pytest.FixtureRequest, opensearch: OpenSearch) ->
 async def search(bare_search: Search) -> Search:
     await bare_search.store.initialise()
     return bare_search
+
+
+def searching(opensearch: OpenSearch, shape: str) -> Search:
+    """A store under a name that no other test has."""
+    return Search(opensearch.port, f"t_{secrets.token_hex(6)}", shape)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ReadStore
-from streams_app.settings import ReadStoreSettings
+from tests.integration.targets import Target
 
 
 def asked(port: int, method: str, path: str, body: Any = None) -> Any:
@@ -23,33 +23,27 @@ def asked(port: int, method: str, path: str, body: Any = None) -> Any:
         return json.load(error)
 
 
-class Search:
+class Search(Target):
     """One store on a server, under a table of its own."""
+
+    has_transactions = False
 
     def __init__(self, port: int, table: str, shape: str, **given: Any) -> None:
         self.port = port
         self.table = table
-        self.shape = shape
-        self.settings = ReadStoreSettings.model_validate(
-            {
-                "name": "dashboard", "url": f"opensearch+http://127.0.0.1:{port}", "table": table, "shape": shape,
-                "folds": ["f"], "source": "carried", **given,
-            }
-        )  # fmt: skip
-        self.opened: list[ReadStore] = []
-        self.store = self.another()
-
-    def another(self) -> ReadStore:
-        """A store of another process on the same indices."""
-        self.opened.append(open_store(self.settings))
-        return self.opened[-1]
+        super().__init__(**{"url": f"opensearch+http://127.0.0.1:{port}", "shape": shape, "table": table, **given})
 
     async def close(self) -> None:
         """All its stores, and what they made."""
-        for store in self.opened:
-            await store.close()
+        await super().close()
         self.ask("DELETE", f"/{self.table}-*")
         self.ask("DELETE", f"/_index_template/{self.table}")
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        self.settled(**{"index.blocks.write": True})
+        yield
+        self.settled(**{"index.blocks.write": None})
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """See :func:`asked`."""
@@ -76,12 +70,22 @@ class Search:
         """Documents the server has written so far, as it counts them itself."""
         return self.ask("GET", f"/{self.table}/_stats/indexing")["_all"]["primaries"]["indexing"]["index_total"]
 
+    async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
+        return self._rows(fold)
+
     def cells(self) -> dict[tuple[str, str], tuple[Any, int]]:
-        """(group, name) → (value, version), whatever the shape."""
-        if self.shape == "cells":
-            return {(each["group_key"], each["name"]): (each.get("value"), each["version"]) for each in self.documents()}
-        return {
-            (each["group_key"], name): (each.get(name, each.get("other", {}).get(name)), version)
-            for each in self.documents()
-            for name, version in each["versions"].items()
-        }
+        """(group, name) → (value, version)."""
+        return {(group, name): (value, version) for group, name, value, version, _ in self._rows(None)}
+
+    def _rows(self, fold: str | None) -> list[tuple[Any, ...]]:
+        found = []
+        for each in self.documents():
+            if fold not in (None, each["fold"]):
+                continue
+            if self.is_groups:
+                versions = each["versions"]
+                values = {name: each.get(name, each.get("other", {}).get(name)) for name in versions}
+            else:
+                versions, values = {each["name"]: each["version"]}, {each["name"]: each.get("value")}
+            found += [(each["group_key"], name, values[name], version, each["updated_ms"]) for name, version in versions.items()]
+        return sorted(found, key=lambda row: (*row[:2], row[3]))

@@ -1,4 +1,7 @@
-"""The targets of a read store as tests see them: the store, and what somebody else sees and does in its database."""
+"""The targets of a read store as tests see them: the store, and what somebody else sees and does where it is kept.
+
+Here are those of SQL; ``searching`` has OpenSearch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import asyncpg
 
@@ -41,20 +44,26 @@ async def sync_on(sync: Sync, records: Sequence[Record], to: int, tp: TP = P0) -
 
 
 class Target(ABC):
-    """One database with one store, whose table is called ``cells``, whatever its shape."""
+    """One store, whatever it is kept in, and what somebody sees there who does not use our code."""
 
-    def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
-        self.is_groups = shape == "groups"
-        self.columns = dict(columns) if self.is_groups else {}
+    has_transactions: ClassVar[bool]
+    """Whether changes and progress are written together; else changes may be there before the progress that passes them."""
+
+    def __init__(self, url: str, shape: str, **given: Any) -> None:
+        self.shape = shape
         self.settings = ReadStoreSettings.model_validate(
-            {"name": "dashboard", "url": url, "table": "cells", "folds": ["f"], "source": "carried", "timeout": "500ms",
-             "shape": shape, "columns": self.columns}
-        )  # fmt: skip
+            {"name": "dashboard", "url": url, "folds": ["f"], "source": "carried", "shape": shape, **given}
+        )
         self.opened: list[ReadStore] = []
         self.store = self.another()
 
+    @property
+    def is_groups(self) -> bool:
+        """Whether all cells of a group stand in one row or document."""
+        return self.shape == "groups"
+
     def another(self) -> ReadStore:
-        """A store of another process on the same tables."""
+        """A store of another process on the same tables or indices."""
         self.opened.append(open_store(self.settings))
         return self.opened[-1]
 
@@ -64,12 +73,33 @@ class Target(ABC):
             await store.close()
 
     @abstractmethod
-    async def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """As somebody else does it."""
+    async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
+        """Group, name, value, version and time of every cell of a fold, or of all, sorted.
+
+        The time of a row or document of a group is that of all its cells.
+        """
 
     @abstractmethod
     def locked(self) -> AbstractAsyncContextManager[None]:
         """Somebody else keeps the store from writing."""
+
+    def time(self, of_cell: int, of_row: int) -> int:
+        """When a cell changed, as :meth:`rows` shows it."""
+        return of_row if self.is_groups else of_cell
+
+
+class SqlTarget(Target):
+    """One database with one store, whose table is called ``cells``, whatever its shape."""
+
+    has_transactions = True
+
+    def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
+        self.columns = dict(columns) if shape == "groups" else {}
+        super().__init__(url, shape, table="cells", timeout="500ms", columns=self.columns)
+
+    @abstractmethod
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """As somebody else does it."""
 
     @abstractmethod
     async def refuse(self, table: str) -> None:
@@ -79,9 +109,8 @@ class Target(ABC):
     async def allow(self, table: str) -> None:
         """No more."""
 
-    async def rows(self, fold: str = "%") -> list[tuple[Any, ...]]:
-        """Group, name, value, version and time of every cell, sorted; the time of a row of groups is that of all its cells."""
-        of_fold = f"FROM cells WHERE fold LIKE '{fold}'"
+    async def rows(self, fold: str | None = None) -> list[tuple[Any, ...]]:
+        of_fold = f"FROM cells WHERE fold LIKE '{fold or '%'}'"
         if not self.is_groups:
             return sorted(await self.run(f"SELECT group_key, name, {self.shown('value')}, version, updated_ms {of_fold}"))
         held = ", ".join(self.shown(f'"{column}"') for column in self.columns.values())
@@ -96,16 +125,12 @@ class Target(ABC):
             ]
         return sorted(found)
 
-    def time(self, of_cell: int, of_row: int) -> int:
-        """When a cell changed, as :meth:`rows` shows it."""
-        return of_row if self.is_groups else of_cell
-
     def shown(self, column: str) -> str:
         """How a value is asked for."""
         return column
 
 
-class Sqlite(Target):
+class Sqlite(SqlTarget):
     """A file."""
 
     def __init__(self, path: Path, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
@@ -129,7 +154,7 @@ class Sqlite(Target):
         await self.run("DROP TRIGGER broken")
 
 
-class Postgres(Target):
+class Postgres(SqlTarget):
     """A database of a server."""
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
@@ -173,7 +198,7 @@ def held(target: Target, value: int) -> Any:
     return str(value) if isinstance(target, Postgres) else value
 
 
-def own(target: Target) -> str:
+def own(target: SqlTarget) -> str:
     """The columns a table has for itself."""
     if isinstance(target, Postgres):
         versions, number = "jsonb", "bigint"

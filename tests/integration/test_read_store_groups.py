@@ -12,19 +12,17 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.port import Counts
 from streams_app.read_store.targets.postgresql_groups import PostgresGroups
-from tests.integration.conftest import GROUPS
-from tests.integration.targets import Postgres, Target, held, own, write
+from tests.integration.conftest import of_groups
+from tests.integration.targets import Postgres, SqlTarget, held, own, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
-
-of_groups = pytest.mark.parametrize("bare", GROUPS, indirect=True)
 
 
 # A row
 
 
 @of_groups
-async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: Target) -> None:
+async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: SqlTarget) -> None:
     await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], now_ms=1)
     counts = await write(target.store, [Change(LIKES, 4, 9), Change(SHARES, 6, 3), Change(Cell("f", "a", "n1"), 4, 4)], now_ms=2)
 
@@ -35,7 +33,7 @@ async def test_a_stale_name_does_not_hold_up_a_newer_one_of_its_row(target: Targ
 
 
 @of_groups
-async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it_back(target: Target) -> None:
+async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it_back(target: SqlTarget) -> None:
     await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)])
     await write(target.store, [Change(LIKES, 7, None)])
     counts = await write(target.store, [Change(LIKES, 6, 1)])
@@ -45,7 +43,7 @@ async def test_a_name_that_is_gone_is_null_and_an_older_record_does_not_bring_it
 
 
 @of_groups
-async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: Target) -> None:
+async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_the_time(target: SqlTarget) -> None:
     await write(target.store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], now_ms=1)
     counts = await write(target.store, [Change(LIKES, 8, 1)], now_ms=2)
     late = await write(target.store, [Change(LIKES, 7, 3)], now_ms=3)
@@ -55,14 +53,14 @@ async def test_a_newer_record_with_the_same_values_moves_the_versions_and_not_th
 
 
 @of_groups
-async def test_several_folds_have_a_row_each_for_the_same_group(target: Target) -> None:
+async def test_several_folds_have_a_row_each_for_the_same_group(target: SqlTarget) -> None:
     await write(target.store, [Change(LIKES, 5, 1), Change(Cell("g", "a", "likes"), 3, 2), Change(Cell("g", "b", "likes"), 3, 2)])
 
     assert [("f", "a"), ("g", "a"), ("g", "b")] == sorted(await target.run("SELECT fold, group_key FROM cells"))
 
 
 @of_groups
-async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: Target) -> None:
+async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: SqlTarget) -> None:
     async def fill(number: int) -> None:
         store = target.another()
         for version in range(15):
@@ -82,12 +80,12 @@ async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: 
 
 
 @of_groups
-async def test_a_name_without_a_column_is_refused(target: Target) -> None:
+async def test_a_name_without_a_column_is_refused(target: SqlTarget) -> None:
     assert "the name 'other' has no column" == target.store.refusal(Change(Cell("f", "a", "other"), 1, 1))
     assert None is target.store.refusal(Change(LIKES, 1, 1))
 
 
-async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..., Target]) -> None:
+async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..., SqlTarget]) -> None:
     target = made(**{"": "nameless"})
     await target.store.initialise()
     nameless = Cell("f", "a", "")
@@ -102,7 +100,7 @@ async def test_a_name_without_letters_is_guarded_as_others_are(made: Callable[..
 KEY = "PRIMARY KEY (fold, group_key)"
 
 
-async def test_values_that_were_there_before_are_kept_until_a_record_names_them(made: Callable[..., Target]) -> None:
+async def test_values_that_were_there_before_are_kept_until_a_record_names_them(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes", shares="shares")
     await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint, shares bigint, {KEY})")
     await target.run("INSERT INTO cells (fold, group_key, likes, shares) VALUES ('f', 'a', 10, 20)")
@@ -114,7 +112,7 @@ async def test_values_that_were_there_before_are_kept_until_a_record_names_them(
     assert [(10, 21)] == await target.run("SELECT likes, shares FROM cells")
 
 
-async def test_columns_of_groups_fields_are_made_by_the_database_of_the_group_key(made: Callable[..., Target]) -> None:
+async def test_columns_of_groups_fields_are_made_by_the_database_of_the_group_key(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes")
     number = "CAST(group_key AS bigint)"
     await target.run(
@@ -145,7 +143,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("columns", "key", "fault"), FAULTS)
 async def test_what_is_wrong_with_a_table_is_told_and_the_table_is_left(
-    made: Callable[..., Target], columns: str, key: str, fault: str | None
+    made: Callable[..., SqlTarget], columns: str, key: str, fault: str | None
 ) -> None:
     target = made(likes="likes")
     await target.run(f"CREATE TABLE cells ({', '.join(filter(None, (own(target), columns, key)))})")
@@ -185,7 +183,7 @@ async def test_a_table_of_cells_is_none_of_groups_and_all_that_is_wrong_is_told(
     ] == [fault.removeprefix("read_stores.dashboard.table: cells: ") for fault in caught.value.faults]
 
 
-async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Callable[..., Target]) -> None:
+async def test_a_table_that_is_made_right_is_taken_without_a_restart(made: Callable[..., SqlTarget]) -> None:
     target = made(likes="likes")
     await target.run(f"CREATE TABLE cells ({own(target)}, {KEY})")
     await target.run("CREATE TABLE cells_progress (topic text, partition integer, next_offset bigint, updated_ms bigint)")
@@ -230,11 +228,3 @@ async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(postgres
 
     assert "Index Scan using cells_pkey on cells" in plan
     assert "Seq Scan on cells" not in plan
-
-
-async def test_a_probe_of_a_table_with_a_row_a_group_leaves_nothing(target: Target) -> None:
-    await target.store.probe()
-    await target.store.progress()
-    await target.store.probe()
-
-    assert {} == await target.store.progress()

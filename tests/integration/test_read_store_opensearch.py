@@ -1,17 +1,14 @@
-"""The read store in OpenSearch, on a real one and in both shapes: never back, equal values left alone, values as they are."""
+"""The read store in OpenSearch alone, in both shapes: its indices, and which documents are written and found."""
 
 from __future__ import annotations
-
-import asyncio
-import random
 
 import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.read_store.core.merge import Cell, Change
-from streams_app.read_store.targets.port import Counts, ProgressError, Step
+from streams_app.read_store.targets.port import Counts, Step
 from tests.integration.searching import Search
-from tests.integration.targets import P0, P1, write
+from tests.integration.targets import P0, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -33,12 +30,6 @@ async def test_initialising_makes_everything_once(bare_search: Search) -> None:
     ] == first[1:]
     assert {"is there already"} == {line[-16:] for line in again}
     assert ([], {("a", "likes"): (7, 1)}) == (await bare_search.store.missing(), bare_search.cells())
-
-
-async def test_two_workers_initialise_at_once(bare_search: Search) -> None:
-    await asyncio.gather(bare_search.store.initialise(), bare_search.another().initialise())
-
-    assert [] == await bare_search.store.missing()
 
 
 async def test_index_of_another_shape_or_other_fields_is_refused_and_left_as_it_is(bare_search: Search) -> None:
@@ -87,24 +78,7 @@ async def test_what_is_missing_is_said_with_what_to_do_and_works_once_it_is_ther
     assert Counts(written=1) == await search.store.apply([Change(LIKES, 1, 7)], step, 0)
 
 
-# Batches
-
-
-async def test_changes_and_progress_are_written_and_counted(search: Search) -> None:
-    store = search.store
-    counts = [
-        await write(store, [Change(LIKES, 5, 1), Change(SHARES, 5, 2)], 6, 100),
-        await write(store, [], 3, 150, P1),
-        await write(store, [Change(LIKES, 4, 9), Change(SHARES, 7, 2)], 8, 200),
-        await write(store, [Change(SHARES, 6, 9), Change(LIKES, 8, None)], 9, 300),
-        await write(store, [Change(SHARES, 7, 2), Change(LIKES, 8, 3)], 9, 400),
-    ]
-
-    assert [
-        Counts(written=2), Counts(), Counts(stale=1, unchanged=1), Counts(written=1, stale=1), Counts(stale=1, unchanged=1)
-    ] == counts  # fmt: skip
-    assert {("a", "likes"): (None, 8), ("a", "shares"): (2, 7)} == search.cells()
-    assert {P0: 9, P1: 3} == await store.progress()
+# Documents
 
 
 async def test_repeated_and_stale_records_write_no_document(search: Search) -> None:
@@ -115,108 +89,10 @@ async def test_repeated_and_stale_records_write_no_document(search: Search) -> N
     assert before == search.written()
 
 
-async def test_a_name_that_is_gone_does_not_come_back_with_an_older_record(search: Search) -> None:
+async def test_a_name_that_is_gone_is_found_by_no_query(search: Search) -> None:
+    query = {"exists": {"field": "likes" if search.shape == "groups" else "number"}}
     await write(search.store, [Change(LIKES, 5, 1)])
+    before = search.searched(query)
     await write(search.store, [Change(LIKES, 7, None)])
-    counts = await write(search.store, [Change(LIKES, 6, 3)])
 
-    assert (Counts(stale=1), {("a", "likes"): (None, 7)}) == (counts, search.cells())
-    assert [] == search.searched({"exists": {"field": "likes" if search.shape == "groups" else "number"}})
-
-
-@pytest.mark.parametrize("seed", range(2))
-async def test_a_shuffled_and_duplicated_topic_ends_in_the_same_state_as_in_order(search: Search, seed: int) -> None:
-    choice = random.Random(seed)
-    topic = [Change(Cell("f", f"g{choice.randrange(5)}", f"n{choice.randrange(5)}"), n, choice.randrange(3)) for n in range(300)]
-    expected = {(change.cell.group_key, change.cell.name): (change.value, change.version) for change in topic}
-    shuffled = [*topic, *choice.sample(topic, 150)]
-    choice.shuffle(shuffled)
-    for begin in range(0, len(shuffled), 50):
-        batch = {change.cell: change for change in sorted(shuffled[begin : begin + 50], key=lambda change: change.version)}
-        await write(search.store, list(batch.values()))
-
-    assert expected == search.cells()
-
-
-async def test_two_workers_on_the_same_documents_lose_nothing(search: Search) -> None:
-    names = [f"n{number}" for number in range(20)]
-
-    async def run(first: int) -> None:
-        store = search.another()
-        for version in range(first, 20, 2):
-            await write(store, [Change(Cell("f", "a", name), version, version) for name in names], tp=(P0, P1)[first])
-
-    await asyncio.gather(run(0), run(1))
-
-    assert {("a", name): (19, 19) for name in names} == search.cells()
-
-
-# Progress
-
-
-async def test_store_that_stands_elsewhere_takes_nothing_and_says_where_it_is(search: Search) -> None:
-    await write(search.store, [Change(LIKES, 1, 1)], 3)
-    for after in (None, 2, 4):
-        with pytest.raises(ProgressError, match=rf"goes on with .*s\.f.* at 3, not at {after} where it was left"):
-            await search.store.apply([Change(LIKES, 2, 2)], Step(P0, after, 9), 0)
-    with pytest.raises(ProgressError, match="at None, not at 3"):
-        await search.store.apply([Change(LIKES, 2, 2)], Step(P1, 3, 9), 0)
-
-    assert ({P0: 3}, {("a", "likes"): (1, 1)}) == (await search.store.progress(), search.cells())
-
-
-async def test_transaction_whose_reply_was_lost_is_repeated_without_harm(search: Search) -> None:
-    counts = [await search.store.apply([Change(LIKES, 2, 2)], Step(P0, None, 9), 0) for _ in range(2)]
-
-    assert ([Counts(written=1), Counts(unchanged=1)], {P0: 9}) == (counts, await search.store.progress())
-
-
-async def test_of_owners_that_go_on_from_one_place_only_one_moves_the_progress(search: Search) -> None:
-    await write(search.store, [], 3)
-
-    async def go_on(number: int) -> int | None:
-        try:
-            await search.another().apply([Change(Cell("f", f"g{number}", "n"), 1, 1)], Step(P0, 3, 10 + number), 0)
-        except ProgressError:
-            return None
-        return 10 + number
-
-    moved = [to for to in await asyncio.gather(*map(go_on, range(4))) if to is not None]
-
-    assert ([(await search.store.progress())[P0]], 1) == (moved, len(moved))
-
-
-async def test_partition_is_begun_anywhere_whatever_its_progress(search: Search) -> None:
-    await search.store.begin(P0, 90, 0)
-    await search.store.begin(P0, 4, 0)
-
-    assert {P0: 4} == await search.store.progress()
-
-
-async def test_a_probe_leaves_nothing(search: Search) -> None:
-    await search.store.probe()
-
-    assert ({}, []) == (await search.store.progress(), search.documents())
-
-
-async def test_a_lowered_guard_lets_lower_versions_through_and_keeps_the_values(search: Search) -> None:
-    other = Cell("g", "a", "likes")
-    await write(search.store, [Change(LIKES, 9, 7), Change(SHARES, 8, 1), Change(other, 9, 7)])
-    before = await search.store.guarded("f")
-    await search.store.lower("f")
-    after = await search.store.guarded("f"), await search.store.guarded("g")
-    counts = await write(search.store, [Change(LIKES, 1, 2), Change(other, 1, 2)])
-
-    assert (2, (0, 1), Counts(written=1, stale=1)) == (before, after, counts)
-    assert 1 == await search.store.guarded("f")
-
-
-async def test_a_store_that_was_closed_is_opened_again(search: Search) -> None:
-    await write(search.store, [Change(LIKES, 1, 7)], 2)
-    await search.store.close()
-
-    assert {P0: 2} == await search.store.progress()
-
-
-async def test_a_store_without_indices_guards_nothing(bare_search: Search) -> None:
-    assert None is await bare_search.store.guarded("f")
+    assert (["a"], []) == (before, search.searched(query))

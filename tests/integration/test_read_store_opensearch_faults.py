@@ -176,19 +176,6 @@ async def test_a_full_queue_is_tried_again_until_everything_is_taken_and_counted
     assert sum(failures for _, failures in outcomes) > 0
 
 
-async def test_a_blocked_index_is_waited_for(search: Search) -> None:
-    search.settled(**{"index.blocks.write": True})
-    for call in (search.store.apply([Change(LIKES, 1, 7)], Step(P0, None, 2), 0), search.store.probe()):
-        with pytest.raises(TryAgainError, match="index write"):
-            await call
-
-    assert {} == await search.store.progress()
-
-    search.settled(**{"index.blocks.write": None})
-
-    assert Counts(written=1) == await search.store.apply([Change(LIKES, 1, 7)], Step(P0, None, 2), 0)
-
-
 async def test_an_alias_of_two_indices_is_the_fault_of_nobody_s_document(search: Search) -> None:
     search.ask("PUT", f"/{search.table}-000002", {"aliases": {search.table: {}}})
     with pytest.raises(TryAgainError, match="no write index is defined"):

@@ -43,8 +43,8 @@ async def test_every_value_is_held_as_it_is_whatever_the_name_held_before(search
     assert [Counts(written=1), Counts(unchanged=1)] * len(values) == counts
 
 
-async def test_values_of_two_types_are_two_values(search: Search) -> None:
-    values: list[Any] = [1, 1.0, "1", True, "true", JsonText("[1]"), '{"a":1}', JsonText('{"a":1}'), None]
+async def test_a_text_is_another_value_than_what_it_spells(search: Search) -> None:
+    values: list[Any] = [True, "true", JsonText("[1]"), '{"a":1}', JsonText('{"a":1}')]
     counts = [await write(search.store, [Change(LIKES, version, value)]) for version, value in enumerate(values)]
 
     assert [Counts(written=1)] * len(values) == counts

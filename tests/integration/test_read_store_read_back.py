@@ -11,13 +11,14 @@ import pytest
 from streams_app.operating.repairing import repaired
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
-from streams_app.read_store.targets.reading_back import ReadBack, Repair
-from tests.integration.conftest import GROUPS
-from tests.integration.targets import ODD_NAME, Postgres, Target, own, write
+from streams_app.read_store.targets.port import Counts
+from streams_app.read_store.targets.reading_back import ReadBack, Repair, open_read_back
+from tests.integration.conftest import of_groups
+from tests.integration.targets import ODD_NAME, Postgres, SqlTarget, Target, own, write
 
 LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("g", "a", "likes")
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 def back(target: Target) -> ReadBack:
@@ -46,12 +47,13 @@ async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there
 
     assert {LIKES: Stored(3, None)} == await back(target).read([LIKES, SHARES])
     assert [(LIKES, Stored(3, None))] == await back(target).cells("f", None, 9)
+    assert {} == await back(target).read([])
 
 
 @pytest.mark.parametrize(
     "value",
     [None, 0, 2**63 - 1, 2**64, 1.5, 1.0, "", "007", True, False, b"\x00\xff", JsonText('{"b":[1,null],"a":1.0}'), '{"a":1}',
-     Decimal("0.10"), Decimal("12345678901234567890.5"), 1e300, -0.0],
+     Decimal("0.10"), Decimal("12345678901234567890.5"), 1e300, -0.0, JsonText("[]")],
 )  # fmt: skip
 async def test_a_value_that_was_written_is_the_one_it_was_made_of(target: Target, value: Any) -> None:
     await fill(target, (LIKES, 1, value))
@@ -79,8 +81,8 @@ async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Tar
     assert [100, target.time(100, 200), 200, 200] == sorted(row[4] for row in await target.rows())
 
 
-@pytest.mark.parametrize("bare", GROUPS, indirect=True)
-async def test_a_row_of_somebody_else_does_not_end_the_pages(target: Target) -> None:
+@of_groups
+async def test_a_row_of_somebody_else_does_not_end_the_pages(target: SqlTarget) -> None:
     await target.run("INSERT INTO cells (fold, group_key) VALUES ('f', 'a'), ('f', 'c')")
     await fill(target, (Cell("f", "b", "likes"), 1, 1), (Cell("f", "d", "likes"), 1, 1))
     first = await back(target).cells("f", None, 1)
@@ -128,7 +130,9 @@ async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it
     assert (1, None, 1, expected) == (repaired, refusal, kept, found)
 
 
-async def test_what_a_constraint_refuses_does_not_keep_the_rest_of_a_page_from_being_repaired(made: Callable[..., Target]) -> None:
+async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
+    made: Callable[..., SqlTarget],
+) -> None:
     target = made(likes="likes", shares="shares")
     key = "PRIMARY KEY (fold, group_key)"
     await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
@@ -144,3 +148,18 @@ async def test_what_a_constraint_refuses_does_not_keep_the_rest_of_a_page_from_b
     assert (2, [LIKES]) == (done, list(refused))
     assert "is refused: " in refused[LIKES]
     assert {LIKES: Stored(5, 1), SHARES: Stored(6, 2), good: Stored(6, 2)} == read
+
+
+async def test_a_repair_may_lower_a_version_and_records_are_judged_by_that_one(target: Target) -> None:
+    await fill(target, (LIKES, 5, 1))
+    await back(target).repair([Repair(Change(LIKES, 3, None), 5)], 200)
+
+    assert {LIKES: Stored(3, None)} == await back(target).read([LIKES])
+    assert Counts(written=1) == await write(target.store, [Change(LIKES, 4, 9)])
+
+
+async def test_a_store_of_either_shape_can_be_verified(target: Target) -> None:
+    store = open_read_back(target.settings)
+    await store.close()
+
+    assert target.shape == store.shape_read_back

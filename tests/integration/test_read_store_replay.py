@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streams_app.read_store.core.merge import Cell, Change, Merged, Stored, merge, newest
 from streams_app.read_store.targets import postgresql_groups_sql, sqlite_groups
-from tests.integration.conftest import GROUPS
+from tests.integration.conftest import of_groups
 from tests.integration.targets import Target, held, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
@@ -101,7 +101,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     yield
 
 
-@pytest.mark.parametrize("bare", GROUPS, indirect=True)
+@of_groups
 async def test_a_guard_that_is_broken_is_seen(broken: None, target: Target) -> None:
     out_of_order = [[Change(LIKES, 5, 1)], [Change(SHARES, 3, 2)], [Change(LIKES, 4, 0)]]
 

@@ -13,13 +13,13 @@ import pytest
 
 from streams_app.read_store.core.merge import Cell, Change, JsonText
 from streams_app.read_store.targets.port import Counts, NotStorableError, Step
-from tests.integration.targets import P0, Postgres, Sqlite, Target, own, write
+from tests.integration.targets import P0, Postgres, Sqlite, SqlTarget, own, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 NAMES = {"likes": "likes", "shares": "shares"}
 
 
-async def typed(target: Target, columns: str) -> Target:
+async def typed(target: SqlTarget, columns: str) -> SqlTarget:
     await target.run(f"CREATE TABLE cells ({own(target)}, {columns}, PRIMARY KEY (fold, group_key))")
     await target.store.initialise()
     await target.store.progress()
@@ -37,7 +37,7 @@ TAKEN: list[tuple[str, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("kind", "value", "in_postgresql", "in_sqlite"), TAKEN)
 async def test_value_is_held_in_the_type_of_its_column_and_is_the_same_again(
-    made: Callable[..., Target], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
+    made: Callable[..., SqlTarget], kind: str, value: Any, in_postgresql: str, in_sqlite: Any
 ) -> None:
     target = await typed(made(**NAMES), f"likes {kind}, shares {kind}")
     counts = [await write(target.store, [Change(LIKES, version, value), Change(SHARES, version, None)]) for version in (1, 2)]
@@ -67,7 +67,7 @@ async def test_types_that_postgresql_alone_has(postgresql_url: str, kind: str, v
     assert (expected, [Counts(written=1), Counts(unchanged=1)]) == (found, counts)
 
 
-async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(made: Callable[..., Target]) -> None:
+async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares text")
     told = [target.store.refusal(Change(cell, 1, value)) for cell, value in ((LIKES, "many"), (LIKES, 1.5), (SHARES, "many"))]
     with pytest.raises(NotStorableError) as caught:
@@ -79,7 +79,7 @@ async def test_a_value_that_does_not_fit_is_refused_alone_before_it_is_written(m
     assert ({LIKES: "the value is no number"}, []) == (caught.value.cells, found)
 
 
-async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written(made: Callable[..., Target]) -> None:
+async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint CHECK (likes >= 0), shares bigint")
     cells = [Cell("f", f"g{number}", "likes") for number in range(40)]
     batch = [Change(cell, 1, -1 if number in (7, 30) else number) for number, cell in enumerate(cells)]
@@ -95,7 +95,7 @@ async def test_values_that_a_constraint_refuses_are_found_and_nothing_is_written
     assert Counts(written=38) == counts
 
 
-async def test_values_that_a_constraint_refuses_together_are_refused_together(made: Callable[..., Target]) -> None:
+async def test_values_that_a_constraint_refuses_together_are_refused_together(made: Callable[..., SqlTarget]) -> None:
     target = await typed(made(**NAMES), "likes bigint, shares bigint, CHECK (likes >= shares)")
     with pytest.raises(NotStorableError) as caught:
         await write(target.store, [Change(LIKES, 1, 1), Change(SHARES, 1, 2), Change(Cell("f", "b", "likes"), 1, 1)])
@@ -119,7 +119,7 @@ async def test_a_row_that_is_too_large_for_a_page_is_refused_and_the_others_are_
     assert "row is too big" in next(iter(caught.value.cells.values()))
 
 
-async def test_a_decimal_beyond_what_sqlite_can_hold_exactly_is_the_nearest_float(made: Callable[..., Target]) -> None:
+async def test_a_decimal_beyond_what_sqlite_can_hold_exactly_is_the_nearest_float(made: Callable[..., SqlTarget]) -> None:
     target = made(**NAMES)
     if not isinstance(target, Sqlite):
         pytest.skip("PostgreSQL holds every decimal")
