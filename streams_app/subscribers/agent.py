@@ -21,7 +21,6 @@ from streams_app.delivery.processor import Processors
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.kafka.member import GroupMember
-from streams_app.reasons import Reason
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.subscribers.around import Around, Decode
@@ -73,7 +72,6 @@ class SubscriberAgent:
         producer: Producer,
         clock: Clock,
         users: UserLoop,
-        on_letter: Callable[[str, Reason], None] = lambda name, reason: None,
     ) -> None:
         """Connects nothing yet; made on the loop of the worker.
 
@@ -87,7 +85,6 @@ class SubscriberAgent:
             producer: Sends dead letters.
             clock: Of the worker.
             users: Runs functions that are ``async``.
-            on_letter: Called with the name of the subscriber and the reason for each letter that the broker has.
         """
         trusted = TrustedClock(clock)
         scripts = ScriptSet(redis)
@@ -101,7 +98,7 @@ class SubscriberAgent:
             return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token)
 
         def letters(tp: TP) -> DeadLetters:
-            return DeadLetters(refuser, tp, producer, trusted, on_letter)
+            return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
         self._dispatcher = Dispatcher(
             subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner

@@ -47,7 +47,3 @@ class KeyOrder(Generic[T]):
             return behind.popleft()
         del self._behind[key]
         return None
-
-    def clear(self) -> None:
-        """Forgets all: the partition is no longer ours."""
-        self._behind.clear()

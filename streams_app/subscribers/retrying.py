@@ -48,14 +48,6 @@ class Waiting(Generic[T]):
         # Of several that are due at the same moment the one that came first is first, and the events are never compared.
         self._numbers = count()
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When the first one is due; None: nothing waits."""
-        return self._heap[0][0] if self._heap else None
-
     def push(self, event: T, due_ms: int) -> None:
         """Lets an event wait."""
         heapq.heappush(self._heap, (due_ms, next(self._numbers), event))
@@ -65,14 +57,6 @@ class Waiting(Generic[T]):
         if self._heap and self._heap[0][0] <= now_ms:
             return heapq.heappop(self._heap)[2]
         return None
-
-    def pop_first(self) -> T | None:
-        """Takes the event that is due next, due or not; None: nothing waits."""
-        return heapq.heappop(self._heap)[2] if self._heap else None
-
-    def clear(self) -> None:
-        """Forgets all."""
-        self._heap.clear()
 
 
 class Suspension:

@@ -57,7 +57,7 @@ def test_each_event_that_waits_is_due_once_and_in_order(pushed: list[tuple[int, 
             taken.append((now_ms, event))
 
     assert sorted(events, key=lambda pair: pair[0]) == taken
-    assert (0, None) == (len(waiting), waiting.next_due_ms)
+    assert None is waiting.pop_due(21)
 
 
 def test_an_event_is_not_due_a_millisecond_early() -> None:
