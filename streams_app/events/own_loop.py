@@ -61,6 +61,6 @@ def waited_for(work: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) ->
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
-    except BaseException:
+    except BaseException:  # also what interrupts this thread: nobody waits for the work any more
         future.cancel()
         raise

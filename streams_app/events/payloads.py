@@ -6,7 +6,6 @@ pydantic model are; what msgspec writes as an array or a number is not. All that
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import msgspec
 from pydantic import BaseModel
 
 from streams_app.errors import text_of
+from streams_app.settings.base import suggestion
 
 RESERVED: Final = ("before", "metadata")
 """What stands beside the fields of a payload in the value of an event."""
@@ -75,6 +75,5 @@ def key_faults(payload: Any, keyed_by: str | None) -> list[str]:
     known = list(schema_of(payload)[0]["properties"])
     if keyed_by in known:
         return []
-    near = difflib.get_close_matches(keyed_by, known, n=1)
-    hint = f", did you mean {near[0]!r}?" if near else f"; its fields on the wire: {', '.join(known)}"
+    hint = suggestion(keyed_by, known) or f"; its fields on the wire: {', '.join(known)}"
     return [f"keyed_by = {keyed_by!r} is no field of {payload.__name__}{hint}"]

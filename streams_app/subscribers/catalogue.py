@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,6 +10,7 @@ from typing import Any
 
 from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event
+from streams_app.settings.base import suggestion
 from streams_app.subscribers.declaration import Records, Subscriber
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
@@ -63,9 +63,7 @@ class Catalogue:
             if key in known:
                 faults.append(f"subscriber {one.name!r} takes another event {key!r} than the one in events")
             else:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f", did you mean {near[0]!r}?" if near else ""
-                faults.append(f"subscriber {one.name!r} takes {key!r}, which is not in events{hint}")
+                faults.append(f"subscriber {one.name!r} takes {key!r}, which is not in events{suggestion(key, list(known))}")
         return faults
 
 

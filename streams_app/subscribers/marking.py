@@ -111,7 +111,7 @@ class Marking:
                 raise
             # Redis was wiped or rolled back: what it is to know is told once more.
             self._changed.set()
-        except BaseException:
+        except BaseException:  # also where it was cancelled: nobody knows what the script has written
             self._is_claimed = False
             raise
 

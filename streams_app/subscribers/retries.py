@@ -79,10 +79,12 @@ class Retries:
     @property
     def total_ms(self) -> int:
         """How long an event waits between its attempts in all, at most."""
+        return round(sum(self.most_ms(attempt) for attempt in range(1, self.attempts)))
+
+    def most_ms(self, attempt: int) -> float:
+        """How long the next attempt follows after this one, at most; the first has number 1."""
         # The exponent is bounded: the power of a thousand attempts would be beyond a double.
-        return round(
-            sum(min(self.longest_ms, self.first_ms * self.factor ** min(number, 64)) for number in range(self.attempts - 1))
-        )
+        return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
 
     def rule_for(self, error: BaseException) -> Retries | None:
         """The rule after an error: that of its nearest class in ``by`` or ``never``; None: never again."""

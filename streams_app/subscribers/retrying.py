@@ -8,6 +8,7 @@ from hashlib import blake2b
 from itertools import count
 from typing import Final, Generic, TypeVar
 
+from streams_app.backoff import Backoff
 from streams_app.subscribers.retries import Retries
 
 T = TypeVar("T")
@@ -18,8 +19,9 @@ LAST_ATTEMPTS: Final = 20
 FEWEST_EVENTS: Final = 3
 """Of so many events they must be: one poisonous event, however often it is retried, is no outage."""
 
-FIRST_PROBE_MS: Final = 1_000
-LONGEST_PROBE_MS: Final = 60_000
+FIRST_PROBE_SECONDS: Final = 1.0
+LONGEST_PROBE_SECONDS: Final = 60.0
+"""The attempts of a suspended subscriber are so far apart."""
 
 
 def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
@@ -33,10 +35,8 @@ def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
         event_id: Id of the event.
         attempt: Number of the attempt that failed, from 1 on.
     """
-    # The exponent is bounded: the power of thousands of attempts would be beyond a double.
-    longest = min(rule.longest_ms, rule.first_ms * rule.factor ** min(attempt - 1, 64))
     drawn = int.from_bytes(blake2b(f"{event_id}\0{attempt}".encode(), digest_size=4).digest()) / 2**32
-    return round(longest * (0.5 + drawn / 2))
+    return round(rule.most_ms(attempt) * (0.5 + drawn / 2))
 
 
 class Waiting(Generic[T]):
@@ -78,7 +78,7 @@ class Suspension:
         self._patience_ms = patience_ms
         self._failed: deque[object] = deque(maxlen=LAST_ATTEMPTS)
         self._since_ms = self._next_ms = 0
-        self._probe_ms = FIRST_PROBE_MS
+        self._probes = Backoff(FIRST_PROBE_SECONDS, LONGEST_PROBE_SECONDS)
         self._was_fresh = False
 
     def may_begin(self, now_ms: int, running: int) -> bool:
@@ -103,7 +103,7 @@ class Suspension:
         ended = self.is_suspended
         self.is_suspended = False
         self._failed.clear()
-        self._probe_ms = FIRST_PROBE_MS
+        self._probes.succeeded()
         return ended
 
     def failed(self, event: object, begun_ms: int, now_ms: int) -> bool:
@@ -116,13 +116,14 @@ class Suspension:
         """
         if self.is_suspended:
             if begun_ms > self._since_ms:
-                self._probe_ms = min(2 * self._probe_ms, LONGEST_PROBE_MS)
-                self._next_ms = now_ms + self._probe_ms
+                self._next_ms = self._probe_after(now_ms)
             return False
         self._failed.append(event)
         if len(self._failed) < LAST_ATTEMPTS or len(set(self._failed)) < FEWEST_EVENTS:
             return False
         self.is_suspended = True
-        self._since_ms, self._probe_ms = now_ms, FIRST_PROBE_MS
-        self._next_ms = now_ms + self._probe_ms
+        self._since_ms, self._next_ms = now_ms, self._probe_after(now_ms)
         return True
+
+    def _probe_after(self, now_ms: int) -> int:
+        return now_ms + round(1000 * self._probes.failed())
