@@ -32,7 +32,7 @@ class PatientProcessor(FoldProcessor):
     """Takes its time, so that others are read meanwhile."""
 
     async def fold_once(self, batch: Batch) -> None:
-        await asyncio.sleep(WAIT_SECONDS if str(batch.tp.partition) in os.environ.get(STUCK, "") else FOLD_SECONDS)
+        await asyncio.sleep(WAIT_SECONDS if str(batch.tp.partition) in os.environ.get(STUCK, "") else FOLD_SECONDS)  # a slow fold
         await super().fold_once(batch)
 
 

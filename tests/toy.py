@@ -97,7 +97,7 @@ class Toy(Processor):
             try:
                 await self._counting([self._meta, self._counts], arguments)
             except REDIS_ERRORS:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # before it tries again
                 continue
             self._fence = to
             return

@@ -67,7 +67,7 @@ class Run:
             codes = await self.stage.stop_workers()
             if any(codes):
                 self.report.wrong.append(f"workers ended with {codes} on SIGTERM")
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # the judge reads what they sent last; where its topics end the embedded broker does not say
         except AssertionError as error:
             self.report.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
         finally:
@@ -85,7 +85,7 @@ class Run:
         begin = loop.time()
         self.stage.acknowledged = lambda: len(load.ledger.sent)
         for number, (at, name) in enumerate(plan):
-            await asyncio.sleep(max(0.0, begin + at - loop.time()))
+            await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
             # Some faults come while the one before is not yet overcome, others find everything as it should be. Which
             # is decided before it is known how long it takes: the seconds measured are those of an honest sample.
             waits = self._chance.random() < WAITING_SHARE
@@ -123,7 +123,7 @@ class Run:
         while loop.time() - healed < DRAIN_SECONDS and not (
             judge.is_complete(load.ledger) and await asyncio.to_thread(lambda: judge.stored() == judge.rebuilt())
         ):
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # a poll; that it takes too long is reported, not raised
         self.report.drain_seconds = round(loop.time() - healed, 1)
         self._is_drained = True
 

@@ -52,7 +52,7 @@ async def sigstop(stage: Stage, chance: random.Random) -> None:
     before = claims(stage)
     worker.stop_signal()
     try:
-        await asyncio.sleep(FREEZE_SECONDS)
+        await asyncio.sleep(FREEZE_SECONDS)  # the fault lasts
         await claimed_again(stage, before)
     finally:
         worker.continue_signal()

@@ -24,7 +24,7 @@ async def broker_frozen(stage: Stage, _: random.Random) -> None:
     os.kill(stage.broker.pid, signal.SIGSTOP)
     try:
         with stage.away("kafka"):
-            await asyncio.sleep(OUTAGE_SECONDS)
+            await asyncio.sleep(OUTAGE_SECONDS)  # the fault lasts
         state = Path(f"/proc/{stage.broker.pid}/stat").read_text().rpartition(")")[2].split()[0]  # noqa: ASYNC240 - no disk
         must(state == "T", "a stopped process")
     finally:
@@ -36,7 +36,7 @@ async def broker_restart(stage: Stage, chance: random.Random) -> None:
     before = stage.broker.pid
     stage.broker.kill()
     with stage.away("kafka"):
-        await asyncio.sleep(OUTAGE_SECONDS if chance.random() < LONG_SHARE else 2)
+        await asyncio.sleep(OUTAGE_SECONDS if chance.random() < LONG_SHARE else 2)  # the fault lasts
     await asyncio.to_thread(stage.start_broker)
     stage.mark_healed()
     must(stage.broker.pid != before, "another process")
@@ -55,7 +55,7 @@ async def output_topic_away(stage: Stage, chance: random.Random) -> None:
             return any([EXCUSED in (await worker.get("/health/ready"))[1] for worker in stage.workers])
 
         await wait_until(is_told, TRACE_SECONDS, "a worker says that the topic is away")
-        await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)
+        await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)  # the fault lasts
         must(EXCUSED not in await client.list_topics(), "a topic that nobody makes")
     finally:
         await create_topics(stage.bootstrap, [EXCUSED], PARTITIONS)
@@ -88,7 +88,7 @@ async def _cut_off(stage: Stage, proxy: Proxy, chance: random.Random, claims_bef
     silently, before = chance.random() < 0.5, proxy.stopped
     proxy.cut(silently=silently)
     try:
-        await asyncio.sleep(SESSION_SECONDS * chance.uniform(1.7, 3.0))
+        await asyncio.sleep(SESSION_SECONDS * chance.uniform(1.7, 3.0))  # the fault lasts
         if claims_before is not None:
             await claimed_again(stage, claims_before)
     finally:
@@ -106,7 +106,7 @@ async def read_store_locked(stage: Stage, _: random.Random) -> None:
         try:
             other.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
-            await asyncio.sleep(8)
+            await asyncio.sleep(8)  # the fault lasts
         else:
             raise NoTraceError("a locked file")
         finally:

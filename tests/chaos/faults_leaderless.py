@@ -47,7 +47,7 @@ async def leaderless(stage: Stage, chance: random.Random) -> None:
         # The controller notices it after a broker's session time-out, nine seconds. Until then clients are sent to the killed one.
         await _led_by(stage, NOBODY)
         await wait_until(lambda: _is_told(stage), TRACE_SECONDS, "every worker says that the topic does not acknowledge")
-        await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)
+        await asyncio.sleep(chance.uniform(1, 3) * SESSION_SECONDS)  # the fault lasts
         await _takes_records(stage, FOLDED, GOES_ON_SECONDS)
         must(await _leaders(stage) == {NOBODY}, "a topic without a leader")
         second = await _started(stage.broker, home, second.port)

@@ -34,7 +34,7 @@ async def _restart(stage: Stage, between: Callable[[], None]) -> None:
     stage.redis.kill()
     between()
     with stage.away("redis"):
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # the fault lasts: it is away
     stage.start_redis()
     stage.mark_healed()
     with stage.client() as client:
@@ -58,7 +58,7 @@ async def tail_cut(stage: Stage, chance: random.Random) -> None:
 async def roll_back(stage: Stage, _: random.Random) -> None:
     old = stage.folder / "redis-old"
     shutil.copytree(stage.folder / "redis", old)
-    await asyncio.sleep(3)
+    await asyncio.sleep(3)  # the load goes on: this is what the copy lacks
 
     def put_back() -> None:
         shutil.rmtree(stage.folder / "redis")
@@ -89,7 +89,7 @@ async def full(stage: Stage, _: random.Random) -> None:
         try:
             client.set("one more", "x")
         except redis.exceptions.OutOfMemoryError:
-            await asyncio.sleep(4)
+            await asyncio.sleep(4)  # the fault lasts
         else:
             raise NoTraceError("a write is refused")
         finally:
@@ -106,7 +106,7 @@ async def frozen(stage: Stage, _: random.Random) -> None:
             try:
                 await asyncio.to_thread(client.ping)
             except redis.exceptions.TimeoutError:
-                await asyncio.sleep(OUTAGE_SECONDS)
+                await asyncio.sleep(OUTAGE_SECONDS)  # the fault lasts
             else:
                 raise NoTraceError("no answer")
     finally:

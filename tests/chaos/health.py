@@ -114,7 +114,7 @@ class Health:
     async def _ask_forever(self) -> None:
         while True:
             await asyncio.gather(*(self._ask(worker) for worker in self.stage.workers))
-            await asyncio.sleep(SAMPLE_SECONDS)
+            await asyncio.sleep(SAMPLE_SECONDS)  # between two samples
 
     async def _ask(self, worker: WorkerProcess) -> None:
         acknowledged = self.acknowledged()

@@ -142,7 +142,7 @@ class Judge:
         await consumer.start()
         try:
             while True:
-                await asyncio.sleep(SAMPLE_SECONDS)
+                await asyncio.sleep(SAMPLE_SECONDS)  # between two samples
                 with contextlib.suppress(KafkaError, TimeoutError):
                     async with asyncio.timeout(10):
                         found = await consumer._coordinator.fetch_committed_offsets(sources)

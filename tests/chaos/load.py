@@ -67,7 +67,7 @@ class Load:
                 while produced >= 1:
                     produced -= 1
                     await self._produce(producer)
-                await asyncio.sleep(STEP_SECONDS)
+                await asyncio.sleep(STEP_SECONDS)  # the pace of the load
             await producer.flush()
             await asyncio.wait(self._acks, timeout=90) if self._acks else None
         finally:

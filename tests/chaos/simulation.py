@@ -150,9 +150,9 @@ class World:
 
     async def _replace_the_dead(self) -> None:
         while True:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # virtual time: somebody looks now and then
             if self.group.owner is None or not self.group.owner.is_alive or self.group.owner.generation != self.group.generation:
-                await asyncio.sleep(self.rng.uniform(0.0, 1.0))
+                await asyncio.sleep(self.rng.uniform(0.0, 1.0))  # virtual time: the start of a process
                 await self.rebalance(self.new_worker())
 
     # ---- the schedule
@@ -164,7 +164,7 @@ class World:
         await self.rebalance(self.new_worker())
         try:
             while self.now() < FAULTY_SECONDS and not self.violations:
-                await asyncio.sleep(self.rng.expovariate(1 / 0.12))
+                await asyncio.sleep(self.rng.expovariate(1 / 0.12))  # virtual time: until the next fault
                 for name, (chance, fault) in FAULTS.items():
                     if name in self.mix.faults and self.rng.random() < chance * self.mix.faults[name]:
                         self.count(name)
@@ -181,7 +181,7 @@ class World:
         most = 20 if "history" in self.mix.faults else 12
         while self.now() < silence:
             append_some(self, 1 if self.rng.random() > burst else self.rng.randint(3, most))
-            await asyncio.sleep(self.rng.expovariate(5.0))
+            await asyncio.sleep(self.rng.expovariate(5.0))  # virtual time: until the next events
 
     async def _heal(self) -> None:
         self.is_faulty = False
@@ -192,7 +192,7 @@ class World:
         if "late" in self.mix.faults and owner is not None and owner.is_alive:
             if "foldset" in self.mix.faults:
                 await self.rebalance(self.new_worker())  # one that knows every fold must notice
-            await asyncio.sleep(IDLE_SECONDS)
+            await asyncio.sleep(IDLE_SECONDS)  # virtual time: all is silent
             self.server.roll_back(list(self.folds), self.rng.randint(20, 200))
             return
         # What a script that died half-way sealed may be unknown to its owner; the next claim sends it.
@@ -205,7 +205,7 @@ class World:
             if self.now() > until:
                 self.tell("stuck", waiting)
                 break
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # virtual time, with a limit of its own
         for worker in self.workers:
             causes = worker.causes
             if RESET in causes and not worker.reader.was_reset:

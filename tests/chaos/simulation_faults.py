@@ -72,15 +72,15 @@ async def zombie(world: World) -> None:
     owner.freeze()
 
     async def comes_back() -> None:
-        await asyncio.sleep(rng.uniform(0.1, rng.choice([4.0, 4.0, 9.0])))
+        await asyncio.sleep(rng.uniform(0.1, rng.choice([4.0, 4.0, 9.0])))  # virtual time: the fault lasts
         owner.thaw()
-        await asyncio.sleep(rng.uniform(0.0, 3.0))
+        await asyncio.sleep(rng.uniform(0.0, 3.0))  # virtual time: until it notices
         if world.group.owner is not owner and owner.is_responsive:
             await owner.leave()
 
     owner.spawn(comes_back())
     if rng.random() < 0.8:
-        await asyncio.sleep(rng.uniform(0.0, 0.5))
+        await asyncio.sleep(rng.uniform(0.0, 0.5))  # virtual time: until the group notices
         await world.rebalance(_another(world))
 
 
@@ -92,7 +92,7 @@ async def freeze(world: World) -> None:
     owner.freeze()
 
     async def comes_back() -> None:
-        await asyncio.sleep(world.rng.uniform(5.0, 8.0))
+        await asyncio.sleep(world.rng.uniform(5.0, 8.0))  # virtual time: the fault lasts
         owner.thaw()
 
     owner.spawn(comes_back())

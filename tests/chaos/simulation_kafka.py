@@ -195,7 +195,7 @@ class Reader:
         world = self._worker.world
         if "stale" in world.mix.faults and world.has_fault(0.1 * world.mix.faults["stale"]):
             world.count("stale")
-            await asyncio.sleep(world.rng.uniform(0.0, STALE_SECONDS))
+            await asyncio.sleep(world.rng.uniform(0.0, STALE_SECONDS))  # virtual time: it is on its way
         async with self._connection:
             for mark in marks.values():
                 await self._worker.call(partial(self._group.commit, self._worker, mark, claim), KafkaError)

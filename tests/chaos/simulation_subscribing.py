@@ -202,7 +202,7 @@ class Subscribing:
             case "hangs":
                 await asyncio.Event().wait()
             case "kills":
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.3)  # virtual time: what kills takes a moment
                 await worker.running()
                 self._world.count("killed")
                 worker.kill()

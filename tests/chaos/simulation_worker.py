@@ -142,7 +142,7 @@ class Worker:
 
     async def pause(self) -> None:
         """A moment of this process."""
-        await asyncio.sleep(self.world.latency_seconds())
+        await asyncio.sleep(self.world.latency_seconds())  # virtual time
         await self.running()
 
     async def call(self, execute: Callable[[], T], error: type[Exception], *, name: str = "", may_be_late: bool = False) -> T:
@@ -157,7 +157,7 @@ class Worker:
         world = self.world
         await self.pause()
         try:
-            await asyncio.sleep(world.latency_seconds())
+            await asyncio.sleep(world.latency_seconds())  # virtual time: the way to the server
         except asyncio.CancelledError:
             if may_be_late and world.rng.random() < 0.5:
                 world.later(execute)
@@ -210,14 +210,14 @@ class Worker:
 
     async def _fetch_forever(self) -> None:
         while True:
-            await asyncio.sleep(self.world.rng.uniform(0.02, 0.15))
+            await asyncio.sleep(self.world.rng.uniform(0.02, 0.15))  # virtual time: a fetch
             await self.running()
             most = 30 if "history" in self.world.mix.faults else 8
             self.reader.fetch(self.world.rng.randint(1, most), self.clock.now_ms())
 
     async def _deliver_forever(self) -> None:
         while True:
-            await asyncio.sleep(self.world.rng.uniform(0.01, 0.1))
+            await asyncio.sleep(self.world.rng.uniform(0.01, 0.1))  # virtual time: the main loop's turn
             await self.running()
             if self.reader.fetched:
                 batch = self.reader.fetched.popleft()
@@ -226,25 +226,25 @@ class Worker:
 
     async def _tick_forever(self) -> None:
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(TICK_SECONDS)  # virtual time: a timer
             await self.running()
             self.ownership.tick_once()
 
     async def _compare_forever(self) -> None:
         """Compares the clocks every few seconds; now and then somebody sets that of this machine in between."""
         while True:
-            await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))
+            await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))  # virtual time
             await self.running()
             if self.world.has_fault(0.2):
                 self.world.count("clocks")
                 self.clock.wrong_ms = self.world.rng.choice(WRONG_MS)
-            await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))
+            await asyncio.sleep(self.world.rng.uniform(0.0, SKEW_SECONDS))  # virtual time
             await self.running()
             with suppress(RedisConnectionError):
                 await self.skew.check_once()
 
     async def _commit_forever(self) -> None:
         while True:
-            await asyncio.sleep(COMMIT_SECONDS)
+            await asyncio.sleep(COMMIT_SECONDS)  # virtual time: a timer
             await self.running()
             await self.ownership.commit_once()

@@ -21,7 +21,7 @@ from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from tests.chaos.proxy import Proxy
-from tests.helpers import create_topics
+from tests.helpers import create_topics, wait_until
 from tests.servers.apache_kafka import ApacheKafka, Proxied
 from tests.servers.redis7 import Redis7
 from tests.workers import WorkerProcess
@@ -131,8 +131,7 @@ class Stage:
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
         self.cut_config = self._config("cut.toml", broker_port, self.redis_proxy.port)
         init = Child("init", [sys.executable, "-m", "streams_app", "read-store", "init", "--config", str(self.config)])
-        while init.is_running:
-            await asyncio.sleep(0.05)
+        await wait_until(lambda: not init.is_running, 60, "the tables of the read store are made")
         init.stop()
         # The first one reaches Redis and the broker through proxies that can be cut.
         self.workers = [WorkerProcess(self.cut_config if number == 0 else self.config, self.folder) for number in range(count)]
@@ -234,7 +233,7 @@ class Stage:
     async def _supervise(self) -> None:
         """What a supervisor does: a worker that ended is started again, whatever its exit code."""
         while True:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # a supervisor looks now and then
             for number, worker in enumerate(self.workers):
                 if worker.exit_code is not None:
                     self.exits[worker.exit_code] += 1

@@ -80,10 +80,10 @@ class Producer:
 
     async def start(self) -> None:
         """Sometimes there is no broker."""
-        await asyncio.sleep(self._broker.rng.uniform(0, 0.2))
+        await asyncio.sleep(self._broker.rng.uniform(0, 0.2))  # virtual time: it connects
 
     async def _update(self) -> bool:
-        await asyncio.sleep(self._broker.rng.uniform(0, 0.5))
+        await asyncio.sleep(self._broker.rng.uniform(0, 0.5))  # virtual time: the answer
         return True
 
     def create_batch(self) -> Builder:
@@ -93,11 +93,11 @@ class Producer:
     async def send_batch(self, builder: Builder, topic: str, *, partition: int) -> asyncio.Future[None]:
         """Finds a place for it; the future is its acknowledgement."""
         broker, fate, loop = self._broker, self._broker.fate_of(topic), asyncio.get_running_loop()
-        await asyncio.sleep(broker.rng.uniform(0, 0.1))
+        await asyncio.sleep(broker.rng.uniform(0, 0.1))  # virtual time: the way to the broker
         if fate == "refuse":
             raise KafkaTimeoutError("no place")
         if fate == "no-answer":
-            await asyncio.sleep(3600)
+            await asyncio.sleep(3600)  # virtual time: for ever
         ack: asyncio.Future[None] = loop.create_future()
         self._waiting.add(ack)
 
@@ -132,7 +132,7 @@ async def schedule(broker: Broker) -> list[str]:
     producer = AckedProducer(KafkaSettings(), client_id="test", send_seconds=SEND_SECONDS)
 
     async def caller(number: int) -> None:
-        await asyncio.sleep(rng.uniform(0, 60))
+        await asyncio.sleep(rng.uniform(0, 60))  # virtual time: callers come one by one
         topics = rng.sample(TOPICS, rng.randint(1, len(TOPICS)))
         records = [
             Outgoing(rng.choice(topics), b"k%d" % rng.randrange(5), b"%d-%d" % (number, at)) for at in range(rng.randint(1, 12))

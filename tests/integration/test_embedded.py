@@ -27,13 +27,13 @@ import sys, time
 from streams_app.embedded import Broker, Valkey
 broker, valkey = Broker.start(), Valkey.start()
 print(broker.pid, broker.bootstrap_servers, valkey.pid, "127.0.0.1:%d" % valkey.port, flush=True)
-time.sleep(600)
+time.sleep(600)  # until it is killed
 """
 PARENT_OF_SLEEP = """
 import sys, time
 from streams_app.embedded.child import Child
 print(Child("sleep", ["/bin/sleep", "600"], guard_way=sys.argv[1]).pid, flush=True)
-time.sleep(600)
+time.sleep(600)  # until it is killed
 """
 WITHOUT_WHEELS = """
 import os, sys

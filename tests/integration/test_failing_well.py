@@ -48,7 +48,7 @@ async def pour(stage: Stage, count: int, seconds: float) -> None:
     """Sends all the while."""
     for _ in range(count // 20):
         await stage.send(20)
-        await asyncio.sleep(seconds * 20 / count)
+        await asyncio.sleep(seconds * 20 / count)  # the pace of the load
 
 
 # Redis
@@ -201,7 +201,7 @@ async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | Apa
         await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
         # Longer than the session time-out: when it is back, it has thrown the worker out.
         with frozen(broker.pid):
-            await asyncio.sleep(FREEZE_SECONDS)
+            await asyncio.sleep(FREEZE_SECONDS)  # the fault lasts
         await apart.send(400, **EXACTLY_ONCE)
         outcome = await apart.outcome()
         await worker.wait_ready(LIMIT_SECONDS)

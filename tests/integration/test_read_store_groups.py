@@ -70,7 +70,7 @@ async def test_workers_that_write_names_of_one_row_at_once_lose_nothing(target: 
                     changes = [Change(Cell("f", "a", f"n{number}"), version, version), Change(LIKES, version * 4 + number, number)]
                     done = bool(await write(store, changes, tp=TP("s.f", number)))
                 except TryAgainError:  # SQLite lets one at a time, and its patience is short
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # the turn of another
 
     await asyncio.gather(*(fill(number) for number in range(4)))
 

@@ -36,7 +36,7 @@ from streams_app.settings.loading import load
 
 def current(fold, pairs):
     if Path("slow").exists():
-        time.sleep(3600)
+        time.sleep(3600)  # until it is killed
     return {pair: 1 for pair in pairs}
 
 settings = load(Path("streams.toml"), {})
@@ -224,7 +224,7 @@ async def test_a_worker_goes_on_and_a_reader_never_sees_a_value_go_back_or_disap
     async def look() -> None:
         while not is_over.is_set():
             seen.append(await compared.rows(VALUES.format("folded_values")))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # a reader looks again and again
 
     with compared.stage.worker(compared.config) as worker:
         await worker.wait_ready()

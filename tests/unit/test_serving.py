@@ -23,7 +23,7 @@ try:
 except BlockingIOError:
     os.set_blocking(1, True)
 serving._deadline()
-time.sleep(3600)
+time.sleep(3600)  # until the deadline ends it
 """
 
 
