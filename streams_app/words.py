@@ -11,8 +11,8 @@ DAY: Final = 86_400
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 group``, ``2 groups``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """``1 group``, ``2,000 groups``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def time_text(at_ms: int) -> str:

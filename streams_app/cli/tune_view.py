@@ -16,7 +16,7 @@ from streams_app.tuning.points import Curve, Recommended
 from streams_app.tuning.spelling import share
 from streams_app.tuning.table import table
 from streams_app.tuning.tally import Tally
-from streams_app.words import span, time_text
+from streams_app.words import counted, span, time_text
 
 WHY_WIDTH: Final = 100
 
@@ -55,13 +55,9 @@ def tell(tally: Tally, unit: str) -> None:
 
 def _about(curve: Curve) -> str:
     return (
-        f"{curve.fold}: {_counted(curve.events, 'event')} of {_counted(curve.groups, 'group')}\n"
+        f"{curve.fold}: {counted(curve.events, 'event')} of {counted(curve.groups, 'group')}\n"
         f"{time_text(curve.from_ms)} to {time_text(curve.to_ms)} ({span(max(1, curve.to_ms - curve.from_ms))})"
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _legend(curve: Curve, recommended_ms: int, configured_ms: int, signs: Signs) -> str:

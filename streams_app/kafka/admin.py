@@ -33,12 +33,12 @@ class Topic:
     Attributes:
         name: Name of the topic.
         role: ``source``, ``output`` or ``dead letters``.
-        folds: Names of the folds, or of the read stores, that use it.
+        users: Names of the folds, or of the read stores, that use it.
     """
 
     name: str
     role: str
-    folds: tuple[str, ...]
+    users: tuple[str, ...]
 
 
 def topics_of(settings: Settings) -> list[Topic]:
@@ -49,7 +49,7 @@ def topics_of(settings: Settings) -> list[Topic]:
             found.setdefault(getattr(fold, attribute), (role, []))[1].append(fold.name)
     for store in settings.read_stores:
         found.setdefault(store.dead_letters, ("dead letters", []))[1].append(store.name)
-    return [Topic(name, role, tuple(folds)) for name, (role, folds) in found.items()]
+    return [Topic(name, role, tuple(users)) for name, (role, users) in found.items()]
 
 
 @asynccontextmanager
@@ -159,5 +159,5 @@ async def require_topics(settings: Settings) -> None:
         existing = await partition_counts(client, [topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in existing]
     if missing:
-        faults = [f"topic {topic.name!r} ({topic.role} of {', '.join(topic.folds)}) does not exist" for topic in missing]
+        faults = [f"topic {topic.name!r} ({topic.role} of {', '.join(topic.users)}) does not exist" for topic in missing]
         raise ConfigurationError([*faults, "create what is missing with `streams-app topics create`"])

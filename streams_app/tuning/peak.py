@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Times = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
+from streams_app.tuning.columns import Times
 
 _SPANS: Final = 1 << 20
 _BLOCK: Final = 1 << 19

@@ -87,7 +87,6 @@ def _latencies(axes: Any, curve: Curve) -> None:
             spans += [span for _, span in known]
     if spans:
         ticks = ticks_between(min(spans), max(spans))
-        axes.set_yticks(
-            ticks[:: max(1, len(ticks) // 6)], [duration_text(tick) for tick in ticks[:: max(1, len(ticks) // 6)]], fontsize=8
-        )
+        some = ticks[:: max(1, len(ticks) // 6)]
+        axes.set_yticks(some, [duration_text(tick) for tick in some], fontsize=8)
         axes.legend(loc="upper left", fontsize=8, frameon=False)

@@ -1,4 +1,4 @@
-"""What a replay says: the curve over the candidates for the quiet period, and the one that is recommended (pure)."""
+"""The curve over the candidates for the quiet period, of a replay or of what workers have counted; the one recommended (pure)."""
 
 from __future__ import annotations
 

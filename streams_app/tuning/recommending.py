@@ -187,11 +187,7 @@ def _percent(ratio: float) -> str:
 
 
 def _folds(curve: Curve, point: Point) -> str:
-    return f"{_percent(point.ratio)} ({curve.events:,} events into {_many(point.records, 'record')})"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}s" if number != 1 else counted(number, noun)
+    return f"{_percent(point.ratio)} ({curve.events:,} events into {counted(point.records, 'record')})"
 
 
 def _costs(point: Point) -> str:
@@ -206,7 +202,7 @@ def _costs(point: Point) -> str:
         return waits
     room = f", some {size(point.redis_bytes)} of Redis" if point.redis_bytes else ""
     verb = "is" if point.peak_open_groups == 1 else "are"
-    return f"{waits}, and at most {_many(point.peak_open_groups, 'group')} {verb} open at once{room}"
+    return f"{waits}, and at most {counted(point.peak_open_groups, 'group')} {verb} open at once{room}"
 
 
 def _wait(wait_ms: int) -> str:
@@ -217,7 +213,7 @@ def _judged(curve: Curve) -> str:
     """How exact the figures are, where they are not."""
     if curve.sample is None:
         return ""
-    groups, error = _many(curve.sample.groups, "group"), curve.sample.ratio_error
+    groups, error = counted(curve.sample.groups, "group"), curve.sample.ratio_error
     if error is None:
         return " (judged by the beginning of the range, as a few groups have nearly all events)"
     return f" (judged by {groups} chosen by hash; standard error of the ratio {100 * error:.2g} points)"

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams_app.folding.core.closing import Bounds
-from streams_app.tuning.columns import Columns
+from streams_app.tuning.columns import Columns, Times
 from streams_app.tuning.memory import SomeRecords
-from streams_app.tuning.peak import Times, most_open
+from streams_app.tuning.peak import most_open
 from streams_app.tuning.points import Curve, Point, Sample
 from streams_app.tuning.splitting import Positions, chained, next_starts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -59,13 +59,15 @@ async def read_topic(
         ranges = await _ranges(consumer, from_ms)
         tally.total = sum(end - begin for begin, end in ranges.values() if begin < end)
         parts = {tp: _Part(settings, fold, columns, tally, from_ms, to_ms) for tp in ranges}
-        async for number, batch in _numbered(consumer, ranges):
+        batches = 0
+        async for batch in read_ranges(consumer, ranges):
+            batches += 1
             _, end = ranges[batch.tp]
             if parts[batch.tp].take(batch):
                 consumer.pause(TopicPartition(*batch.tp))
                 tally.total -= end - min(batch.end, end)  # beyond to_ms
             tally.done += min(batch.end, end) - batch.begin
-            if number % LOOKS_EVERY == 0:
+            if batches % LOOKS_EVERY == 0:
                 on_progress(tally)
     on_progress(tally)
 
@@ -80,13 +82,6 @@ async def _ranges(consumer: AIOKafkaConsumer, from_ms: int | None) -> dict[TP, t
         found = await consumer.offsets_for_times(dict.fromkeys(tps, from_ms))
         begins |= {tp: ends[tp] if at is None else at.offset for tp, at in found.items()}
     return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
-
-
-async def _numbered(consumer: AIOKafkaConsumer, ranges: dict[TP, tuple[int, int]]) -> AsyncIterator[tuple[int, Batch]]:
-    number = 0
-    async for batch in read_ranges(consumer, ranges):
-        number += 1
-        yield number, batch
 
 
 class _Part:
