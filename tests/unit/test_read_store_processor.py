@@ -1,175 +1,26 @@
-"""The processor of the read store on a real SQLite file: where it begins, what it holds, what a mark promises."""
+"""The processor of the read store on a real SQLite file: what it holds, what a mark promises, how it lets go."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import Claim, Edges, Mark
-from streams_app.metrics import Metrics
-from streams_app.patience import Patience
-from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors, beginning
-from streams_app.read_store.agents.sync import MAX_RECORDS, Sync
+from streams_app.delivery.processor import Mark
+from streams_app.read_store.agents.sync import MAX_RECORDS
 from streams_app.read_store.targets.port import Step
-from streams_app.settings import Settings
 from tests.helpers import wait_until
-from tests.manual_clock import ManualClock
-from tests.records import Raw
-
-P0, P1 = TP("s.f", 0), TP("s.f", 1)
-LIMIT_SECONDS = 20
-
-
-class Partition:
-    """What the layer keeps of a partition: it notes what the processor says."""
-
-    def __init__(self) -> None:
-        self.committed: list[Mark] = []
-        self.errors: list[BaseException] = []
-        self.steps = 0
-        self.refusals: list[str] = []
-
-    def refused(self, cause: str, why: str, script: str) -> None:
-        self.refusals.append(f"{cause}: {why}")
-
-    def fatal(self, error: BaseException) -> None:
-        self.errors.append(error)
-
-    def applied(self) -> None:
-        self.steps += 1
-
-    async def commit_now(self, name: str, mark: Mark) -> None:
-        self.committed.append(mark)
-
-    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
-        return {}
-
-    def reader_view(self) -> object:
-        raise AssertionError("nobody asks")
-
-
-def claim_of(
-    tp: TP = P0, *, mark: Mark | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "", was_reset: bool = False
-) -> Claim:
-    partition: Any = Partition()
-    return Claim(tp, "sqlite", 1, "m", mark, Edges(begin, end, 0), 2, topic_id, was_reset, partition)
-
-
-def folded(offset: int, tp: TP = P0) -> Raw:
-    value = {"id": f"g{tp.partition}", "m": {f"n{offset}": offset}, "fold": {"name": "f", "version": offset}}
-    return Raw(offset, key=b"g%d" % tp.partition, value=json.dumps(value).encode())
-
-
-def batch_of(offsets: range, end: int | None = None, tp: TP = P0) -> Batch:
-    """Records at these offsets in a range that may go on behind them."""
-    until = offsets.stop if end is None else end
-    records = [folded(offset, tp) for offset in offsets]
-    return Batch(tp, records, offsets.start, until, stable_offset=until, fetched_at_ms=0, seek_number=0)
-
-
-class Store:
-    """A store of its own file, its processors, and what was told of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "read.db"
-        self.told: list[bool] = []
-        settings = Settings.model_validate({
-            "app_id": "t",
-            "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-            "read_stores": [
-                {"name": "dashboard", "url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"}
-            ],
-        })  # fmt: skip
-        self.sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
-        self.processors = StoreProcessors(self.sync, Patience("read store sync", self.told.append))
-        self.made: list[StoreProcessor] = []
-
-    def processor(self, tp: TP = P0) -> StoreProcessor:
-        (made,) = self.processors.of(tp, ()).values()
-        self.made.append(made)
-        return made
-
-    def names(self) -> set[str]:
-        with closing(sqlite3.connect(self.path)) as connection:
-            return {name for (name,) in connection.execute("SELECT name FROM cells")}
-
-    async def progress(self, tp: TP = P0) -> int | None:
-        return (await self.sync.progress()).get(tp)
-
-    async def reaches(self, processor: StoreProcessor, offset: int) -> None:
-        async def is_there() -> bool:
-            mark = await processor.mark()
-            return mark is not None and mark.offset == offset
-
-        await wait_until(is_there, LIMIT_SECONDS, f"the mark is {offset}")
+from tests.store_processor import LIMIT_SECONDS, P0, P1, Store, batch_of, claim_of, opened
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = Store(tmp_path)
-    await opened.sync._store.initialise()
-    yield opened
-    for processor in opened.made:
-        await processor.revoke(0)
-    await opened.sync.close()
-
-
-# Where it begins
-
-
-@pytest.mark.parametrize(
-    ("stored", "claim", "expected"),
-    [
-        (None, claim_of(begin=3), 3),
-        (None, claim_of(begin=3, mark=Mark(7)), 3),
-        (5, claim_of(mark=Mark(9)), 5),
-        (9, claim_of(mark=Mark(5)), 9),
-        (5, claim_of(begin=8), 8),
-        (50, claim_of(end=20), 50),
-        (50, claim_of(end=20, was_reset=True), 0),
-        (5, claim_of(end=20, was_reset=True), 0),
-        (5, claim_of(mark=Mark(5, "old"), topic_id="new"), 0),
-        (5, claim_of(mark=Mark(5, "same"), topic_id="same"), 5),
-        (5, claim_of(mark=Mark(5, "old"), topic_id=""), 5),
-        (5, claim_of(mark=Mark(5, ""), topic_id="new"), 5),
-    ],
-)
-def test_a_partition_goes_on_where_the_store_says_unless_its_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
-    assert expected == beginning(stored, claim)
-
-
-async def test_where_nothing_was_ever_committed_kafka_is_asked_before_anything_is_written(store: Store) -> None:
-    claim = claim_of(begin=4, topic_id="x")
-    start = await store.processor().claim(claim)
-
-    assert (4, [Mark(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the notes
-
-
-async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_arrives(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    await store.sync.begin(P0, 90)
-    start = await store.processor().claim(claim_of(mark=Mark(90), end=2, was_reset=True))
-
-    assert (0, 0) == (start, await store.progress())
-    assert "an output topic was made again, reading it from its start source=s.f-0 offset=0 stored_offset=90" in caplog.text
-
-
-async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    await store.sync.begin(P0, 5)
-    start = await store.processor().claim(claim_of(mark=Mark(5), begin=8))
-
-    assert 8 == start
-    assert "retention overtook the read store" in caplog.text
-    assert "source=s.f-0 offsets=5-7" in caplog.text
+    async with opened(tmp_path) as store:
+        yield store
 
 
 # Syncing

@@ -1,56 +1,21 @@
-"""The file and the environment become frozen settings, or a list of everything that is wrong with them."""
+"""The file becomes frozen settings, or a list of everything that is wrong with them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from streams_app.errors import ConfigurationError
-from streams_app.settings import RedisSettings, Settings
-
-MINIMAL = """
-app_id = "social"
-[folds.account-metrics]
-source = "post-metric-updated"
-group_key = "account_id"
-changed = "metrics"
-quiet_period = "15m"
-"""
-READ_STORE = """
-[read_stores.dashboard]
-url = "sqlite:///read.db"
-folds = ["account-metrics"]
-source_url = "sqlite:///write.db"
-sql = "SELECT 1, 2, 3"
-"""
-SECOND = """
-[folds.second]
-source = "post-metric-updated"
-group_key = "post_id"
-changed = "metrics"
-quiet_period = "1m"
-"""
+from streams_app.settings import Settings
+from tests.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "streams.toml"
-
-
-def load(file: Path, text: str = MINIMAL, environ: Mapping[str, str] | None = None) -> Settings:
-    file.write_text(text, "utf-8")
-    return Settings.load(file, environ or {})
-
-
-def faults(file: Path, text: str = MINIMAL, environ: Mapping[str, str] | None = None) -> list[str]:
-    with pytest.raises(ConfigurationError) as caught:
-        load(file, text, environ)
-    return caught.value.faults
 
 
 def test_defaults_are_the_documented_ones(file: Path) -> None:
@@ -77,80 +42,6 @@ def test_default_table_and_source_of_the_read_store(file: Path) -> None:
     read_store = load(file, MINIMAL + READ_STORE).read_store(None)
 
     assert ("sql", "folded_values", ("account-metrics",)) == (read_store.source, read_store.table, read_store.folds)
-
-
-@pytest.mark.parametrize(
-    ("variable", "text", "path", "expected"),
-    [
-        ("STREAMS_APP_APP_ID", "other", "app_id", "other"),
-        ("STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS", "a:1,b:2", "kafka.bootstrap_servers", "a:1,b:2"),
-        ("STREAMS_APP_KAFKA_PARTITIONS", "12", "kafka.partitions", 12),
-        ("STREAMS_APP_KAFKA_SESSION_TIMEOUT", "5s", "kafka.session_timeout_ms", 5_000),
-        ("STREAMS_APP_REDIS_URL", "rediss://h:1/2", "redis.url", "rediss://h:1/2"),
-        ("STREAMS_APP_HTTP_PORT", "0", "http.port", 0),
-        ("STREAMS_APP_WORKER_TICK", "250ms", "worker.tick_ms", 250),
-        ("STREAMS_APP_WORKER_COMMIT_EVERY", "5s", "worker.commit_every_ms", 5_000),
-        ("STREAMS_APP_LIMITS_NAME_BYTES", "64", "limits.name_bytes", 64),
-        ("STREAMS_APP_READ_STORES_DASHBOARD_TABLE", "other", "read_stores.0.table", "other"),
-        (
-            "STREAMS_APP_READ_STORES_DASHBOARD_FOLDS",
-            "account-metrics, second",
-            "read_stores.0.folds",
-            ("account-metrics", "second"),
-        ),
-    ],
-)
-def test_environment_overrides_the_file(file: Path, variable: str, text: str, path: str, expected: Any) -> None:
-    found: Any = load(file, MINIMAL + SECOND + READ_STORE, {variable: text})
-    for step in path.split("."):
-        found = found[int(step)] if step.isdecimal() else getattr(found, step)
-
-    assert expected == found
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "expected"),
-    [
-        ("QUIET_PERIOD", "5m", timedelta(minutes=5)),
-        ("GROUP_KEY", "tenant", "tenant"),
-        ("GROUP_KEY", "tenant, account_id", ("tenant", "account_id")),
-        ("MAX_EVENTS", "7", 7),
-        ("KEEP", "last", "last"),
-    ],
-)
-def test_environment_overrides_a_fold_whose_name_has_a_dash(file: Path, key: str, text: str, expected: Any) -> None:
-    loaded = load(file, MINIMAL + SECOND, {f"STREAMS_APP_FOLDS_ACCOUNT_METRICS_{key}": text})
-
-    assert expected == getattr(loaded.fold("account-metrics"), key.lower())
-    assert timedelta(minutes=1) == loaded.fold("second").quiet_period
-
-
-def test_environment_of_others_is_none_of_our_business(file: Path) -> None:
-    environ = {"PATH": "/bin", "STREAMS_APPLE": "1", "STREAMS_APP_CONFIG": "elsewhere", "STREAMS_APP_TEST_X": "1"}
-
-    assert load(file) == load(file, environ=environ)
-
-
-@pytest.mark.parametrize(
-    ("variable", "expected"),
-    [
-        ("STREAMS_APP_KAFKA_PARTITION", ", did you mean 'STREAMS_APP_KAFKA_PARTITIONS'?"),
-        ("STREAMS_APP_FOLDS_ACCOUNT_METRIC_QUIET_PERIOD", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_QUIET_PERIOD'?"),
-        ("STREAMS_APP_FOLDS_ACCOUNT_METRICS_NAME", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_"),
-        ("STREAMS_APP_READ_STORES_DASHBOARD_TABEL", ", did you mean 'STREAMS_APP_READ_STORES_DASHBOARD_TABLE'?"),
-        ("STREAMS_APP_QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ", ""),
-    ],
-)
-def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable: str, expected: str) -> None:
-    (fault,) = faults(file, MINIMAL + READ_STORE, environ={variable: "1"})
-
-    assert fault.startswith(f"{variable}: no such setting{expected}")
-
-
-def test_variable_of_a_read_store_without_a_name_says_what_to_write_instead(file: Path) -> None:
-    assert ["STREAMS_APP_READ_STORE_TABLE: every read store has a name: write STREAMS_APP_READ_STORES_NAME_..."] == faults(
-        file, environ={"STREAMS_APP_READ_STORE_TABLE": "x"}
-    )
 
 
 def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
@@ -277,49 +168,6 @@ def test_without_a_file_the_faults_say_what_is_needed(
 
     assert expected == [begin for begin in expected for fault in caught.value.faults if fault.startswith(begin)]
     assert len(expected) == len(caught.value.faults)
-
-
-def test_secrets_appear_in_no_repr(file: Path) -> None:
-    text = MINIMAL + READ_STORE.replace("sqlite:///read.db", "postgresql://u:s3cret@h/d").replace("sqlite:///write.db", "x:s3cret")
-    loaded = load(file, text, {"STREAMS_APP_REDIS_URL": "redis://u:s3cret@h/0"})
-
-    assert "s3cret" in loaded.redis.url
-    assert "s3cret" not in repr(loaded) + str(loaded)
-
-
-def test_secret_in_a_wrong_url_appears_in_no_fault(file: Path) -> None:
-    assert "s3cret" not in "".join(faults(file, environ={"STREAMS_APP_REDIS_URL": "redsi://u:s3cret@h/0"}))
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
-        ("redis://:s3cret@h:1/2", "redis://h:1/2"),
-        ("rediss://user:p@ss@h:1/2", "rediss://h:1/2"),
-        ("redis+cluster://user:s3cret@h:1", "redis+cluster://h:1"),
-        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
-        ("unix:///run/a@b/redis.sock", "unix:///run/a@b/redis.sock"),
-        ("unix:///run/redis.sock?db=1&password=s3cret", "unix:///run/redis.sock?db=1&password=***"),
-    ],
-)
-def test_redacted_url_holds_neither_user_nor_password(url: str, expected: str) -> None:
-    assert expected == RedisSettings(url=url).redacted_url
-
-
-def test_password_is_read_from_its_file_at_each_use(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    redis = RedisSettings(password_file=file)
-    file.write_text("first\n", "utf-8")
-    first = redis.password
-    file.write_text("second", "utf-8")
-
-    assert ("first", "second") == (first, redis.password)
-
-
-def test_password_file_that_cannot_be_read_names_the_setting(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"redis\.password_file: cannot read"):
-        _ = RedisSettings(password_file=tmp_path / "absent").password
 
 
 def test_settings_are_frozen(file: Path) -> None:

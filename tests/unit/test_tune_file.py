@@ -1,82 +1,18 @@
-"""JSON lines for tuning: times, what cannot be used, and compressed files."""
+"""JSON lines for tuning: times, what cannot be used, folds, and what is told where nothing is left."""
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
-import mmap
-import os
 import sys
-import threading
-import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cramjam
 import numpy as np
 import pytest
 
-from streams_app.errors import ConfigurationError
-from streams_app.fold import Fold
 from streams_app.settings import Limits
-from streams_app.tuning.columns import Columns
-from streams_app.tuning.file import LineReader
-from streams_app.tuning.opening import opened, size_of
-from streams_app.tuning.tally import Tally
-
-NOW_MS = 1_800_000_000_000
-BEGIN_MS = 1_700_000_000_000
-
-
-class Read:
-    """What became of a file."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        time: str = "ts",
-        key: str | None = None,
-        limits: Limits | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        **fold: Any,
-    ) -> None:
-        given = {"name": "f", "source": "s", "group_key": "id", "changed": "names", "quiet_period": "1m"} | fold
-        self.columns = Columns(now_ms=NOW_MS)
-        self.tally = Tally()
-        reader = LineReader(
-            Fold(**given),
-            limits or Limits(),
-            self.columns,
-            self.tally,
-            time=time,
-            key=key,
-            now_ms=NOW_MS,
-            from_ms=from_ms,
-            to_ms=to_ms,
-        )
-        reader.read(path)
-        self.columns.sort()
-        self.advice = reader.advice()
-
-    @property
-    def scores(self) -> list[int]:
-        return [self.columns.from_ms + int(after_ms) for after_ms in self.columns.after_ms]
-
-
-def line(ts: Any = BEGIN_MS, **more: Any) -> bytes:
-    return json.dumps({"ts": ts, "id": "a", "names": ["x"], **more}).encode()
-
-
-def written(folder: Path, lines: Sequence[bytes], name: str = "events.jsonl") -> Path:
-    path = folder / name
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    return path
-
+from tests.events_file import BEGIN_MS, NOW_MS, Read, line, written
 
 # Times
 
@@ -213,90 +149,6 @@ def test_a_field_stands_for_the_record_key(tmp_path: Path) -> None:
     assert (2, {"no-group": 1}) == (read.columns.events, read.tally.refused)
 
 
-# Files
-
-
-def compressed(data: bytes, suffix: str) -> bytes:
-    if suffix == ".zst":
-        return bytes(cramjam.zstd.compress(data))
-    return gzip.compress(data) if suffix == ".gz" else data
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_a_file_is_read_however_it_is_compressed(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"events.jsonl{suffix}"
-    path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n) for n in range(5_000)), suffix))
-    read = Read(path)
-
-    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.notes)
-
-
-def lines_there(path: Path, suffix: str) -> int:
-    """Whole lines of a compressed file that breaks off."""
-    if suffix == ".gz":
-        return zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
-    with pytest.raises(OSError, match="incomplete frame"), opened(path) as (stream, _):
-        there = stream.read()
-    return there.count(b"\n")
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_of_a_compressed_file_that_breaks_off_every_line_is_read_that_is_there(tmp_path: Path, suffix: str) -> None:
-    data = b"\n".join(line(BEGIN_MS + n, pad=str(n**5 % 1_000_003)) for n in range(30_000))
-    whole = compressed(data, suffix)
-    path = tmp_path / f"events.jsonl{suffix}"
-    path.write_bytes(whole[: len(whole) // 2])
-    read = Read(path)
-
-    assert lines_there(path, suffix) == read.columns.events
-    assert 1 == read.tally.refused["broken-off"]
-    assert "the file cannot be read any further: " in read.tally.examples["broken-off"]
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_a_compressed_file_of_which_nothing_is_there_is_refused(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"events.jsonl{suffix}"
-    path.write_bytes(compressed(line(), suffix)[:12])
-
-    assert "it cannot be read, see the reason above" == Read(path).advice
-
-
-def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.tuning.zstd.GIVE_BACK_BYTES", 1_000)
-    path = tmp_path / "events.jsonl.zst"
-    path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n, pad=os.urandom(500).hex()) for n in range(5_000)), ".zst"))
-    given_back: list[int] = []
-
-    class Mapped(mmap.mmap):
-        def madvise(self, option: int, *_: int) -> None:
-            super().madvise(option)
-            given_back.append(option)
-
-    monkeypatch.setattr("streams_app.tuning.zstd.mmap.mmap", Mapped)
-    read = Read(path)
-
-    assert (5_000, {}) == (read.columns.events, read.tally.refused)
-    assert {mmap.MADV_DONTNEED} == set(given_back)
-
-
-def test_a_pipe_compressed_by_zstd_names_what_reads_it(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    thread = threading.Thread(target=lambda: pipe.write_bytes(compressed(line(), ".zst")))
-    thread.start()
-
-    with pytest.raises(ConfigurationError, match="pipe it through `zstd -dc`"):
-        Read(pipe)
-    thread.join()
-
-
-def test_standard_input_that_is_closed_is_a_fault_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-
-    with pytest.raises(ConfigurationError, match="standard input is closed"):
-        Read(Path("-"))
-
-
 # A range
 
 
@@ -314,18 +166,6 @@ def test_where_no_line_lies_in_the_range_the_times_there_are_are_told(tmp_path: 
         "no line that can be folded lies in the range of --from and --to; the times of the 2 outside it go from 2023-11-14 "
         "22:13:20Z to 2023-11-14 22:13:25Z"
     ) == read.advice
-
-
-def test_a_pipe_is_opened_only_once(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-
-    assert None is size_of(pipe)
-
-
-def test_a_file_that_does_not_exist_is_a_fault_of_the_call(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot read .*none\.jsonl: No such file"):
-        Read(tmp_path / "none.jsonl")
 
 
 # What to do where nothing is left

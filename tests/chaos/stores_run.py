@@ -1,0 +1,216 @@
+"""One run: workers sync shuffled folded records into PostgreSQL while it is broken, and what it holds in the end is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from streams_app.embedded import Broker
+from tests.chaos.small_disk import SmallDisk
+from tests.helpers import create_topics, produce, wait_until
+from tests.integration.commands import run as command
+from tests.servers.postgresql import PostgreSQL
+from tests.workers import WorkerProcess
+
+PARTITIONS: Final = 4
+WORKERS: Final = 2
+GROUPS, NAMES = 8_000, 12
+DRAIN_SECONDS: Final = 180
+CONNECTIONS: Final = 20
+CONFIG: Final = """\
+app_id = "stores"
+[kafka]
+bootstrap_servers = "{bootstrap}"
+session_timeout = "3s"
+[http]
+port = 0
+[worker]
+tick = "200ms"
+commit_every = "500ms"
+[folds.f]
+source = "events"
+output = "folded"
+group_key = "id"
+changed = "m"
+keep = "last"
+quiet_period = "1s"
+[read_stores.dashboard]
+url = "{url}"
+folds = ["f"]
+source = "carried"
+timeout = "2s"
+dead_letters = "dead"
+"""
+CELLS: Final = "SELECT group_key, name, version, value::text::bigint FROM folded_values"
+
+Fault = Callable[["Run"], Awaitable[None]]
+
+
+@dataclass
+class Run:
+    """One run.
+
+    Attributes:
+        expected: Group and name → version and value of the record of the highest version.
+        faults: What happened, in order.
+        wrong: What is wrong in the end.
+        exits: Exit code → how often, of workers.
+        records: How many were produced.
+        lost_progress: Offsets that the store had taken and then had not, over all failovers.
+        noticed: How often a worker found the store elsewhere than it had left it.
+        drain_seconds: From the end of the load until the store was right.
+    """
+
+    seed: int
+    folder: Path
+    chance: random.Random
+    expected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    exits: Counter[int] = field(default_factory=Counter)
+    records: int = 0
+    lost_progress: int = 0
+    noticed: int = 0
+    drain_seconds: float = 0.0
+    workers: list[WorkerProcess] = field(default_factory=list)
+    ended: list[WorkerProcess] = field(default_factory=list)
+
+    async def perform(self, seconds: float, names: list[str], faults: Mapping[str, Fault]) -> None:
+        """Starts everything, breaks it by faults of these names, drains and judges."""
+        self.broker = Broker.start(directory=self.folder / "broker")
+        self.disk = SmallDisk.mounted(self.folder)
+        self.server = PostgreSQL.start(options=(f"max_connections={CONNECTIONS}", "synchronous_commit=on"))
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._prepare()
+            tasks = [asyncio.create_task(self._supervise()), asyncio.create_task(self._produce(seconds))]
+            await self._break(seconds, names, faults)
+            await tasks[1]
+            await self._drain()
+        except AssertionError as error:
+            self.wrong.append(str(error)[:2_000])
+        finally:
+            for task in tasks:
+                task.cancel()
+            self.noticed = self.logs().count("cause=progress")
+            for worker in [*self.workers, *self.ended]:
+                worker.kill()
+            self.server.stop()
+            self.disk.unmount()
+            self.broker.stop()
+
+    async def _prepare(self) -> None:
+        await create_topics(self.broker.bootstrap_servers, ["folded", "dead"], PARTITIONS)
+        self.config = self.folder / "streams.toml"
+        self.config.write_text(CONFIG.format(bootstrap=self.broker.bootstrap_servers, url=self.server.url), "utf-8")
+        if self.disk.is_there:
+            connection = await asyncpg.connect(self.server.url)
+            await connection.execute(f"CREATE TABLESPACE small LOCATION '{self.disk.path}'")
+            await connection.execute("ALTER DATABASE postgres SET default_tablespace = small")
+            await connection.close()
+        done = await asyncio.to_thread(command, "read-store", "init", "--config", str(self.config))
+        assert done.code == 0, done.text
+        self.workers = [self._worker() for _ in range(WORKERS)]
+
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self.config, self.folder, arguments=["--only", "dashboard"])
+
+    async def _supervise(self) -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            for number, worker in enumerate(self.workers):
+                if worker.exit_code is not None:
+                    self.exits[worker.exit_code] += 1
+                    self.ended.append(worker)
+                    self.workers[number] = self._worker()
+
+    async def _produce(self, seconds: float) -> None:
+        """Records of rising versions, each burst shuffled, a third of it twice."""
+        loop, version = asyncio.get_running_loop(), 0
+        until = loop.time() + seconds
+        while loop.time() < until:
+            burst = []
+            for _ in range(self.chance.randrange(50, 400)):
+                version += 1
+                group = self.chance.randrange(GROUPS)
+                changed = self.chance.sample(range(NAMES), self.chance.randrange(1, 4))
+                names = {f"n{number}": self.chance.randrange(10**6) for number in changed}
+                value = {"id": f"g{group}", "m": names, "fold": {"name": "f", "version": version}}
+                burst.append((group % PARTITIONS, f"g{group}".encode(), json.dumps(value).encode()))
+                for name, carried in names.items():
+                    self.expected[f"g{group}", name] = version, carried
+            burst += self.chance.sample(burst, len(burst) // 3)
+            self.chance.shuffle(burst)
+            for partition in range(PARTITIONS):
+                items = [(key, value) for into, key, value in burst if into == partition]
+                await produce(self.broker.bootstrap_servers, "folded", items, partition=partition)
+            self.records += len(burst)
+            await asyncio.sleep(0.1)
+
+    def logs(self) -> str:
+        """Of every worker there was."""
+        return "".join(worker.log() for worker in [*self.ended, *self.workers])
+
+    async def _break(self, seconds: float, names: list[str], faults: Mapping[str, Fault]) -> None:
+        if not self.disk.is_there:
+            names = [name for name in names if name != "disk-full"]
+        loop = asyncio.get_running_loop()
+        begin, turn = loop.time(), self.seed
+        await asyncio.sleep(3)
+        while loop.time() < begin + seconds - 2:
+            name = names[turn % len(names)] if turn < self.seed + len(names) else self.chance.choice(names)
+            turn += 1
+            await faults[name](self)
+            self.faults.append(name)
+            await asyncio.sleep(self.chance.uniform(1, 4))
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+
+        async def is_right() -> bool:
+            return await self.stored() == self.expected
+
+        try:
+            await wait_until(is_right, DRAIN_SECONDS, "the store is what the records say")
+        except AssertionError:
+            stored = await self.stored()
+            off = [cell for cell in stored.keys() | self.expected.keys() if stored.get(cell) != self.expected.get(cell)]
+            shown = [(cell, stored.get(cell), self.expected.get(cell)) for cell in sorted(off)[:3]]
+            self.wrong.append(f"{len(off)} of {len(self.expected)} cells differ (cell, stored, expected): {shown}")
+        self.drain_seconds = loop.time() - begin
+
+    async def stored(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """What the store holds."""
+        connection = await asyncpg.connect(self.server.url)
+        try:
+            return {(group, name): (version, value) for group, name, version, value in await connection.fetch(CELLS)}
+        finally:
+            await connection.close()
+
+    async def progress(self) -> int:
+        """Sum of the offsets that the store has taken."""
+        connection = await asyncpg.connect(self.server.url)
+        try:
+            return int(await connection.fetchval("SELECT coalesce(sum(next_offset), 0) FROM folded_values_progress"))
+        finally:
+            await connection.close()
+
+    def line(self) -> str:
+        """The run in two lines, and what is wrong with it below."""
+        exits = ", ".join(f"{count}x {code}" for code, count in sorted(self.exits.items()))
+        text = (
+            f"seed {self.seed:>3}  {'FAILED' if self.wrong else 'ok':<6} records {self.records:>7,}  "
+            f"cells {len(self.expected):>6,}  offsets lost {self.lost_progress:>6,}  noticed {self.noticed:>2}  "
+            f"drained in {self.drain_seconds:>5.1f} s  exits: {exits or 'none'}\n"
+            f"          {', '.join(self.faults)}"
+        )
+        return "\n".join([text, *(f"    WRONG {wrong}" for wrong in self.wrong)])

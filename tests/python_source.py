@@ -1,0 +1,24 @@
+"""A function of the user's as the source of a read store, opened for a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.sources.port import ValueSource
+from streams_app.settings import ReadStoreSettings
+
+LIKES, SHARES = Change(Cell("f", "a", "likes"), 1), Change(Cell("f", "a", "shares"), 1)
+
+
+@asynccontextmanager
+async def opened(function: Callable[..., Any], timeout: str = "5s", folds: Sequence[str] = ("f",)) -> AsyncIterator[ValueSource]:
+    given = {"name": "dashboard", "url": "sqlite:///x.db", "source": "python", "current": function, "folds": folds}
+    source = open_source(ReadStoreSettings.model_validate({**given, "timeout": timeout}))
+    try:
+        yield source
+    finally:
+        await source.close()

@@ -1,0 +1,120 @@
+"""The processor of a read store on a SQLite file of its own, and what it is given by the layer below."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.processor import Claim, Edges, Mark
+from streams_app.metrics import Metrics
+from streams_app.patience import Patience
+from streams_app.read_store.agents.processor import StoreProcessor, StoreProcessors
+from streams_app.read_store.agents.sync import Sync
+from streams_app.settings import Settings
+from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
+from tests.records import Raw
+
+P0, P1 = TP("s.f", 0), TP("s.f", 1)
+
+LIMIT_SECONDS = 20
+
+
+class Partition:
+    """What the layer keeps of a partition: it notes what the processor says."""
+
+    def __init__(self) -> None:
+        self.committed: list[Mark] = []
+        self.errors: list[BaseException] = []
+        self.steps = 0
+        self.refusals: list[str] = []
+
+    def refused(self, cause: str, why: str, script: str) -> None:
+        self.refusals.append(f"{cause}: {why}")
+
+    def fatal(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def applied(self) -> None:
+        self.steps += 1
+
+    async def commit_now(self, name: str, mark: Mark) -> None:
+        self.committed.append(mark)
+
+    async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
+        return {}
+
+    def reader_view(self) -> object:
+        raise AssertionError("nobody asks")
+
+
+def claim_of(
+    tp: TP = P0, *, mark: Mark | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "", was_reset: bool = False
+) -> Claim:
+    partition: Any = Partition()
+    return Claim(tp, "sqlite", 1, "m", mark, Edges(begin, end, 0), 2, topic_id, was_reset, partition)
+
+
+def folded(offset: int, tp: TP = P0) -> Raw:
+    value = {"id": f"g{tp.partition}", "m": {f"n{offset}": offset}, "fold": {"name": "f", "version": offset}}
+    return Raw(offset, key=b"g%d" % tp.partition, value=json.dumps(value).encode())
+
+
+def batch_of(offsets: range, end: int | None = None, tp: TP = P0) -> Batch:
+    """Records at these offsets in a range that may go on behind them."""
+    until = offsets.stop if end is None else end
+    records = [folded(offset, tp) for offset in offsets]
+    return Batch(tp, records, offsets.start, until, stable_offset=until, fetched_at_ms=0, seek_number=0)
+
+
+class Store:
+    """A store of its own file, its processors, and what was told of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "read.db"
+        self.told: list[bool] = []
+        settings = Settings.model_validate({
+            "app_id": "t",
+            "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
+            "read_stores": [
+                {"name": "dashboard", "url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"}
+            ],
+        })  # fmt: skip
+        self.sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+        self.processors = StoreProcessors(self.sync, Patience("read store sync", self.told.append))
+        self.made: list[StoreProcessor] = []
+
+    def processor(self, tp: TP = P0) -> StoreProcessor:
+        (made,) = self.processors.of(tp, ()).values()
+        self.made.append(made)
+        return made
+
+    def names(self) -> set[str]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            return {name for (name,) in connection.execute("SELECT name FROM cells")}
+
+    async def progress(self, tp: TP = P0) -> int | None:
+        return (await self.sync.progress()).get(tp)
+
+    async def reaches(self, processor: StoreProcessor, offset: int) -> None:
+        async def is_there() -> bool:
+            mark = await processor.mark()
+            return mark is not None and mark.offset == offset
+
+        await wait_until(is_there, LIMIT_SECONDS, f"the mark is {offset}")
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Store]:
+    """A store with its tables; what was made of it is let go of in the end."""
+    opened = Store(folder)
+    await opened.sync._store.initialise()
+    yield opened
+    for processor in opened.made:
+        await processor.revoke(0)
+    await opened.sync.close()

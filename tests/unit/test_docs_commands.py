@@ -1,0 +1,112 @@
+"""Commands, links and files that README and docs/ name are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from benchmarks.__main__ import main as bench
+from streams_app.cli import group
+from streams_app.cli.demo import command as demo
+from tests.chaos.__main__ import main as chaos
+from tests.pages import PAGES, ROOT, fenced, name_of
+
+TARGETS = {"demo": demo, "bench": bench, "chaos": chaos}
+"""Targets of the Makefile that hand their ARGS to a command."""
+
+
+def calls(page: Path) -> Iterator[str]:
+    """What a page tells people to type: lines of blocks without a language, and code within lines."""
+    text = page.read_text("utf-8")
+    for block in fenced(page, ""):
+        yield from (line.split(" #")[0].strip() for line in block.splitlines() if line.startswith(("streams-app ", "make ")))
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    yield from re.findall(r"`((?:streams-app|make) [^`]+)`", prose)
+
+
+def fault_of(words: list[str], command: click.Command) -> str | None:
+    """What is wrong with a call; None: it is one that the command understands."""
+    while isinstance(command, click.Group) and words:
+        inner = command.get_command(click.Context(command), words[0])
+        if inner is None:
+            return f"no command {words[0]!r}"
+        command, words = inner, words[1:]
+    known = {option for one in command.params for option in one.opts} | {"--help", "--version"}
+    # -7d is a value: so long ago.
+    unknown = [word for word in words if re.match(r"-\D", word) and word not in known]
+    return f"no option {unknown[0]}" if unknown else None
+
+
+def fault_in(call: str) -> str | None:
+    """The same for a call as it is typed: of ``streams-app`` or of ``make``."""
+    program, *words = shlex.split(call)
+    if program == "streams-app":
+        return fault_of(words, group)
+    target, *settings = words
+    if not re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE):
+        return f"no target {target!r}"
+    given = [word.removeprefix("ARGS=") for word in settings if word.startswith("ARGS=")]
+    return fault_of(shlex.split(given[0]), TARGETS[target]) if given else None
+
+
+def anchors(page: Path) -> set[str]:
+    """Where links into a page may point: its headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_in_the_docs_is_one(page: Path) -> None:
+    assert [] == [(call, fault) for call in calls(page) if (fault := fault_in(call))]
+
+
+def test_every_command_that_the_code_names_is_one() -> None:
+    sources = [path.read_text("utf-8") for path in (ROOT / "streams_app").rglob("*.py")]
+    named = {call for source in sources for call in re.findall(r"`(streams-app [a-z -]+)", source)}
+
+    assert len(named) > len(TARGETS)
+    assert [] == [(call, fault) for call in sorted(named) if (fault := fault_in(call))]
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ("streams-app worker", None),
+        ("streams-app groups flush --fold NAME --all", None),
+        ("streams-app topics burn", "no command 'burn'"),
+        ("streams-app check --fast", "no option --fast"),
+        ("make test", None),
+        ('make chaos ARGS="--runs 1"', None),
+        ('make chaos ARGS="--turns 1"', "no option --turns"),
+        ("make coffee", "no target 'coffee'"),
+    ],
+)
+def test_a_command_is_known_by_its_words_and_options(call: str, fault: str | None) -> None:
+    assert fault == fault_in(call)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$|`[^`]*`(?!\])", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    dead = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+
+    assert [] == dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_and_folder_that_the_docs_name_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:streams_app|tests|deploy|examples|benchmarks|docs|\.ci)/[\w./*-]+)`", page.read_text("utf-8"))
+
+    assert [] == [name for name in named if not list(ROOT.glob(name.rstrip("/")))]

@@ -1,0 +1,82 @@
+"""Settings, records, programs and queries that README and docs/ show do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.targets.choice import open_store
+from streams_app.settings import Settings
+from streams_app.testing import FoldTester
+from tests.pages import PAGES, ROOT, fenced, name_of
+from tests.reference import REFERENCE
+
+
+def test_the_settings_of_the_readme_are_the_file_of_the_examples_and_load() -> None:
+    file = ROOT / "examples" / "streams.toml"
+
+    assert [file.read_text("utf-8")] == fenced(ROOT / "README.md", "toml")
+    assert "post-metric-updated.account-metrics" == Settings.load(file, {}).fold("account-metrics").output
+
+
+@pytest.mark.parametrize("section", fenced(ROOT / "docs" / "read-stores.md", "toml"))
+def test_the_settings_of_every_read_store_are_five_lines_and_load(section: str, tmp_path: Path) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text((ROOT / "examples" / "streams.toml").read_text("utf-8") + section, "utf-8")
+    declared = Settings.load(file, {}).read_store(None)
+
+    assert 5 == len(section.splitlines())
+    assert {"dashboard"} == {declared.name for _ in (open_store(declared), open_source(declared))}
+
+
+def test_the_record_of_the_readme_is_what_its_settings_make_of_the_event() -> None:
+    kit = FoldTester(Settings.load(ROOT / "examples" / "streams.toml", {}).fold("account-metrics"))
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (event,) = re.findall(r"Produce events like `(.+?)` with key `account_1`", readme)
+    (shown,) = fenced(ROOT / "README.md", "json")
+    kit.send(event.encode(), key=b"account_1")
+    (record,) = kit.advance("16m")
+    wanted = json.loads(shown)
+
+    assert wanted.keys() == record.value.keys()
+    assert wanted["fold"].keys() == record.value["fold"].keys()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_program_in_the_docs_runs(page: Path) -> None:
+    for program in fenced(page, "python"):
+        names: dict[str, Any] = {}
+        exec(program, names)
+        for name, value in names.items():
+            if name.startswith("test_"):
+                value()
+
+
+def test_functions_of_the_readme_fold_an_event() -> None:
+    (program,) = fenced(ROOT / "README.md", "python")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    kit = FoldTester(names["app"].settings.fold("account-metrics"))
+    kit.send({"account": "Anna", "changes": {"likes": 2, "shares": 0}})
+    (record,) = kit.advance("16m")
+
+    assert {"account_id": "anna", "metrics": ["likes"]} == {key: record.value[key] for key in ("account_id", "metrics")}
+
+
+def test_the_query_of_the_reference_asks_for_what_changed() -> None:
+    (query,) = fenced(REFERENCE, "sql")
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute("CREATE TABLE post_metrics (account_id, metric, value)")
+        connection.executemany(
+            "INSERT INTO post_metrics VALUES (?, ?, ?)", [("a", "likes", 2), ("a", "likes", 3), ("b", "likes", 1)]
+        )
+        rows = connection.execute(query, {"groups": '["a"]', "names": '["likes", "shares"]'}).fetchall()
+    connection.close()
+
+    assert [("a", "likes", 5)] == rows

@@ -1,0 +1,65 @@
+"""Where the processor of the read store begins with a partition, on a real SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streams_app.delivery.processor import Claim, Mark
+from streams_app.read_store.agents.processor import beginning
+from tests.store_processor import P0, Store, claim_of, opened
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(tmp_path) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("stored", "claim", "expected"),
+    [
+        (None, claim_of(begin=3), 3),
+        (None, claim_of(begin=3, mark=Mark(7)), 3),
+        (5, claim_of(mark=Mark(9)), 5),
+        (9, claim_of(mark=Mark(5)), 9),
+        (5, claim_of(begin=8), 8),
+        (50, claim_of(end=20), 50),
+        (50, claim_of(end=20, was_reset=True), 0),
+        (5, claim_of(end=20, was_reset=True), 0),
+        (5, claim_of(mark=Mark(5, "old"), topic_id="new"), 0),
+        (5, claim_of(mark=Mark(5, "same"), topic_id="same"), 5),
+        (5, claim_of(mark=Mark(5, "old"), topic_id=""), 5),
+        (5, claim_of(mark=Mark(5, ""), topic_id="new"), 5),
+    ],
+)
+def test_a_partition_goes_on_where_the_store_says_unless_its_log_is_new(stored: int | None, claim: Claim, expected: int) -> None:
+    assert expected == beginning(stored, claim)
+
+
+async def test_where_nothing_was_ever_committed_kafka_is_asked_before_anything_is_written(store: Store) -> None:
+    claim = claim_of(begin=4, topic_id="x")
+    start = await store.processor().claim(claim)
+
+    assert (4, [Mark(4, "x")]) == (start, claim._partition.committed)  # type: ignore[attr-defined]  # of the notes
+
+
+async def test_a_topic_that_was_made_again_lowers_the_progress_before_anything_arrives(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.sync.begin(P0, 90)
+    start = await store.processor().claim(claim_of(mark=Mark(90), end=2, was_reset=True))
+
+    assert (0, 0) == (start, await store.progress())
+    assert "an output topic was made again, reading it from its start source=s.f-0 offset=0 stored_offset=90" in caplog.text
+
+
+async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    await store.sync.begin(P0, 5)
+    start = await store.processor().claim(claim_of(mark=Mark(5), begin=8))
+
+    assert 8 == start
+    assert "retention overtook the read store" in caplog.text
+    assert "source=s.f-0 offsets=5-7" in caplog.text

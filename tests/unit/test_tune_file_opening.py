@@ -1,0 +1,111 @@
+"""Files for tuning: compressed ones, such as break off, pipes, and those that cannot be opened."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import os
+import sys
+import threading
+import zlib
+from pathlib import Path
+
+import cramjam
+import pytest
+
+from streams_app.errors import ConfigurationError
+from streams_app.tuning.opening import opened, size_of
+from tests.events_file import BEGIN_MS, Read, line
+
+
+def compressed(data: bytes, suffix: str) -> bytes:
+    if suffix == ".zst":
+        return bytes(cramjam.zstd.compress(data))
+    return gzip.compress(data) if suffix == ".gz" else data
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_file_is_read_however_it_is_compressed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"events.jsonl{suffix}"
+    path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n) for n in range(5_000)), suffix))
+    read = Read(path)
+
+    assert (5_000, BEGIN_MS + 4_999, {}, []) == (read.columns.events, read.columns.to_ms, read.tally.refused, read.tally.notes)
+
+
+def lines_there(path: Path, suffix: str) -> int:
+    """Whole lines of a compressed file that breaks off."""
+    if suffix == ".gz":
+        return zlib.decompressobj(31).decompress(path.read_bytes()).count(b"\n")
+    with pytest.raises(OSError, match="incomplete frame"), opened(path) as (stream, _):
+        there = stream.read()
+    return there.count(b"\n")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_of_a_compressed_file_that_breaks_off_every_line_is_read_that_is_there(tmp_path: Path, suffix: str) -> None:
+    data = b"\n".join(line(BEGIN_MS + n, pad=str(n**5 % 1_000_003)) for n in range(30_000))
+    whole = compressed(data, suffix)
+    path = tmp_path / f"events.jsonl{suffix}"
+    path.write_bytes(whole[: len(whole) // 2])
+    read = Read(path)
+
+    assert lines_there(path, suffix) == read.columns.events
+    assert 1 == read.tally.refused["broken-off"]
+    assert "the file cannot be read any further: " in read.tally.examples["broken-off"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_compressed_file_of_which_nothing_is_there_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"events.jsonl{suffix}"
+    path.write_bytes(compressed(line(), suffix)[:12])
+
+    assert "it cannot be read, see the reason above" == Read(path).advice
+
+
+def test_a_mapped_file_is_given_back_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.tuning.zstd.GIVE_BACK_BYTES", 1_000)
+    path = tmp_path / "events.jsonl.zst"
+    path.write_bytes(compressed(b"\n".join(line(BEGIN_MS + n, pad=os.urandom(500).hex()) for n in range(5_000)), ".zst"))
+    given_back: list[int] = []
+
+    class Mapped(mmap.mmap):
+        def madvise(self, option: int, *_: int) -> None:
+            super().madvise(option)
+            given_back.append(option)
+
+    monkeypatch.setattr("streams_app.tuning.zstd.mmap.mmap", Mapped)
+    read = Read(path)
+
+    assert (5_000, {}) == (read.columns.events, read.tally.refused)
+    assert {mmap.MADV_DONTNEED} == set(given_back)
+
+
+def test_a_pipe_compressed_by_zstd_names_what_reads_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=lambda: pipe.write_bytes(compressed(line(), ".zst")))
+    thread.start()
+
+    with pytest.raises(ConfigurationError, match="pipe it through `zstd -dc`"):
+        Read(pipe)
+    thread.join()
+
+
+def test_standard_input_that_is_closed_is_a_fault_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+
+    with pytest.raises(ConfigurationError, match="standard input is closed"):
+        Read(Path("-"))
+
+
+def test_a_pipe_is_opened_only_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert None is size_of(pipe)
+
+
+def test_a_file_that_does_not_exist_is_a_fault_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read .*none\.jsonl: No such file"):
+        Read(tmp_path / "none.jsonl")
