@@ -11,6 +11,18 @@ from pydantic import BaseModel
 
 from streams_app import Catalogue, Event, Received, Retries, Retry, records_of, subscriber
 
+SETTINGS = """
+app_id = "social"
+[folds.account-metrics]
+source = "post-metric-updated"
+group_key = "account_id"
+changed = "metrics"
+quiet_period = "15m"
+[events]
+catalogue = "tests.shop:catalogue"
+"""
+"""A ``streams.toml`` of the shop; a test adds the sections that it needs."""
+
 
 class OrderPaid(msgspec.Struct, frozen=True):
     order_id: str

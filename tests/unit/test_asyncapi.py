@@ -19,26 +19,13 @@ from streams_app.events.codec import encode
 from streams_app.events.compatibility import breaking_changes
 from streams_app.subscribers.described import asyncapi_of
 from streams_app.subscribers.subscription import subscriptions_of
-from tests.shop import OrderPaid, PaidBy, catalogue, order_paid
-
-SETTINGS = """
-app_id = "social"
-[folds.account-metrics]
-source = "post-metric-updated"
-group_key = "account_id"
-changed = "metrics"
-quiet_period = "15m"
-[events]
-catalogue = "tests.shop:catalogue"
-[subscribers.recompute]
-timeout = "1m"
-"""
+from tests.shop import SETTINGS, OrderPaid, PaidBy, catalogue, order_paid
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "streams.toml"
-    path.write_text(SETTINGS, "utf-8")
+    path.write_text(SETTINGS + '[subscribers.recompute]\ntimeout = "1m"\n', "utf-8")
     return path
 
 
@@ -152,7 +139,7 @@ def test_an_event_that_others_publish_is_not_sent(config: Path) -> None:
 
 def plain(config: Path) -> Path:
     """The settings without a word about subscribers."""
-    config.write_text(SETTINGS.split("[subscribers", maxsplit=1)[0], "utf-8")
+    config.write_text(SETTINGS, "utf-8")
     return config
 
 

@@ -14,18 +14,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.subscribers.declaration import Rate, Subscriber
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.subscription import subscriptions_of
-from tests.shop import OrderPaid, catalogue, recompute, resources
-
-SETTINGS = """
-app_id = "social"
-[folds.account-metrics]
-source = "post-metric-updated"
-group_key = "account_id"
-changed = "metrics"
-quiet_period = "15m"
-[events]
-catalogue = "tests.shop:catalogue"
-"""
+from tests.shop import SETTINGS, OrderPaid, catalogue, recompute, resources
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""Read stores and subscribers under random schedules: nothing is passed over, whatever happens to them, to servers and workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import redis
+
+from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_read_store import SYNCING
+from tests.chaos.mutants_subscribers import AGAIN
+from tests.chaos.simulation import run_schedule
+from tests.chaos.simulation_reading import Reading
+from tests.chaos.simulation_subscribing import Subscribing
+
+SCHEDULES = 5
+
+EVERY_SUBJECT = [
+    "",
+    "history",
+    "lossy",
+    "lossy drops:3 rebalance:2",
+    "lossy crash zombie rebalance",
+    "lossy crash zombie rebalance drops history",
+]
+READ_STORES = [
+    *EVERY_SUBJECT,
+    "fragile:store crash",
+    "fragile:store freeze zombie rebalance:2",
+    "failover:3",
+    "lossy failover crash zombie rebalance drops",
+]
+SUBSCRIBERS = [
+    *EVERY_SUBJECT,
+    "stale rebalance:2",
+    "wipe:2 rollback:2",
+    "lossy wipe rollback crash zombie rebalance drops",
+]
+
+
+def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing]) -> None:
+    """Runs the schedules of a mix: none breaks a promise, and there was something to break."""
+    counts: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        outcome = run_schedule(client, mix, seed, subject=subject)
+        counts.update(outcome.counts)
+
+        assert outcome.violations == [], outcome
+    assert counts["records"] > 25 * SCHEDULES
+
+
+@pytest.mark.parametrize("mix", READ_STORES, ids=lambda mix: mix or "no faults")
+def test_every_record_gets_to_the_store_whatever_happens(client: redis.Redis, mix: str) -> None:
+    prove(client, mix, Reading)
+
+
+@pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
+def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, mix: str) -> None:
+    prove(client, mix, Subscribing)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "subject"),
+    [*((mutant, Reading) for mutant in SYNCING), *((mutant, Subscribing) for mutant in AGAIN)],
+    ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
+)
+def test_a_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Reading | Subscribing]) -> None:
+    with mutant.applied():
+        schedules = ((mix, seed) for mix in mutant.mixes for seed in range(SCHEDULES))
+        caught = any(run_schedule(client, mix, seed, subject=subject).violations for mix, seed in schedules)
+
+    assert caught
