@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from streams_app.folding.core.chunks import Chunk, Cutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import Event
-from streams_app.folding.core.sample import Seen
+from streams_app.folding.core.seen import Seen
 from streams_app.folding.core.shard_clock import RangeTime
 from streams_app.metric_table import GAP_BUCKETS
 

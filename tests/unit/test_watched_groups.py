@@ -10,7 +10,8 @@ import pytest
 
 from streams_app.folding.core.event import Event
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.core.sample import MOST_GROUPS, GroupSample, Seen
+from streams_app.folding.core.sample import MOST_GROUPS, GroupSample
+from streams_app.folding.core.seen import Seen
 from tests.sampled import BOUNDS_MS, DAY, GROUPS, LATE, MINUTE, SECOND, added, bounds, cut, log_of, recomputed
 
 

@@ -9,7 +9,8 @@ from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Chunk
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
-from streams_app.folding.core.sample import GroupSample, Seen
+from streams_app.folding.core.sample import GroupSample
+from streams_app.folding.core.seen import Seen
 from streams_app.metric_table import GAP_BUCKETS
 from streams_app.metrics import Metrics, observe_counts
 

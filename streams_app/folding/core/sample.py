@@ -22,6 +22,7 @@ import msgspec
 from streams_app.folding.core.chunks import PAUSE_MS, Chunk, Run
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
+from streams_app.folding.core.seen import Seen
 
 MOST_GROUPS: Final = 1_024
 """Groups remembered for one fold, 0.7 MB with keys of 20 bytes and 1.2 MB with the longest.
@@ -58,36 +59,6 @@ class Known(msgspec.Struct, gc=False):
     closed_ms: int | None = None
     closed_offset: int = NEVER
     is_open_again: bool = False
-
-
-@dataclass(slots=True)
-class Buckets:
-    """Observations as a histogram takes them.
-
-    Attributes:
-        counts: For each bucket, those that are above its predecessor's bound; one more for all that are above the last bound.
-        total_ms: Their sum.
-    """
-
-    counts: list[int]
-    total_ms: int = 0
-
-
-@dataclass(slots=True)
-class Seen:
-    """What is to be added to the figures; everything estimates what all groups would have said.
-
-    Attributes:
-        gaps: Gaps between the scores of neighbouring events of a group.
-        waits: For each event of a record, the time from the event to the record.
-        begun: Groups of which an event was seen for the first time.
-        split: Folds that were opened within the quiet period after the fold before them was closed.
-    """
-
-    gaps: Buckets
-    waits: Buckets
-    begun: int = 0
-    split: int = 0
 
 
 @dataclass(slots=True)
@@ -136,7 +107,7 @@ class GroupSample:
         lie across are unknown. What is folded again, as Redis has lost it, is not counted again; of a chunk that was counted in
         part nothing is, and its partition begins anew behind it.
         """
-        seen = self._nothing()
+        seen = Seen.nothing(len(self.bounds_ms))
         fence = self._fences.get(partition, chunk.above)
         groups = self._groups.setdefault(partition, {})
         if chunk.to <= fence:
@@ -213,11 +184,8 @@ class GroupSample:
     # ---- records
 
     def emitted(self, partition: int, records: Sequence[Sealed], now_ms: int) -> Seen:
-        """Takes note of records that the broker has acknowledged.
-
-        Of the events of a record the first and the last time are known; those between are taken to be evenly spread.
-        """
-        seen = self._nothing()
+        """Takes note of records that the broker has acknowledged."""
+        seen = Seen.nothing(len(self.bounds_ms))
         groups = self._groups.setdefault(partition, {})
         if self.weight > 1:
             limit = ALL // self.weight
@@ -227,7 +195,7 @@ class GroupSample:
             known = groups.get(record.member)
             if known is None:
                 continue  # it had to make room
-            self._wait(seen.waits, record, now_ms)
+            seen.waits.add_record(record, now_ms, self.bounds_ms, self.weight)
             if record.last_offset <= known.closed_offset:
                 continue  # made again, as Redis has lost the first one, or its acknowledgement came late
             if known.closed_ms is not None and record.first_offset > known.closed_offset:
@@ -235,19 +203,6 @@ class GroupSample:
             known.closed_ms, known.closed_offset = _closed_ms(record, self.bounds), record.last_offset
             known.is_open_again = known.last_offset > record.last_offset
         return seen
-
-    def _wait(self, waits: Buckets, record: Sealed, now_ms: int) -> None:
-        bounds_ms, weight, events = self.bounds_ms, self.weight, record.events
-        last = max(0, now_ms - record.last_event_ms)
-        first = max(last, now_ms - record.first_event_ms)
-        told = 0
-        end = bisect_left(bounds_ms, first)
-        for bucket in range(bisect_left(bounds_ms, last), end):
-            upto = max(1, min(events - 1, round(events * (bounds_ms[bucket] - last) / (first - last))))
-            waits.counts[bucket] += (upto - told) * weight
-            told = upto
-        waits.counts[end] += (events - told) * weight
-        waits.total_ms += events * (first + last) // 2 * weight
 
     def _opened(self, seen: Seen, known: Known, runs: Sequence[Run]) -> None:
         """Judges a fold that follows the last record when its first event is seen, not only with its own record."""
@@ -274,10 +229,6 @@ class GroupSample:
         """
         for gone in self._groups.keys() - set(partitions):
             del self._groups[gone]
-
-    def _nothing(self) -> Seen:
-        empty = [0] * (len(self.bounds_ms) + 1)
-        return Seen(Buckets(empty), Buckets(empty.copy()))
 
     def _admit(self, groups: dict[bytes, Known], members: Collection[bytes]) -> None:
         """Takes groups into the sample; where they are too many, only those that are below a lower limit."""
