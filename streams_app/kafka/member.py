@@ -40,6 +40,9 @@ MAX_RECORDS: Final = 5_000
 
 REBALANCE_MS: Final = 10_000
 
+METADATA_MAX_AGE_MS: Final = 5_000
+"""Within this time a member notices that a topic it reads was made, made again, or got more partitions."""
+
 RELEASE_SECONDS: Final = 3.0
 LEAVE_SECONDS: Final = 1.5
 END_SECONDS: Final = 3.0
@@ -107,6 +110,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
+            metadata_max_age_ms=METADATA_MAX_AGE_MS,
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
             rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),

@@ -195,11 +195,19 @@ async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
 
 
 @pytest.mark.apache
-async def test_a_topic_that_is_made_again_is_read_from_its_start(reading: Reading, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("is_missed", [False, True])
+async def test_a_topic_that_is_made_again_is_read_from_its_start(
+    reading: Reading, is_missed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async with reading.member():
         await reading.send(100, partition=0)
         assert await reading.is_synced()
         await delete_topic(reading.bootstrap, reading.topic)
+        if is_missed:
+            await wait_until(
+                lambda: heard(caplog, "No partition metadata"), LIMIT_SECONDS, "the member has joined without the topic"
+            )
+            await asyncio.sleep(1)  # its client asks twice or thrice more, and would see the new topic by chance
         await create_topics(reading.bootstrap, [reading.topic], PARTITIONS)
         await reading.send(10, partition=0)
 
