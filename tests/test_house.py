@@ -86,7 +86,7 @@ FLOORS = [
     "settings", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core", "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
     "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "tuning", "operating", "checking",
-    "embedded", "demo", "cli",
+    "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""
 
