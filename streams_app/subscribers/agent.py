@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.host import Host
 from streams_app.delivery.outgoing import Producer
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership
 from streams_app.delivery.processor import Processors
@@ -30,13 +31,16 @@ from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.processor import CANCEL_SECONDS, AgainProcessor
 from streams_app.subscribers.runner import Call, Runner
-from streams_app.subscribers.store import ScriptSet, SubscriberStore
+from streams_app.subscribers.store import Scripts, ScriptSet, SubscriberStore
 from streams_app.subscribers.threads import ThreadRunner
 
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS: Final = CANCEL_SECONDS + 3.0 + LAST_COMMIT_SECONDS
 """So long a rebalance waits at most: for what runs, for what is cancelled, for the last marks and the last commit."""
+
+OnEnded: TypeAlias = Callable[[list[Call]], None]
+MakeRunner: TypeAlias = Callable[[OnEnded], Runner]
 
 
 class SubscriberProcessors(Processors):
@@ -55,6 +59,71 @@ class SubscriberProcessors(Processors):
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, AgainProcessor]:
         """One processor for each partition, by the name of the subscriber."""
         return {self._around.subscriber.name: AgainProcessor(tp, self._around)}
+
+
+class Serving(NamedTuple):
+    """What calls one subscriber in one process.
+
+    Attributes:
+        dispatcher: Has the slots.
+        ownership: Claims partitions for the host.
+    """
+
+    dispatcher: Dispatcher
+    ownership: Ownership
+
+
+def serving(
+    settings: Settings,
+    subscriber: Subscriber[Any, Any, Any],
+    host: Host,
+    *,
+    topic: str,
+    dead_letters: str,
+    decode: Decode,
+    scripts: Scripts,
+    producer: Producer,
+    clock: Clock,
+    runner: MakeRunner,
+    on_fatal: Callable[[BaseException], None],
+) -> Serving:
+    """Puts together what calls one subscriber, whatever its host, its store and its slots are.
+
+    Args:
+        settings: Of the application.
+        subscriber: As it is declared.
+        host: The member of its consumer group.
+        topic: Where its events are.
+        dead_letters: Where its dead letters go.
+        decode: Makes events of records.
+        scripts: Those of the application's Redis.
+        producer: Sends dead letters.
+        clock: Of the worker.
+        runner: Makes the slots; called with what is to be told of calls that ended.
+        on_fatal: Called with an error after which the member cannot go on.
+    """
+    trusted = TrustedClock(clock)
+    refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
+
+    def store(tp: TP, token: str) -> SubscriberStore:
+        return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token)
+
+    def letters(tp: TP) -> DeadLetters:
+        return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
+
+    dispatcher = Dispatcher(subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner)
+    around = Around(subscriber, dispatcher, decode, store, letters, trusted)
+    surroundings = Surroundings(
+        trusted,
+        Status(),  # a worker one of whose subscribers waits is ready: the others go on
+        on_fatal=on_fatal,
+        on_resync=lambda name, cause: None,
+        session_ms=settings.kafka.session_timeout_ms,
+        tick_seconds=settings.worker.tick_ms / 1000,
+        release_seconds=RELEASE_SECONDS,
+        again_seconds=RELEASE_SECONDS - LAST_COMMIT_SECONDS,
+    )
+    return Serving(dispatcher, Ownership(host, SubscriberProcessors(topic, around), surroundings))
 
 
 class SubscriberAgent:
@@ -86,39 +155,16 @@ class SubscriberAgent:
             clock: Of the worker.
             users: Runs functions that are ``async``.
         """
-        trusted = TrustedClock(clock)
-        scripts = ScriptSet(redis)
-        refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
 
-        def runner(on_ended: Callable[[list[Call]], None]) -> Runner:
+        def runner(on_ended: OnEnded) -> Runner:
             given = (subscriber.function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             return AsyncRunner(users.loop, *given) if subscriber.is_async else ThreadRunner(*given)
 
-        def store(tp: TP, token: str) -> SubscriberStore:
-            return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token)
-
-        def letters(tp: TP) -> DeadLetters:
-            return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
-
-        self._dispatcher = Dispatcher(
-            subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner
-        )
-        around = Around(subscriber, self._dispatcher, decode, store, letters, trusted)
         self._member = GroupMember(settings, subscriber.name, [topic], release_seconds=RELEASE_SECONDS)
-        self.ownership = Ownership(
-            self._member,
-            SubscriberProcessors(topic, around),
-            Surroundings(
-                trusted,
-                Status(),  # a worker one of whose subscribers waits is ready: the others go on
-                on_fatal=self._member.fail,
-                on_resync=lambda name, cause: None,
-                session_ms=settings.kafka.session_timeout_ms,
-                tick_seconds=settings.worker.tick_ms / 1000,
-                release_seconds=RELEASE_SECONDS,
-                again_seconds=RELEASE_SECONDS - LAST_COMMIT_SECONDS,
-            ),
-        )
+        self._dispatcher, self.ownership = serving(
+            settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
+            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail,
+        )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
         """Calls the function until told to stop, then commits and leaves the group; raises nothing.

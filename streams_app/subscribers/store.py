@@ -6,10 +6,10 @@ that says ``refused`` raises :class:`.RefusedError`: another process is the owne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from redis.asyncio import Redis
 
@@ -67,8 +67,16 @@ class Kept:
     open: dict[int, Entry]
 
 
+class Scripts(Protocol):
+    """The scripts, wherever they run."""
+
+    @property
+    def by_name(self) -> Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]]:
+        """Name → what takes keys and arguments and returns the reply, or raises :class:`.RefusedError`."""
+
+
 class ScriptSet:
-    """The scripts, loaded once a process."""
+    """The scripts in Redis, loaded once a process."""
 
     def __init__(self, redis: Redis, timer: Timer = unmeasured) -> None:
         """Loads nothing yet.
@@ -85,11 +93,11 @@ class ScriptSet:
 class SubscriberStore:
     """What is kept of one subscriber and partition, in the hands of one claim."""
 
-    def __init__(self, scripts: ScriptSet, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
+    def __init__(self, scripts: Scripts, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
         """Asks nothing yet.
 
         Args:
-            scripts: Of the application's Redis.
+            scripts: Those of the application's Redis.
             keys: Of the subscriber and partition.
             token: Of the claim.
             remember_ms: How long ids are known; 0: none is kept.
