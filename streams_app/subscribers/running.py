@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from concurrent.futures import Future
-from contextlib import AsyncExitStack
 from typing import Final
 
 from redis.asyncio import Redis
@@ -22,7 +19,8 @@ from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import UserLoop
 from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.shared import Shared
+from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
 
 LOOP_SECONDS: Final = 2.0
 """So long a function may block the loop of all functions when the worker ends."""
@@ -51,7 +49,7 @@ class Subscribers:
         self._clock = clock
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._subscriptions = [one for one in subscriptions_of(self._catalogue, settings) if one.subscriber.is_enabled]
-        if faults := _faults(self._subscriptions):
+        if faults := not_kept_yet(self._subscriptions):
             raise ConfigurationError(faults)
 
     async def require_topics(self) -> None:
@@ -75,7 +73,7 @@ class Subscribers:
         """
         users = UserLoop()
         try:
-            async with _Shared(users, self._catalogue, self._events):
+            async with Shared(users.loop, self._catalogue.lifespan, self._events):
                 await asyncio.gather(*(self._agent(one, users).run(stop) for one in self._subscriptions))
         finally:
             users.stop(LOOP_SECONDS)
@@ -86,48 +84,3 @@ class Subscribers:
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users,
         )  # fmt: skip
-
-
-class _Shared:
-    """What functions share, entered and left by one task on their own loop: a context manager may insist on that."""
-
-    def __init__(self, users: UserLoop, catalogue: Catalogue, events: Events) -> None:
-        self._loop = users.loop
-        self._lifespan = catalogue.lifespan
-        self._events = events
-        self._opened: Future[None] = Future()
-        self._ended = asyncio.Event()
-
-    async def __aenter__(self) -> None:
-        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
-        await asyncio.wrap_future(self._opened)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        await asyncio.wrap_future(self._living)
-
-    async def _live(self) -> None:
-        try:
-            async with AsyncExitStack() as stack:
-                if self._lifespan is not None:
-                    await stack.enter_async_context(self._lifespan())
-                await stack.enter_async_context(self._events)
-                self._opened.set_result(None)
-                await self._ended.wait()
-        except BaseException as error:
-            if self._opened.done():
-                raise
-            self._opened.set_exception(error)
-
-
-def _faults(subscriptions: Sequence[Subscription]) -> list[str]:
-    return [
-        f"subscriber {one.subscriber.name!r}: a worker of this version runs idempotent = 'yes' alone, "
-        f"not {one.subscriber.idempotent!r}; take it out of the catalogue, or set enabled = false"
-        for one in subscriptions
-        if one.subscriber.idempotent != "yes"
-    ] + [
-        f"subscriber {one.subscriber.name!r}: a worker of this version keeps no rate"
-        for one in subscriptions
-        if one.subscriber.rate is not None
-    ]

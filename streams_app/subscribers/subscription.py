@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,20 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
     if faults:
         raise ConfigurationError(faults)
     return tuple(found)
+
+
+def not_kept_yet(subscriptions: Sequence[Subscription]) -> list[str]:
+    """What subscribers promise that this version does not keep, a sentence each."""
+    return [
+        f"subscriber {one.subscriber.name!r}: a worker of this version runs idempotent = 'yes' alone, "
+        f"not {one.subscriber.idempotent!r}; take it out of the catalogue, or set enabled = false"
+        for one in subscriptions
+        if one.subscriber.idempotent != "yes"
+    ] + [
+        f"subscriber {one.subscriber.name!r}: a worker of this version keeps no rate"
+        for one in subscriptions
+        if one.subscriber.rate is not None
+    ]
 
 
 def _overridden(declared: Subscriber[Any, Any, Any], settings: SubscriberSettings | None) -> Subscriber[Any, Any, Any]:
