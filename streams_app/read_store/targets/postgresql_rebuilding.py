@@ -13,7 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.postgresql import PROGRESS_COLUMNS, made
+from streams_app.read_store.targets.postgresql import LOCK, PROGRESS_COLUMNS, made
 from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
 from streams_app.settings import ReadStoreSettings
 
@@ -39,7 +39,6 @@ WHERE pg_depend.classid = 'pg_rewrite'::regclass AND refclassid = 'pg_class'::re
 PROGRESS: Final = 'SELECT topic, partition, next_offset FROM "{table}_progress"'
 DISOWN: Final = 'DELETE FROM "{table}_progress" WHERE topic = $1 AND partition = $2'
 HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
-LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
 
 
 class PostgresRebuilding:
