@@ -99,6 +99,9 @@ LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1
 class PostgresStore(PostgresBack):
     """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Connects nothing yet.
 
@@ -174,12 +177,13 @@ class PostgresStore(PostgresBack):
         """Values of a fold that refuse an older version; None: the tables are not there."""
         if await self.missing():
             return None
-        sql = GUARDED.format(**self._names)
+        sql = self.guarded_sql.format(**self._names)
         return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
 
     async def lower(self, fold: str) -> None:
         """Makes every value of a fold accept any version."""
-        await self._pool.call_long(lambda connection: connection.execute(LOWER.format(**self._names), fold, timeout=LONG_SECONDS))
+        sql = self.lower_sql.format(**self._names)
+        await self._pool.call_long(lambda connection: connection.execute(sql, fold, timeout=LONG_SECONDS))
 
     async def close(self) -> None:
         """Ends all connections."""

@@ -30,7 +30,7 @@ from streams_app.read_store.core.culprits import search
 from streams_app.read_store.core.fitting import POSTGRESQL, ColumnType
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.values import json_text
-from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection
+from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.port import Counts, NotStorableError, Step
 from streams_app.read_store.targets.postgresql import LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
 from streams_app.read_store.targets.postgresql_groups_sql import (
@@ -54,6 +54,9 @@ class PostgresGroups(PostgresStore):
 
     The types of the columns are looked up with the progress, which every owner of a partition asks for before it writes.
     """
+
+    guarded_sql = GUARDED
+    lower_sql = LOWER
 
     def __init__(self, settings: ReadStoreSettings) -> None:
         """Connects nothing yet.
@@ -95,17 +98,6 @@ class PostgresGroups(PostgresStore):
     def refusal(self, change: Change) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
         return refusal_of(change, self._columns, self._types) or key_fault(row_key(change))
-
-    async def guarded(self, fold: str) -> int | None:
-        """Values of a fold that refuse an older version; None: the tables are not there."""
-        if await self.missing():
-            return None
-        sql = GUARDED.format(**self._names)
-        return await self._pool.call_long(lambda connection: connection.fetchval(sql, fold, timeout=LONG_SECONDS))
-
-    async def lower(self, fold: str) -> None:
-        """Makes every value of a fold accept any version."""
-        await self._pool.call_long(lambda connection: connection.execute(LOWER.format(**self._names), fold, timeout=LONG_SECONDS))
 
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
         """Those whose columns are always the same."""

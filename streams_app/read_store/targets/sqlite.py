@@ -55,6 +55,9 @@ ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset,
 class SqliteStore(SqliteBack):
     """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
     def __init__(self, url: str, table: str, name: str) -> None:
         """Opens nothing yet.
 
@@ -126,7 +129,7 @@ class SqliteStore(SqliteBack):
 
     async def lower(self, fold: str) -> None:
         """Makes every value of a fold accept any version."""
-        await self._thread.call(lambda connection: connection.execute(self._sql(LOWER, self._table), (fold,)))
+        await self._thread.call(lambda connection: connection.execute(self._sql(self.lower_sql, self._table), (fold,)))
 
     async def close(self) -> None:
         """Interrupts what is under way and closes the file."""
@@ -167,7 +170,7 @@ class SqliteStore(SqliteBack):
     def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
         if self._missing(connection):
             return None
-        (found,) = connection.execute(self._sql(GUARDED, self._table), (fold,)).fetchone()
+        (found,) = connection.execute(self._sql(self.guarded_sql, self._table), (fold,)).fetchone()
         return int(found)
 
     def _probe(self, connection: sqlite3.Connection) -> None:

@@ -72,6 +72,9 @@ REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
 class SqliteGroups(SqliteStore):
     """See :class:`streams_app.read_store.targets.port.ReadStore`."""
 
+    guarded_sql = GUARDED
+    lower_sql = LOWER
+
     def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str]) -> None:
         """Opens nothing yet.
 
@@ -93,10 +96,6 @@ class SqliteGroups(SqliteStore):
     def refusal(self, change: Change) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
         return refusal_of(change, self._columns, self._types) or super().refusal(change)
-
-    async def lower(self, fold: str) -> None:
-        """Makes every value of a fold accept any version."""
-        await self._thread.call(lambda connection: connection.execute(self._sql(LOWER, self._table), (fold,)))
 
     def _tables(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
         """Those whose columns are always the same."""
@@ -132,12 +131,6 @@ class SqliteGroups(SqliteStore):
                 [f"read_stores.{self._name}.table: {self._table} in {self._path}: {fault}" for fault in faults]
             )
         return types_of(found, self._wanted)
-
-    def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
-        if self._missing(connection):
-            return None
-        (found,) = connection.execute(self._sql(GUARDED, self._table), (fold,)).fetchone()
-        return int(found)
 
     def _write(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
         fitting, refused = held_by(changes, self._columns, self._types)
