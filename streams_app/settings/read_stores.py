@@ -102,15 +102,21 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     """What is wrong with the read stores of an application, a sentence each."""
     names = [store.name for store in stores]
     faults = ["two read stores have the same name"] if len(set(names)) != len(names) else []
-    places: dict[tuple[str, str], str] = {}
+    places: dict[tuple[str, str], ReadStoreSettings] = {}
     for store in stores:
         # They would take each other's progress for their own, and each would miss what the other has read.
         # And what one store removes, when it is rebuilt, may not be the table of another.
-        others = {places.setdefault((_database(store.url), table.lower()), store.section) for table in _tables(store)}
-        if others := others - {store.section}:
-            faults.append(f"{store.section} and {others.pop()} have the same url and table")
+        owners = [places.setdefault((_database(store.url), table.lower()), store) for table in _tables(store)]
+        if other := next((owner for owner in owners if owner.name != store.name), None):
+            faults.append(f"{store.section} and {other.section} have the same url and {_clash(store.table, other.table)}")
         faults += _fold_faults(store, folds)
     return faults
+
+
+def _clash(table: str, other: str) -> str:
+    if table.lower() == other.lower():
+        return "table"
+    return f"the tables {table} and {other}, but a store has the names with _progress, _new and _old for itself"
 
 
 def _tables(store: ReadStoreSettings) -> list[str]:
