@@ -22,8 +22,9 @@ from streams_app.operating.repairing import repaired
 from streams_app.operating.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step
-from streams_app.read_store.targets.reading_back import Repair, open_read_back
+from streams_app.read_store.targets.reading_back import Repair
 from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
@@ -85,7 +86,7 @@ class Rebuild:
         self._on_found = on_found
         self._on_progress = on_progress
         self._rebuilding, self._new = open_rebuilding(declared)
-        self._old = open_read_back(declared)
+        self._old = open_store(declared)
         self._source = open_source(declared)
         self._stands: dict[TP, int] = {}
 

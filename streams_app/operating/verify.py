@@ -27,7 +27,8 @@ from streams_app.read_store.core.comparing import Difference, Kind, differences,
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.sources.port import by_fold
-from streams_app.read_store.targets.reading_back import Repair, open_read_back
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.reading_back import Repair
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -109,7 +110,7 @@ class Verify:
         self._wait_seconds = wait_seconds
         self._on_difference = on_difference
         self._on_progress = on_progress
-        self._store = open_read_back(declared)
+        self._store = open_store(declared)
         self._source = open_source(declared)
         self._suspects: dict[Cell, Change] = {}
         self._told: set[int] = set()

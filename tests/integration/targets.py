@@ -21,6 +21,7 @@ from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import Counts, ReadStore, Step
+from streams_app.read_store.targets.reading_back import ReadBack
 from streams_app.settings import ReadStoreSettings
 
 P0, P1 = TP("s.f", 0), TP("s.f", 1)
@@ -54,7 +55,7 @@ class Target(ABC):
         self.settings = ReadStoreSettings.model_validate(
             {"name": "dashboard", "url": url, "folds": ["f"], "source": "carried", "shape": shape, **given}
         )
-        self.opened: list[ReadStore] = []
+        self.opened: list[ReadBack] = []
         self.store = self.another()
 
     @property
@@ -62,7 +63,7 @@ class Target(ABC):
         """Whether all cells of a group stand in one row or document."""
         return self.shape == "groups"
 
-    def another(self) -> ReadStore:
+    def another(self) -> ReadBack:
         """A store of another process on the same tables or indices."""
         self.opened.append(open_store(self.settings))
         return self.opened[-1]

@@ -12,7 +12,7 @@ from streams_app.operating.repairing import repaired
 from streams_app.read_store.core.comparing import differences
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.targets.port import Counts
-from streams_app.read_store.targets.reading_back import ReadBack, Repair, open_read_back
+from streams_app.read_store.targets.reading_back import Repair
 from tests.integration.conftest import of_groups
 from tests.integration.targets import ODD_NAME, Postgres, SqlTarget, Target, own, write
 
@@ -21,13 +21,8 @@ LIKES, SHARES, OTHER = Cell("f", "a", "likes"), Cell("f", "a", "shares"), Cell("
 pytestmark = pytest.mark.timeout(180)
 
 
-def back(target: Target) -> ReadBack:
-    assert isinstance(target.store, ReadBack)
-    return target.store
-
-
 async def fill(target: Target, *cells: tuple[Cell, int, Value]) -> None:
-    written = await back(target).repair([Repair(Change(*cell), None) for cell in cells], 100)
+    written = await target.store.repair([Repair(Change(*cell), None) for cell in cells], 100)
     assert len(cells) == written
 
 
@@ -35,7 +30,7 @@ async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(ta
     odd = [Cell("f", group, name) for group in ("", "a", "ä", "[1]", "'\"") for name in ("likes", "shares", ODD_NAME)]
     await fill(target, (OTHER, 1, 1), *((cell, 1, 1) for cell in odd))
     found: list[Cell] = []
-    while page := await back(target).cells("f", found[-1] if found else None, 5):
+    while page := await target.store.cells("f", found[-1] if found else None, 5):
         found += [cell for cell, _ in page]
 
     assert sorted(odd) == sorted(found)
@@ -45,9 +40,9 @@ async def test_pages_have_every_cell_of_one_fold_once_in_the_order_of_the_key(ta
 async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there(target: Target) -> None:
     await fill(target, (LIKES, 3, None))
 
-    assert {LIKES: Stored(3, None)} == await back(target).read([LIKES, SHARES])
-    assert [(LIKES, Stored(3, None))] == await back(target).cells("f", None, 9)
-    assert {} == await back(target).read([])
+    assert {LIKES: Stored(3, None)} == await target.store.read([LIKES, SHARES])
+    assert [(LIKES, Stored(3, None))] == await target.store.cells("f", None, 9)
+    assert {} == await target.store.read([])
 
 
 @pytest.mark.parametrize(
@@ -57,9 +52,9 @@ async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there
 )  # fmt: skip
 async def test_a_value_that_was_written_is_the_one_it_was_made_of(target: Target, value: Any) -> None:
     await fill(target, (LIKES, 1, value))
-    held = await back(target).held([Change(LIKES, 1, value)])
+    held = await target.store.held([Change(LIKES, 1, value)])
 
-    assert [] == differences(held, await back(target).read([LIKES]), is_carried=False)
+    assert [] == differences(held, await target.store.read([LIKES]), is_carried=False)
 
 
 async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Target) -> None:
@@ -71,8 +66,8 @@ async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Tar
         Repair(Change(OTHER, 5, 2), None),
         Repair(Change(missing, 7, 2), None),
     ]
-    written = await back(target).repair(repairs, 200)
-    read = await back(target).read([LIKES, SHARES, OTHER, missing])
+    written = await target.store.repair(repairs, 200)
+    read = await target.store.read([LIKES, SHARES, OTHER, missing])
 
     assert 2 == written
     assert [(5, "2"), (5, "1"), (5, "1"), (7, "2")] == [
@@ -85,18 +80,18 @@ async def test_a_repair_is_written_where_the_cell_is_as_it_was_found(target: Tar
 async def test_a_row_of_somebody_else_does_not_end_the_pages(target: SqlTarget) -> None:
     await target.run("INSERT INTO cells (fold, group_key) VALUES ('f', 'a'), ('f', 'c')")
     await fill(target, (Cell("f", "b", "likes"), 1, 1), (Cell("f", "d", "likes"), 1, 1))
-    first = await back(target).cells("f", None, 1)
-    second = await back(target).cells("f", first[-1][0], 1)
+    first = await target.store.cells("f", None, 1)
+    second = await target.store.cells("f", first[-1][0], 1)
 
     assert ["b", "d"] == [cell.group_key for cell, _ in first + second]
-    assert [] == await back(target).cells("f", second[-1][0], 1)
+    assert [] == await target.store.cells("f", second[-1][0], 1)
 
 
 async def test_a_repair_may_give_a_value_back_and_take_it_away(target: Target) -> None:
     await fill(target, (LIKES, 5, 1), (SHARES, 5, None))
 
-    assert 2 == await back(target).repair([Repair(Change(LIKES, 5, None), 5), Repair(Change(SHARES, 5, 1), 5)], 200)
-    assert {LIKES} == {cell for cell, one in (await back(target).read([LIKES, SHARES])).items() if one.value is None}
+    assert 2 == await target.store.repair([Repair(Change(LIKES, 5, None), 5), Repair(Change(SHARES, 5, 1), 5)], 200)
+    assert {LIKES} == {cell for cell, one in (await target.store.read([LIKES, SHARES])).items() if one.value is None}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +108,7 @@ async def test_a_value_of_a_typed_column_can_be_repaired_and_written_again_as_it
 ) -> None:
     target = Postgres(postgresql_url, "groups", {"likes": "likes"})
     await target.run(f"CREATE TABLE cells ({own(target)}, likes {told}, PRIMARY KEY (fold, group_key))")
-    store = back(target)
+    store = target.store
     await store.initialise()
     await write(store, [Change(LIKES, 5, another)])
     expected = await target.run("SELECT likes::text FROM cells")
@@ -136,7 +131,7 @@ async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
     target = made(likes="likes", shares="shares")
     key = "PRIMARY KEY (fold, group_key)"
     await target.run(f"CREATE TABLE cells ({own(target)}, likes bigint CHECK (likes < 5), shares bigint, {key})")
-    store = back(target)
+    store = target.store
     await store.initialise()
     await write(store, [Change(LIKES, 5, 1)])
     good = Cell("f", "b", "likes")
@@ -152,14 +147,7 @@ async def test_what_a_constraint_refuses_leaves_the_rest_of_a_page_repaired(
 
 async def test_a_repair_may_lower_a_version_and_records_are_judged_by_that_one(target: Target) -> None:
     await fill(target, (LIKES, 5, 1))
-    await back(target).repair([Repair(Change(LIKES, 3, None), 5)], 200)
+    await target.store.repair([Repair(Change(LIKES, 3, None), 5)], 200)
 
-    assert {LIKES: Stored(3, None)} == await back(target).read([LIKES])
+    assert {LIKES: Stored(3, None)} == await target.store.read([LIKES])
     assert Counts(written=1) == await write(target.store, [Change(LIKES, 4, 9)])
-
-
-async def test_a_store_of_either_shape_can_be_verified(target: Target) -> None:
-    store = open_read_back(target.settings)
-    await store.close()
-
-    assert target.shape == store.shape_read_back

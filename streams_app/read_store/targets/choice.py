@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from streams_app.errors import ConfigurationError
 from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL, needing
-from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.reading_back import ReadBack
 from streams_app.settings import ReadStoreSettings
 
 
-def open_store(settings: ReadStoreSettings) -> ReadStore:
+def open_store(settings: ReadStoreSettings) -> ReadBack:
     """The store of ``url``; nothing is opened yet.
 
     Raises:

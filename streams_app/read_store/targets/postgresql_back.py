@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored
 from streams_app.read_store.core.values import json_text
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
-
-if TYPE_CHECKING:
-    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
 SELECT group_key, name, version, value::text FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key, name LIMIT $2
@@ -48,8 +46,6 @@ SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)
 
 class PostgresBack:
     """The part of a store in PostgreSQL that reads back; a row a cell."""
-
-    shape_read_back = "cells"
 
     _pool: PostgresPool
     _names: Mapping[str, str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
@@ -20,9 +20,7 @@ from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Va
 from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.postgresql_groups import REFUSALS, PostgresGroups
-
-if TYPE_CHECKING:
-    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
 SELECT group_key, versions::text, {values} FROM {table} WHERE fold = $1 {beyond} ORDER BY group_key LIMIT $2
@@ -46,8 +44,6 @@ ASSIGNMENT: Final = '"{column}" = CASE WHEN excluded.versions ? \'{column}\' THE
 
 class PostgresGroupsBack(PostgresGroups):
     """A store in PostgreSQL that reads back; a row a group."""
-
-    shape_read_back = "groups"
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
         """A page of the cells of a fold, whole groups."""

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.merge import Cell, Change, Stored
-from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.settings import ReadStoreSettings
 
 
 class Repair(NamedTuple):
@@ -27,16 +24,12 @@ class Repair(NamedTuple):
     found: int | None
 
 
-@runtime_checkable
 class ReadBack(ReadStore, Protocol):
     """A store whose cells can be read.
 
     Values are as the store holds them: two of them are the same if :func:`.is_same` says so. Every method raises
     :class:`~streams_app.errors.TryAgainError` as those of :class:`.ReadStore` do.
     """
-
-    shape_read_back: str
-    """Setting ``shape`` that its statements are for; a store of another shape may inherit them."""
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
         """A page of the cells of a fold, those without a value among them, in the order of the store's key.
@@ -55,21 +48,11 @@ class ReadBack(ReadStore, Protocol):
         """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses."""
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
-        """Writes cells that are still as they were found, in one transaction, whatever their versions; returns how many.
+        """Writes cells that are still as they were found, in one transaction if it has those, whatever their versions.
+
+        Returns:
+            How many were written.
 
         Raises:
-            NotStorableError: The store can never hold some of them, nobody has looked which; nothing was written.
+            NotStorableError: The store can never hold some of them; its attribute ``written`` says what became of the others.
         """
-
-
-def open_read_back(declared: ReadStoreSettings) -> ReadBack:
-    """The store of the settings; nothing is opened yet.
-
-    Raises:
-        ConfigurationError: It cannot be read back.
-    """
-    store = open_store(declared)
-    if not isinstance(store, ReadBack) or store.shape_read_back != declared.shape:
-        what = f"a store of '{declared.url.partition(':')[0]}:' of shape '{declared.shape}'"
-        raise ConfigurationError([f"{declared.section}: {what} cannot be verified or rebuilt"])
-    return store

@@ -8,9 +8,10 @@ from typing import Final, Protocol, TypeVar
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, StreamsAppError
-from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL, needing
-from streams_app.read_store.targets.port import TABLE_NAME, ReadStore
-from streams_app.read_store.targets.reading_back import ReadBack, open_read_back
+from streams_app.read_store.databases.driver import OPENSEARCH, POSTGRESQL
+from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import ReadStore
+from streams_app.read_store.targets.reading_back import ReadBack
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -158,19 +159,18 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadBack]:
         ConfigurationError: It cannot be rebuilt.
     """
     # The longest that stays a name with the suffixes of the new table and of its progress.
-    if len(declared.table) > MOST_LETTERS or TABLE_NAME.fullmatch(declared.table) is None:
+    if len(declared.table) > MOST_LETTERS:
         raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MOST_LETTERS} letters"])
-    store = open_read_back(new_of(declared))
+    store = open_store(new_of(declared))
+    # Here its driver is known to be there.
     if declared.url.startswith(POSTGRESQL):
-        with needing("asyncpg", declared):
-            from streams_app.read_store.targets.postgresql_rebuilding import PostgresRebuilding
+        from streams_app.read_store.targets.postgresql_rebuilding import PostgresRebuilding
+
         return PostgresRebuilding(declared, store), store
     if declared.url.startswith(OPENSEARCH):
         from streams_app.read_store.targets.opensearch_rebuilding import OpenSearchRebuilding
 
         return OpenSearchRebuilding(declared, store), store
-    if declared.url.startswith("sqlite:"):
-        from streams_app.read_store.targets.sqlite_rebuilding import SqliteRebuilding
+    from streams_app.read_store.targets.sqlite_rebuilding import SqliteRebuilding
 
-        return SqliteRebuilding(declared, store), store
-    raise ConfigurationError([f"{declared.section}: a store of '{declared.url.partition(':')[0]}:' cannot be rebuilt"])
+    return SqliteRebuilding(declared, store), store

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.core.values import sqlite_value
 from streams_app.read_store.databases.sqlite_thread import SqliteThread
-
-if TYPE_CHECKING:
-    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
 SELECT group_key, name, version, value FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key, name LIMIT ?
@@ -30,8 +28,6 @@ ON CONFLICT (fold, group_key, name) DO NOTHING
 
 class SqliteBack:
     """The part of a store in SQLite that reads back; a row a cell."""
-
-    shape_read_back = "cells"
 
     _thread: SqliteThread
     _table: str

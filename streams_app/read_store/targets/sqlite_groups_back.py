@@ -5,24 +5,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.columns import Row, RowKey, held_by, row_key
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value
 from streams_app.read_store.targets.port import NotStorableError
+from streams_app.read_store.targets.reading_back import Repair
 from streams_app.read_store.targets.sqlite_groups import REFUSALS, SqliteGroups, as_held
-
-if TYPE_CHECKING:
-    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
 
 KEYS: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key LIMIT ?'
 
 
 class SqliteGroupsBack(SqliteGroups):
     """A store in SQLite that reads back; a row a group."""
-
-    shape_read_back = "groups"
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
         """A page of the cells of a fold, whole groups."""
