@@ -25,8 +25,8 @@ async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[
     try:
         return await insisted(lambda: store.repair(repairs, now_ms())), {}
     except NotStorableError as error:
-        if len(repairs) == 1:
-            return 0, error.cells
+        if error.written is not None or len(repairs) == 1:
+            return error.written or 0, error.cells
     written, refused = 0, dict[Cell, str]()
     for part in _parts(repairs):
         of_part = await repaired(store, part, now_ms)

@@ -14,10 +14,13 @@ import pytest
 
 from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.operating.repairing import repaired
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.opensearch_shapes import document_id
 from streams_app.read_store.targets.port import Counts, NotStorableError, ReadStore, Step
+from streams_app.read_store.targets.reading_back import Repair
 from tests.helpers import wait_until
+from tests.integration.conftest import searching
 from tests.integration.searching import Search
 from tests.integration.targets import P0, write
 from tests.servers.http_front import http_front
@@ -232,6 +235,22 @@ async def test_a_value_beyond_what_the_server_takes_is_named_and_the_others_are_
         assert ([LIKES], Counts(written=7), 7) == (list(caught.value.cells), counts, len(found))
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body directly")  # as above
+async def test_what_the_server_refuses_of_a_repair_is_told_and_the_rest_is_repaired(small: Small) -> None:
+    for shape in ("cells", "groups"):
+        search = small.table(shape)
+        await search.store.initialise()
+        await write(search.store, [Change(LIKES, 1, 1), Change(SHARES, 1, 1)])
+        good = [Cell("f", f"g{number}", "n") for number in range(3)]
+        repairs = [Repair(Change(LIKES, 1, "x" * 1_100_000), 1), *(Repair(Change(cell, 1, 2), None) for cell in good)]
+        written, refused = await repaired(search.store, repairs, lambda: 0)
+        found = search.cells()
+        await search.close()
+
+        assert (3, {LIKES: "Request Entity Too Large"}) == (written, refused)
+        assert {("a", "likes"): (1, 1), ("a", "shares"): (1, 1), **{(cell.group_key, "n"): (2, 1) for cell in good}} == found
+
+
 @pytest.mark.parametrize("limit", ["fields", "type"])
 async def test_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opensearch: OpenSearch, limit: str) -> None:
     search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", "groups")
@@ -252,3 +271,15 @@ async def test_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opens
         name: value for name, value in {**document, **beside}.items() if name[0] == "n"
     }
     assert "n1" in beside
+
+
+async def test_a_repair_of_a_name_the_index_has_no_field_for_is_held_beside_the_fields(opensearch: OpenSearch) -> None:
+    search = searching(opensearch, "groups")
+    await search.store.initialise()
+    search.ask("PUT", f"/{search.table}/_mapping", {"properties": {"likes": {"type": "date"}}})
+    repairs = [Repair(Change(LIKES, 1, "many"), None), Repair(Change(SHARES, 1, 2), None)]
+    done = await repaired(search.store, repairs, lambda: 0)
+    (document,) = search.documents()
+    await search.close()
+
+    assert ((2, {}), {"likes": "many", "shares": 2}) == (done, document["other"])

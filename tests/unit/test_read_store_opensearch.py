@@ -50,8 +50,8 @@ def test_a_table_that_is_no_name_of_an_index_is_refused(table: str) -> None:
 
 def test_without_the_driver_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opensearchpy", None)
-    for name in ("targets.opensearch", "targets.opensearch_bulk", "targets.opensearch_index", "databases.opensearch_client"):
-        monkeypatch.delitem(sys.modules, f"streams_app.read_store.{name}", raising=False)
+    for name in [name for name in sys.modules if "read_store.targets.opensearch" in name or name.endswith("opensearch_client")]:
+        monkeypatch.delitem(sys.modules, name)
 
     with pytest.raises(ConfigurationError, match="opensearch-py is not installed; pip install opensearch-py"):
         open_store(settings())

@@ -17,8 +17,8 @@ def open_store(settings: ReadStoreSettings) -> ReadBack:
     # A driver only those need who have that database.
     if settings.url.startswith(OPENSEARCH):
         with needing("opensearchpy", settings, "opensearch-py"):
-            from streams_app.read_store.targets.opensearch import OpenSearchStore
-        return OpenSearchStore(settings)
+            from streams_app.read_store.targets.opensearch_back import OpenSearchBack
+        return OpenSearchBack(settings)
     if settings.url.startswith(POSTGRESQL):
         with needing("asyncpg", settings):
             from streams_app.read_store.targets.postgresql import PostgresStore

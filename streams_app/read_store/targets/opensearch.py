@@ -16,9 +16,8 @@ from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Change
+from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.databases.opensearch_client import LONG_SECONDS, Fault, FaultError, OpenSearchClient
-from streams_app.read_store.targets.opensearch_back import OpenSearchBack
 from streams_app.read_store.targets.opensearch_bulk import Outcome, write
 from streams_app.read_store.targets.opensearch_index import Indices
 from streams_app.read_store.targets.opensearch_shapes import Item, Shape, document_id
@@ -38,7 +37,7 @@ _WHOLE: Final = {"allow_partial_search_results": "false"}
 GUARDED: Final = {"cells": "version", "groups": "guarded"}
 
 
-class OpenSearchStore(OpenSearchBack):
+class OpenSearchStore:
     """See :class:`streams_app.read_store.targets.port.ReadStore`; how it is read back stands in ``opensearch_back``."""
 
     def __init__(self, settings: ReadStoreSettings) -> None:
@@ -51,7 +50,6 @@ class OpenSearchStore(OpenSearchBack):
             raise ConfigurationError(
                 [f"{settings.section}.table: '{settings.table}' is no name of an index (a-z, 0-9 and _, a letter first)"]
             )
-        self.shape_read_back = settings.shape
         self._name = settings.name
         self._table = settings.table
         self._progress = f"{settings.table}-progress"
@@ -103,7 +101,7 @@ class OpenSearchStore(OpenSearchBack):
         if outcome.delayed:
             raise self._away(outcome.delayed[0][1])
         if outcome.refused:
-            raise NotStorableError({change.cell: fault.text for item, fault in outcome.refused for change in item.changes})
+            raise NotStorableError(refused_cells(outcome))
         if found != step.to:
             await self._note(step, index, condition, now_ms)
         self._tried = (None, Counter())
@@ -231,6 +229,11 @@ class OpenSearchStore(OpenSearchBack):
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
         return TryAgainError(f"{self._client.what}: {fault.text}{init}")
+
+
+def refused_cells(outcome: Outcome) -> dict[Cell, str]:
+    """Cells that can never be held, with the reason (pure)."""
+    return {change.cell: fault.text for item, fault in outcome.refused for change in item.changes}
 
 
 def _document(index: str, tp: TP) -> str:

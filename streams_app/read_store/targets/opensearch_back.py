@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
-from streams_app.read_store.databases.opensearch_client import OpenSearchClient
-from streams_app.read_store.targets.opensearch_bulk import write
-from streams_app.read_store.targets.opensearch_shapes import Shape, value_json
-
-if TYPE_CHECKING:
-    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+from streams_app.read_store.targets.opensearch import OpenSearchStore, refused_cells
+from streams_app.read_store.targets.opensearch_shapes import value_json
+from streams_app.read_store.targets.port import NotStorableError
+from streams_app.read_store.targets.reading_back import Repair
 
 CELLS_A_GROUP: Final = 50
 """A page has fewer groups than cells: a document of a group has several."""
@@ -26,14 +24,8 @@ _SORT: Final = {"cells": ("group_key", "name"), "groups": ("group_key",)}
 _HIDDEN: Final = ["counts", "number", "text"]
 
 
-class OpenSearchBack:
-    """The part of a store in OpenSearch that reads back, in both shapes."""
-
-    shape_read_back: str
-
-    _client: OpenSearchClient
-    _table: str
-    _shape: Shape
+class OpenSearchBack(OpenSearchStore):
+    """A store in OpenSearch that reads back, in both shapes."""
 
     async def cells(self, fold: str, after: Cell | None, limit: int) -> list[tuple[Cell, Stored]]:
         """A page of the cells of a fold; the first one looks at all that was written before it."""
@@ -67,10 +59,15 @@ class OpenSearchBack:
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
         """Writes cells that are still as they were found; a document at a time is one step, not the whole."""
-        outcome = await write(self._client, self._table, self._shape.repairs(repairs, now_ms))
-        for _, fault in (*outcome.refused, *outcome.delayed):
-            raise TryAgainError(f"{self._client.what}: {fault.text}")
-        return sum(written for _, (written, _, _) in outcome.taken)
+        outcome = await self._write(self._shape.repairs(repairs, now_ms))
+        if outcome.refused:
+            await self._look_again(outcome, now_ms)
+        for _, fault in outcome.delayed:
+            raise self._away(fault)
+        written = sum(written for _, (written, _, _) in outcome.taken)
+        if outcome.refused:
+            raise NotStorableError(refused_cells(outcome), written)
+        return written
 
     def _of(self, source: Mapping[str, Any]) -> Iterator[tuple[Cell, Stored]]:
         """The cells of a document."""

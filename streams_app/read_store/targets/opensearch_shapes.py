@@ -14,15 +14,13 @@ from functools import cache
 from importlib.resources import files
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Value
 from streams_app.read_store.core.values import integer_fault, json_text, surrogate_fault
-
-if TYPE_CHECKING:
-    from streams_app.read_store.targets.reading_back import Repair  # which needs the stores
+from streams_app.read_store.targets.reading_back import Repair
 
 MOST_ID_BYTES: Final = 512
 MOST_KEY_BYTES: Final = 32_766
@@ -69,11 +67,13 @@ class Item:
         id: Of the document.
         changes: What it is about.
         body: Two lines of a bulk request.
+        more: What a repair tells the script beside the changes.
     """
 
     id: str
     changes: tuple[Change, ...]
     body: bytes
+    more: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Shape:
         """The same, a name at a time and no value in a field of its own; empty: these documents know no such fields."""
         if self.name == "cells":
             return []
-        return [self._group([change], now_ms, is_apart=True) for item in items for change in item.changes]
+        return [self._group([change], now_ms, item.more, is_apart=True) for item in items for change in item.changes]
 
     def probe(self) -> Item:
         """An update that does nothing to a document that is never there."""
@@ -173,9 +173,9 @@ class Shape:
         given = {
             "fold": cell.fold, "group_key": cell.group_key, "name": cell.name, "value": text,
             "number": text if is_number else None, "text": text if is_text else None, "version": change.version,
-            "now_ms": now_ms, **more,
+            "now_ms": now_ms,
         }  # fmt: skip
-        return self._item(self.document(cell), (change,), given)
+        return self._item(self.document(cell), (change,), given, more)
 
     def _group(
         self, changes: Sequence[Change], now_ms: int, more: Mapping[str, Any] = MappingProxyType({}), *, is_apart: bool = False
@@ -187,14 +187,16 @@ class Shape:
             field = self.field(name)
             is_in_field = field is not None and not is_apart and not isinstance(value, JsonText)
             names[name] = [change.version, _json(value), field, is_in_field]
-        given = {"fold": fold, "group_key": group_key, "names": names, "now_ms": now_ms, **more}
-        return self._item(self.document(changes[0].cell), tuple(changes), given)
+        given = {"fold": fold, "group_key": group_key, "names": names, "now_ms": now_ms}
+        return self._item(self.document(changes[0].cell), tuple(changes), given, more)
 
-    def _item(self, document: str, changes: tuple[Change, ...], given: dict[str, Any]) -> Item:
+    def _item(
+        self, document: str, changes: tuple[Change, ...], given: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})
+    ) -> Item:
         update = {"update": {"_id": document, "retry_on_conflict": 5}}
-        script = {"id": self.script_name, "params": given}
+        script = {"id": self.script_name, "params": {**given, **more}}
         body = {"scripted_upsert": True, "upsert": {}, "script": script, "_source": ["counts"]}
-        return Item(document, changes, orjson.dumps(update) + b"\n" + orjson.dumps(body) + b"\n")
+        return Item(document, changes, orjson.dumps(update) + b"\n" + orjson.dumps(body) + b"\n", more)
 
 
 def document_id(parts: Sequence[str | int]) -> str:

@@ -51,12 +51,15 @@ class NotStorableError(StreamsAppError):
 
     Attributes:
         cells: Cell → why, in words that go behind "it".
+        written: Of a repair by a store without transactions: how many others were written, while ``cells`` are all that were not
+            and why. None: nothing was written, and nobody has looked which of the cells are at fault.
     """
 
-    def __init__(self, cells: Mapping[Cell, str]) -> None:
+    def __init__(self, cells: Mapping[Cell, str], written: int | None = None) -> None:
         """Names the cells."""
         super().__init__(f"{len(cells)} changes can never be held: {next(iter(cells.values()), '')}")
         self.cells = dict(cells)
+        self.written = written
 
 
 class ReadStore(Protocol):
