@@ -25,7 +25,9 @@ Reason = Literal[
     "failed",
     "timed-out",
     "rejected",
+    "interrupted",
     "crashed",
+    "finished-late",
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
@@ -48,6 +50,8 @@ REASONS: Final[dict[Reason, str]] = {
     "failed": "made the function of a subscriber raise in its last attempt, or raise an error that is never tried again",
     "timed-out": "kept the function of a subscriber busy beyond its `timeout` in its last attempt",
     "rejected": "was rejected by the function of a subscriber; the detail says why",
+    "interrupted": "had begun in a subscriber that must not be called twice, and was cut off: it may have happened",
     "crashed": "was running in a subscriber each of three times when the process died",
+    "finished-late": "ended well in a subscriber after all, when its letter `interrupted` had been written",
 }
 """Reason → what the event is or did, for people; in the order of the reference."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from streams_app.reasons import Reason
 
-NOT_KEPT: Final = {"value": "value-bytes-not-kept", "key": "key-bytes-not-kept"}
+NOT_KEPT: Final = {"value": "value-bytes-not-kept", "key": "key-bytes-not-kept", "headers": "header-bytes-not-kept"}
 """Part of a record → the header of a letter that is there without it, which says how many bytes are missing. Such a letter cannot
 be put back."""
 

@@ -53,7 +53,7 @@ class Envelope(NamedTuple):
 def header(headers: Headers, name: str) -> str | None:
     """The last header of that name; bytes that are not UTF-8 are replaced, as nothing but people depends on them."""
     for key, value in reversed(headers):
-        if key == name:
+        if key == name and value is not None:
             return value.decode("utf-8", "replace")
     return None
 
@@ -63,7 +63,7 @@ def context_of(headers: Headers) -> dict[str, str]:
     return {
         key.removeprefix(PREFIX): value.decode("utf-8", "replace")
         for key, value in headers
-        if key.startswith(PREFIX) and key not in ATTRIBUTES
+        if key.startswith(PREFIX) and key not in ATTRIBUTES and value is not None
     }
 
 

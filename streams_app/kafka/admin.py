@@ -32,8 +32,8 @@ class Topic:
 
     Attributes:
         name: Name of the topic.
-        role: ``source``, ``output`` or ``dead letters``.
-        users: Names of the folds, or of the read stores, that use it.
+        role: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
+        users: Names of what uses it: folds, read stores, events, subscribers.
     """
 
     name: str
@@ -112,8 +112,12 @@ async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dic
     return found
 
 
-async def create_topics(settings: Settings) -> tuple[list[str], list[str]]:
+async def create_topics(settings: Settings, more: Sequence[Topic] = ()) -> tuple[list[str], list[str]]:
     """Creates the topics that are missing, with ``kafka.partitions`` and ``kafka.replication_factor``.
+
+    Args:
+        settings: Of the application.
+        more: Topics beside those that they name.
 
     Returns:
         The names of the topics created, and of those that existed.
@@ -125,7 +129,7 @@ async def create_topics(settings: Settings) -> tuple[list[str], list[str]]:
     kafka = settings.kafka
     created: list[str] = []
     async with admin_client(kafka) as client:
-        names = [topic.name for topic in topics_of(settings)]
+        names = list(dict.fromkeys(topic.name for topic in (*topics_of(settings), *more)))
         existing = await partition_counts(client, names)
         missing = [name for name in names if name not in existing]
         if missing:
@@ -154,8 +158,17 @@ async def require_topics(settings: Settings) -> None:
     """
     if too_many := faults_of(settings.folds):
         raise ConfigurationError(too_many)
-    topics = topics_of(settings)
-    async with admin_client(settings.kafka) as client:
+    await require(settings.kafka, topics_of(settings))
+
+
+async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
+    """Refuses to go on where topics are missing.
+
+    Raises:
+        ConfigurationError: All that are missing, and the command that creates them.
+        TryAgainError: The broker cannot be reached.
+    """
+    async with admin_client(kafka) as client:
         existing = await partition_counts(client, [topic.name for topic in topics])
     missing = [topic for topic in topics if topic.name not in existing]
     if missing:

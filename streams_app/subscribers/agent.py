@@ -46,15 +46,15 @@ MakeRunner: TypeAlias = Callable[[OnEnded], Runner]
 class SubscriberProcessors(Processors):
     """Makes the processors of the partitions of one subscriber."""
 
-    def __init__(self, topic: str, around: Around) -> None:
-        """Reads one topic."""
-        self._topic = topic
+    def __init__(self, topics: Collection[str], around: Around) -> None:
+        """Reads the topic of the event, and that of what was put back."""
+        self._topics = topics
         self._around = around
 
     @property
     def topics(self) -> Collection[str]:
-        """The topic of the event."""
-        return (self._topic,)
+        """Those that are read."""
+        return self._topics
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, AgainProcessor]:
         """One processor for each partition, by the name of the subscriber."""
@@ -86,6 +86,7 @@ def serving(
     clock: Clock,
     runner: MakeRunner,
     on_fatal: Callable[[BaseException], None],
+    again: str = "",
 ) -> Serving:
     """Puts together what calls one subscriber, whatever its host, its store and its slots are.
 
@@ -101,6 +102,7 @@ def serving(
         clock: Of the worker.
         runner: Makes the slots; called with what is to be told of calls that ended.
         on_fatal: Called with an error after which the member cannot go on.
+        again: The topic of what was put back; "": there is none.
     """
     trusted = TrustedClock(clock)
     refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
@@ -112,7 +114,8 @@ def serving(
         return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
     dispatcher = Dispatcher(subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner)
-    around = Around(subscriber, dispatcher, decode, store, letters, trusted)
+    around = Around(subscriber, dispatcher, decode, store, letters, trusted, again)
+    topics = [topic, again] if again else [topic]
     surroundings = Surroundings(
         trusted,
         Status(),  # a worker one of whose subscribers waits is ready: the others go on
@@ -123,7 +126,7 @@ def serving(
         release_seconds=RELEASE_SECONDS,
         again_seconds=RELEASE_SECONDS - LAST_COMMIT_SECONDS,
     )
-    return Serving(dispatcher, Ownership(host, SubscriberProcessors(topic, around), surroundings))
+    return Serving(dispatcher, Ownership(host, SubscriberProcessors(topics, around), surroundings))
 
 
 class SubscriberAgent:
@@ -141,6 +144,7 @@ class SubscriberAgent:
         producer: Producer,
         clock: Clock,
         users: UserLoop,
+        again: str = "",
     ) -> None:
         """Connects nothing yet; made on the loop of the worker.
 
@@ -154,16 +158,18 @@ class SubscriberAgent:
             producer: Sends dead letters.
             clock: Of the worker.
             users: Runs functions that are ``async``.
+            again: The topic of what was put back; "": there is none.
         """
 
         def runner(on_ended: OnEnded) -> Runner:
             given = (subscriber.function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             return AsyncRunner(users.loop, *given) if subscriber.is_async else ThreadRunner(*given)
 
-        self._member = GroupMember(settings, subscriber.name, [topic], release_seconds=RELEASE_SECONDS)
+        topics = [topic, again] if again else [topic]
+        self._member = GroupMember(settings, subscriber.name, topics, release_seconds=RELEASE_SECONDS)
         self._dispatcher, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
-            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail,
+            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, again=again,
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:

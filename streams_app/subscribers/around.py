@@ -20,10 +20,12 @@ class Decoded(NamedTuple):
     Attributes:
         event_id: Id of the event.
         event: What the function is called with.
+        is_put_back: Whether a person has put it back: then it runs, although its id is known.
     """
 
     event_id: str
     event: Any
+    is_put_back: bool = False
 
 
 Decode = Callable[[TP, Any, int], Decoded | None]
@@ -42,6 +44,7 @@ class Around:
         store: Partition and token → what Redis keeps of it.
         letters: Partition → where its dead letters go.
         clock: The wall clock as far as it is trusted.
+        again: The topic of what was put back; "": there is none.
     """
 
     subscriber: Subscriber[Any, Any, Any]
@@ -50,3 +53,4 @@ class Around:
     store: Callable[[TP, str], SubscriberStore]
     letters: Callable[[TP], DeadLetters]
     clock: TrustedClock
+    again: str = ""

@@ -6,25 +6,32 @@ from collections.abc import Callable
 from typing import Any
 
 from streams_app.delivery.batch import TP
+from streams_app.errors import BadEventError
 from streams_app.events.codec import Decoder, decoder_of, event_id, is_of
 from streams_app.events.declaration import Event
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
+from streams_app.subscribers.again import Origin, is_for, taken_apart
 from streams_app.subscribers.around import Decode, Decoded
 from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.received import Received
 
 
 def decode_of(
-    subscriber: Subscriber[Any, Any, Any], limits: Limits, publisher: Publisher | None, now_ms: Callable[[], int]
+    subscriber: Subscriber[Any, Any, Any],
+    limits: Limits,
+    publisher: Publisher | None,
+    now_ms: Callable[[], int],
+    again: str = "",
 ) -> Decode:
-    """What makes events of the records of a subscriber's topic.
+    """What makes events of the records that a subscriber reads.
 
     Args:
         subscriber: As it is declared.
         limits: What is too large is refused before it is decoded.
         publisher: Publishes what its function wants published.
         now_ms: Wall clock, for the deadline of an attempt.
+        again: The topic of what was put back: its records stand for those that they were.
     """
     source, name, timeout_ms = subscriber.source, subscriber.name, subscriber.timeout_ms
     event = source if isinstance(source, Event) else None
@@ -33,17 +40,25 @@ def decode_of(
     )
 
     def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
-        headers = record.headers
+        headers, origin = record.headers, Origin(tp, record.offset, record.timestamp)
+        is_put_back = tp.topic == again
+        if is_put_back:
+            if not is_for(name, headers):
+                return None
+            found_origin = taken_apart(headers)
+            if found_origin is None:
+                raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
+            origin, headers = found_origin
         if event is not None and not is_of(event, headers):
             return None
-        found_id = event_id(headers, limits, *tp, record.offset)
+        found_id = event_id(headers, limits, *origin.tp, origin.offset)
         found = read(record.key, record.value)
         received: Received[Any, Any] = Received(
             data=found.data, id=found_id, before=found.before, metadata=found.metadata, raw_key=record.key, headers=headers,
-            timestamp_ms=record.timestamp, topic=tp.topic, partition=tp.partition, offset=record.offset,
-            version=record.offset if found.fold is None else found.fold.version, fold=found.fold, attempt=attempt,
+            timestamp_ms=origin.timestamp_ms, topic=origin.tp.topic, partition=origin.tp.partition, offset=origin.offset,
+            version=origin.offset if found.fold is None else found.fold.version, fold=found.fold, attempt=attempt,
             deadline_ms=now_ms() + timeout_ms, subscriber=name, publisher=publisher,
         )  # fmt: skip
-        return Decoded(found_id, received)
+        return Decoded(found_id, received, is_put_back)
 
     return decode

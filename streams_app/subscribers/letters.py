@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.refused import Refused
+from streams_app.subscribers.again import kept
 from streams_app.subscribers.work import Letter, Work
 
 
@@ -48,4 +49,6 @@ class Letters:
     def _refused(self, work: Work, letter: Letter) -> Refused:
         # The same in each sending of the same attempt: who reads letters can tell a repetition.
         letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
-        return Refused(work.record, letter.reason, letter.detail, headers=(("letter-id", letter_id.encode()), *letter.headers))
+        at_ms = str(work.record.timestamp).encode()
+        own = (("letter-id", letter_id.encode()), *letter.headers, ("source-timestamp-ms", at_ms))
+        return Refused(work.record, letter.reason, letter.detail, headers=(*own, *kept(work.record.headers)))

@@ -91,7 +91,9 @@ class AgainProcessor(Processor):
         self._claim, self._topic_id = claim, claim.topic_id
         mark = claim.mark
         if mark is None:
-            begin = claim.edges.begin if self._around.subscriber.start == "earliest" else claim.edges.end
+            # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
+            from_begin = self._around.subscriber.start == "earliest" or self._tp.topic == self._around.again
+            begin = claim.edges.begin if from_begin else claim.edges.end
             window = Window(next(CLAIMS), begin)
             self._window = window
             await claim.commit_now(self._mark(window))

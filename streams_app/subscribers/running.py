@@ -11,9 +11,10 @@ from streams_app.clock import Clock
 from streams_app.delivery.outgoing import Producer
 from streams_app.errors import ConfigurationError
 from streams_app.events.publishing import Events
-from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.admin import require
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
+from streams_app.subscribers.again import again_topic
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import UserLoop
@@ -21,6 +22,7 @@ from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
+from streams_app.subscribers.topics import declared_topics
 
 LOOP_SECONDS: Final = 2.0
 """So long a function may block the loop of all functions when the worker ends."""
@@ -59,11 +61,7 @@ class Subscribers:
             ConfigurationError: Topics are missing; all are named.
             TryAgainError: The broker cannot be reached.
         """
-        wanted = [topic for one in self._subscriptions for topic in (one.topic, one.dead_letters)]
-        async with admin_client(self._settings.kafka) as client:
-            existing = await partition_counts(client, wanted)
-        if missing := [topic for topic in dict.fromkeys(wanted) if topic not in existing]:
-            raise ConfigurationError([f"topic {topic!r} of a subscriber does not exist: create it" for topic in missing])
+        await require(self._settings.kafka, declared_topics(self._settings))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Calls functions until told to stop, then commits and leaves the groups.
@@ -79,8 +77,9 @@ class Subscribers:
             users.stop(LOOP_SECONDS)
 
     def _agent(self, one: Subscription, users: UserLoop) -> SubscriberAgent:
-        decode = decode_of(one.subscriber, self._settings.limits, self._events, self._clock.now_ms)
+        again = again_topic(self._settings.app_id)
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, self._clock.now_ms, again)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
-            producer=self._producer, clock=self._clock, users=users,
+            producer=self._producer, clock=self._clock, users=users, again=again,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import TOPIC_NAME
 from streams_app.settings import Settings, SubscriberSettings
 from streams_app.settings.base import suggestion
+from streams_app.subscribers.again import again_topic
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records, Subscriber, rate_of
 
@@ -115,6 +116,8 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
         if event.topic in written
     ]
     read = {*written, *settings.sources, *(event.topic for event in catalogue.events)}
+    if (again := again_topic(settings.app_id)) in read:
+        faults.append(f"the topic {again!r} holds what was put back for subscribers: it has another use")
     for one in found:
         if one.dead_letters in read:
             faults.append(f"subscriber {one.subscriber.name!r}: its dead-letter topic {one.dead_letters!r} has another use")

@@ -80,7 +80,7 @@ def worker_of(site: Site, catalogue: str = CATALOGUE) -> tuple[WorkerProcess, Pa
 
 async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_what_follows(site: Site) -> None:
     dead = [f"{topic}.{name}.dead" for topic, name in (("paid", "ship"), ("sent", "write"), ("folded", "recompute"))]
-    await site.topics("events", "events.dead", "folded", "paid", "sent", *dead)
+    await site.topics("events", "events.dead", "folded", "paid", "sent", *dead, "again")
     worker, ledger = worker_of(site)
     with worker:
         headers = [("ce_id", b"e1"), ("ce_type", b"order.paid"), ("ce_userid", b"u7")]
@@ -103,7 +103,7 @@ async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_
             'idempotent="no", description="Recomputes."',
             "runs idempotent = 'yes' alone",
         ),
-        ("", "", "folded.recompute.dead' of a subscriber does not exist"),
+        ("", "", "folded.recompute.dead' (dead letters of recompute) does not exist"),
     ],
 )
 async def test_a_catalogue_that_cannot_run_ends_the_start(site: Site, old: str, new: str, fault: str) -> None:

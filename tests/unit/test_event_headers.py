@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.events.headers import Envelope, context_faults, context_of, headers_for
+from streams_app.events.headers import TYPE, Envelope, context_faults, context_of, header, headers_for
 from streams_app.events.parent import Parent
 
 ENVELOPE = Envelope("c1", "p0", {"userid": "u7"}, "00-trace-01")
@@ -94,3 +94,9 @@ def test_a_child_inherits_correlation_context_and_trace() -> None:
     assert Envelope("c1", "e1", {"userid": "u8", "tenant": "t1", "page": "3"}, "00-trace-01") == parent.envelope(
         {"userid": "u8", "page": "3"}
     )
+
+
+def test_a_header_without_a_value_is_as_none_at_all() -> None:
+    headers: Any = [("ce_type", None), ("ce_userid", None)]
+
+    assert (None, {}) == (header(headers, TYPE), context_of(headers))

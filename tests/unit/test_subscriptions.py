@@ -143,3 +143,9 @@ def test_an_event_cannot_stand_where_a_fold_writes(file: Path) -> None:
     assert ["event 'order.paid': the topic 'post-metric-updated.account-metrics' holds what a fold writes"] == faults(
         load(file), Catalogue(events=(event,), lifespan=resources)
     )
+
+
+def test_what_was_put_back_has_a_topic_of_its_own(file: Path) -> None:
+    settings = load(file, before=SETTINGS.replace("post-metric-updated", "social.again"))
+
+    assert ["the topic 'social.again' holds what was put back for subscribers: it has another use"] == faults(settings)

@@ -1,0 +1,76 @@
+"""An event that was put back for a subscriber is decoded as the event it was, and by that subscriber alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.errors import BadEventError
+from streams_app.settings import Limits
+from streams_app.subscribers.again import RECEIVED_BYTES, Origin, addressed, again_topic, kept
+from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.decoding import decode_of
+from tests.shop import ship
+
+AGAIN = again_topic("social")
+ORIGIN = Origin(TP("orders", 3), 1041, 1_700_000_000_000)
+VALUE = b'{"order_id": "o1", "cents": 5}'
+EVENT = [("ce_type", b"order.paid"), ("ce_userid", b"u7")]
+
+
+def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = AGAIN) -> Decoded | None:
+    decode = decode_of(ship, Limits(), None, lambda: 0, AGAIN)
+    return decode(TP(topic, 0), SimpleNamespace(key=b"o1", value=VALUE, headers=headers, offset=7, timestamp=5), 1)
+
+
+def event_of(found: Decoded | None) -> Any:
+    assert found is not None
+    return found.event
+
+
+def test_it_has_the_place_the_time_and_the_id_that_it_had() -> None:
+    event = event_of(decoded(addressed("ship", ORIGIN, EVENT)))
+
+    assert ("orders", 3, 1041, 1041) == (event.topic, event.partition, event.offset, event.version)
+    assert ("orders:3:1041", datetime.fromtimestamp(1_700_000_000, UTC)) == (event.id, event.timestamp)
+    assert {"userid": "u7"} == event.context
+
+
+def test_it_keeps_the_id_that_its_publisher_gave_it() -> None:
+    assert "e1" == event_of(decoded(addressed("ship", ORIGIN, [*EVENT, ("ce_id", b"e1")]))).id
+
+
+def test_only_what_was_put_back_says_so() -> None:
+    found = [decoded(addressed("ship", ORIGIN, EVENT)), decoded(EVENT, topic="orders")]
+
+    assert [True, False] == [one.is_put_back for one in found if one]
+
+
+@pytest.mark.parametrize("headers", [addressed("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"])
+def test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event(headers: Any) -> None:
+    assert decoded(headers) is None
+
+
+@pytest.mark.parametrize("origin", [None, b"", b"orders:3:x:5", b"a/b:3:1:5"])
+def test_what_does_not_say_where_it_was_is_not_valid(origin: bytes | None) -> None:
+    headers: Any = addressed("ship", ORIGIN, EVENT)
+    headers[1] = (headers[1][0], origin)
+    with pytest.raises(BadEventError, match="do not say where it was"):
+        decoded(headers)
+
+
+def test_such_headers_in_the_topic_of_the_event_are_those_of_a_stranger() -> None:
+    assert "orders:0:7" == event_of(decoded(addressed("recompute", ORIGIN, EVENT), topic="orders")).id
+
+
+def test_headers_of_an_event_are_kept_with_their_number() -> None:
+    assert [("received-headers", b"2"), *EVENT] == kept(EVENT)
+
+
+def test_headers_that_are_too_large_are_not_kept_and_their_size_is() -> None:
+    assert [("header-bytes-not-kept", b"16385")] == kept([("a", bytes(RECEIVED_BYTES))])
