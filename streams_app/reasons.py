@@ -33,6 +33,12 @@ Reason = Literal[
 RECORD_TOO_LARGE: Final = "record-too-large"
 """The only reason of a letter that holds a folded record and no event."""
 
+INTERRUPTED: Final = "interrupted"
+"""Of an event that may have happened."""
+
+FINISHED_LATE: Final = "finished-late"
+"""Of an event that has happened, after its letter said that it may have."""
+
 REASONS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
     "not-json": "is not JSON; or a number in it is beyond a double (`1e999`), where the fold has to read it",

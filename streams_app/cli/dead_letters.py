@@ -13,7 +13,7 @@ import click
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
 from streams_app.clock import SystemClock
-from streams_app.reasons import REASONS
+from streams_app.reasons import FINISHED_LATE, INTERRUPTED, REASONS
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only with this reason."),
         click.option("--refused-by", metavar="NAME", help="What it was called when it refused them; default: as now."),
+        click.option(
+            "--event-id", "event_ids", multiple=True, metavar="ID",
+            help="With --subscriber: only the event with this id; may be repeated.",
+        ),
+        click.option("--subscriber", metavar="NAME", help="Refused by this subscriber, and not by a fold."),
         click.option("--store", metavar="NAME", help="Refused by this one of [read_stores.NAME], and not by a fold."),
         click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one."),
     ):  # fmt: skip
@@ -56,37 +61,60 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _selection(settings: Settings, name: str, chosen: dict[str, Any], kind: str = "fold") -> Selection:
-    from streams_app.operating.letters import Selection
-
-    keys = frozenset(os.fsencode(key) for key in chosen["keys"])
-    return Selection(settings.app_id, chosen["refused_by"] or name, chosen["reason"], frozenset(chosen["places"]), keys, kind)
+def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
+    """Who refused: ``fold``, ``store`` or ``subscriber``; whose name was given, or the fold."""
+    given = [kind for kind in ("fold", "store", "subscriber") if (fold if kind == "fold" else chosen[kind]) is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
+    kind = given[0] if given else "fold"
+    if chosen["event_ids"] and kind != "subscriber":
+        raise click.UsageError("--event-id is for --subscriber: what a fold or a read store takes has no id, name it by --offset")
+    return kind
 
 
 def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
     """The dead-letter topic of whoever refused, and which of its letters are wanted."""
-    if chosen["store"] is None:
-        of = one_fold(settings, fold)
-        return of.dead_letters, _selection(settings, of.name, chosen)
-    if fold is not None:
-        raise click.UsageError("--fold and --store exclude each other")
-    store = settings.read_store(chosen["store"])
-    return store.dead_letters, _selection(settings, store.name, chosen, "store")
+    from streams_app.operating.letters import Selection
+    from streams_app.subscribers.loading import subscription_named
+
+    kind = _kind(fold, chosen)
+    if kind == "subscriber":
+        name, topic = chosen["subscriber"], subscription_named(settings, chosen["subscriber"]).dead_letters
+    else:
+        of = settings.read_store(chosen["store"]) if kind == "store" else one_fold(settings, fold)
+        name, topic = of.name, of.dead_letters
+    return topic, Selection(
+        settings.app_id, chosen["refused_by"] or name, chosen["reason"], frozenset(chosen["places"]),
+        frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
+    )  # fmt: skip
 
 
 def _replay(
-    settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock, *, limit: int | None, again: bool, dry_run: bool
-) -> tuple[dict[str, str], Replay | StoreReplay]:
-    """Who refused, as the audit names it, and the replay."""
+    settings: Settings, fold: str | None, chosen: dict[str, Any], clock: Clock,
+    *, limit: int | None, again: bool, interrupted: bool, dry_run: bool,
+) -> tuple[dict[str, object], Replay | StoreReplay]:  # fmt: skip
+    """What the audit says of who refused, and the replay."""
+    from streams_app.operating.destinations import FoldDestination, Insistence, SubscriberDestination
     from streams_app.operating.replay import Replay
     from streams_app.operating.store_replay import StoreReplay
+    from streams_app.subscribers.loading import subscription_named
 
     _, selection = _letters(settings, fold, chosen)
-    if chosen["store"] is None:
+    if interrupted and selection.kind != "subscriber":
+        raise click.UsageError("--interrupted is for --subscriber: nothing else is ever interrupted")
+    if selection.kind == "store":
+        store = settings.read_store(chosen["store"])
+        return {"store": store.name}, StoreReplay(settings, store, selection, clock, limit=limit, dry_run=dry_run)
+    destination: FoldDestination | SubscriberDestination
+    if selection.kind == "subscriber":
+        name = chosen["subscriber"]
+        insistence = Insistence(interrupted, selection.event_ids)
+        destination = SubscriberDestination(settings, subscription_named(settings, name), insistence)
+    else:
         of = one_fold(settings, fold)
-        return {"fold": of.name}, Replay(settings, of, selection, limit=limit, again=again, dry_run=dry_run)
-    store = settings.read_store(chosen["store"])
-    return {"store": store.name}, StoreReplay(settings, store, selection, clock, limit=limit, dry_run=dry_run)
+        name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
+    insisted = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
+    return {selection.kind: name, **insisted}, Replay(settings, destination, selection, limit=limit, again=again, dry_run=dry_run)
 
 
 @click.group(name="dead-letters")
@@ -100,20 +128,27 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Letters at most, oldest first.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
-    """List what was refused, and why; also what was put back since."""
+    """List what was refused, and why; also what was put back since.
+
+    Of a subscriber each letter has the id of its event and the number of attempts; --json shows all that is known, the trace of the
+    last error and the headers of the event with it. `interrupted` is what had begun and was cut off: it may have happened.
+    `interrupted, finished-late` has happened: its function ended well after all, too late to be counted.
+    """
     from streams_app.operating.dead_letters import letters_of
     from streams_app.operating.text import escaped, json_line, shown
     from streams_app.words import time_text
 
-    letters = asyncio.run(letters_of(settings, *_letters(settings, fold, chosen), limit))
+    letters, late = asyncio.run(letters_of(settings, *_letters(settings, fold, chosen), limit))
     for letter in letters:
-        row = letter.row()
+        is_late = letter.reason == INTERRUPTED and letter.source in late
+        row = letter.row() | ({"finished-late": True} if is_late else {})
         if as_json:
             click.echo(json_line(row))
             continue
         where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
         key = "none" if row["key"] is None else shown(row["key"])
-        told = f"{letter.reason:<16} {where}  key={key}  {row.get('detail', '')}"
+        reason = f"{letter.reason}, {FINISHED_LATE}" if is_late else letter.reason
+        told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}"
         click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")
         if row["value"]:
             click.echo(f"    {escaped(row['value'])}")
@@ -121,26 +156,37 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
         click.echo("no dead letters")
 
 
+def _attempts(row: dict[str, Any]) -> str:
+    """What letters of subscribers say beside their detail."""
+    return f"id={row['event-id']}  attempts={row.get('attempts', '')}  " if "event-id" in row else ""
+
+
 @command.command(name="replay")
 @with_settings
 @_selects
 @click.option("--limit", type=click.IntRange(1), help="Put back at most so many, oldest first.")
-@click.option("--again", is_flag=True, help="Also what was put back before: those events may be folded twice.")
+@click.option("--again", is_flag=True, help="Also what was put back before: those events may be handled twice.")
+@click.option(
+    "--interrupted",
+    is_flag=True,
+    help="With --subscriber: also what was interrupted and may have happened; not what finished late.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say how many would pass now, and how many would be refused again.")
 def replay_letters(
     settings: Settings,
     fold: str | None,
     limit: int | None,
     again: bool,
+    interrupted: bool,
     dry_run: bool,
     **chosen: Any,
 ) -> int:
-    """Put refused events back into the source, for the fold that refused them and no other.
+    """Put refused events back, for the fold, read store or subscriber that refused them and no other.
 
     After the fix: of the settings, of the producer's schema, of a function in Python; start the workers with it first. What the
-    definition this command is given would refuse again stays where it is, and is counted. Each event goes back once, into the
-    partition it came from; receipts in the dead-letter topic remember which. What was not chosen or could not go back can be put
-    back later.
+    definition this command is given would refuse again stays where it is, and is counted. Each event goes back once, of a fold
+    into the partition of the source it came from; receipts in the dead-letter topic remember which. What was not chosen or could
+    not go back can be put back later.
 
     The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way.
 
@@ -148,13 +194,17 @@ def replay_letters(
 
     With --store, folded records go into that read store itself and nowhere else, with the values that its source has now. What the
     store has a newer version of stays as it is, so that a record may be put back again at any time.
+
+    With --subscriber, events go into the topic APP_ID.again, which all subscribers of the application read and nobody else, and
+    that one alone handles them, also where it has seen their ids. What was interrupted stays where it is, unless --interrupted or
+    --event-id says that it is to be done again.
     """
     from streams_app.cli.replaying import run
     from streams_app.operating.audit import audit
     from streams_app.operating.replayed import summary
 
     clock = SystemClock()
-    name, replay = _replay(settings, fold, chosen, clock, limit=limit, again=again, dry_run=dry_run)
+    name, replay = _replay(settings, fold, chosen, clock, limit=limit, again=again, interrupted=interrupted, dry_run=dry_run)
     done = replay.done
     number: int | None = None
     is_failed = True

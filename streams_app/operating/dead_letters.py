@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -18,7 +18,8 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
-from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.letters import Letter, Selection, taken_apart
+from streams_app.reasons import INTERRUPTED
 from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
@@ -69,7 +70,7 @@ class LetterTopic:
             if silent_ms > SILENT_SECONDS * 1000:
                 raise TryAgainError(f"Kafka does not go on with {self.name}: {SILENT_SECONDS:.0f} s without an answer")
             yield [
-                Letter(tp.partition, record.offset, record.key, record.value, record.timestamp, _text(record.headers))
+                Letter(tp.partition, record.offset, record.key, record.value, record.timestamp, *taken_apart(record.headers))
                 for tp, records in fetched.items()
                 for record in records
                 if record.offset < self.ends[tp]
@@ -112,8 +113,20 @@ async def letter_topic(settings: Settings, name: str, source: str | None = None)
         await consumer.stop()
 
 
-async def letters_of(settings: Settings, topic_name: str, selection: Selection, limit: int) -> list[Letter]:
-    """Dead letters of one fold or read store, oldest first.
+class Listed(NamedTuple):
+    """Letters that were asked for.
+
+    Attributes:
+        letters: Oldest first.
+        late: Sources of events that were interrupted and have ended well after all.
+    """
+
+    letters: list[Letter]
+    late: frozenset[str]
+
+
+async def letters_of(settings: Settings, topic_name: str, selection: Selection, limit: int) -> Listed:
+    """Dead letters of one fold, read store or subscriber, oldest first.
 
     Args:
         settings: Settings of the application.
@@ -126,13 +139,13 @@ async def letters_of(settings: Settings, topic_name: str, selection: Selection, 
         ConfigurationError: There is no dead-letter topic.
     """
     found: list[Letter] = []
+    late: set[str] = set()
     async with letter_topic(settings, topic_name) as topic:
         async for page in topic.pages():
-            found += [letter for letter in page if selection.concerns(letter) and selection.takes(letter)]
-            if len(found) >= limit:
+            mine = [letter for letter in page if selection.concerns(letter)]
+            found += [letter for letter in mine if selection.takes(letter)]
+            late.update(letter.source for letter in mine if letter.is_late)
+            # What an interrupted event came to may stand anywhere behind it.
+            if len(found) >= limit and not any(letter.reason == INTERRUPTED for letter in found[:limit]):
                 break
-    return found[:limit]
-
-
-def _text(headers: Any) -> dict[str, str]:
-    return {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in headers}
+    return Listed(found[:limit], frozenset(late))

@@ -8,8 +8,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from streams_app.delivery.refused import NOT_KEPT
-from streams_app.fold import Fold
-from streams_app.reasons import RECORD_TOO_LARGE, Reason
+from streams_app.events.headers import Headers
+from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
+from streams_app.subscribers.again import RECEIVED_HEADER
 
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
@@ -28,6 +29,7 @@ class Letter:
         value: Value of the event, as received.
         timestamp_ms: When the letter was written.
         headers: Header → its text.
+        received: The headers of the event itself, as received; only letters of subscribers keep them.
     """
 
     partition: int
@@ -36,6 +38,7 @@ class Letter:
     value: bytes | None
     timestamp_ms: int
     headers: dict[str, str]
+    received: Headers = ()
 
     @property
     def reason(self) -> str:
@@ -48,6 +51,16 @@ class Letter:
         return self.reason != RECORD_TOO_LARGE
 
     @property
+    def is_late(self) -> bool:
+        """Whether it only says that an interrupted event has ended well after all."""
+        return self.reason == FINISHED_LATE
+
+    @property
+    def source(self) -> str:
+        """Topic, partition and offset from which the event was read."""
+        return "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
+
+    @property
     def place(self) -> tuple[int, int] | None:
         """Partition and offset of the event in its source; None where the headers do not tell."""
         partition, offset = self.headers.get("source-partition", ""), self.headers.get("source-offset", "")
@@ -55,7 +68,7 @@ class Letter:
 
     @property
     def lost(self) -> str:
-        """What of the event was not kept, as it was too large for this topic: ``value``, ``key`` or nothing."""
+        """What of the event was not kept, as it was too large: ``value``, ``key``, ``headers`` or nothing."""
         marked = next((what for what, header in NOT_KEPT.items() if header in self.headers), "")
         if marked or "app-id" in self.headers:
             return marked
@@ -67,14 +80,14 @@ class Letter:
 
         It is made of the content, too: a topic that was made again has other events at the same offsets.
         """
-        place = "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
-        return blake2b(repr((place, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
+        return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     def row(self) -> dict[str, Any]:
         """The letter as one row for people and programs; the value is cut."""
         value = (self.value or b"")[:PREVIEW_BYTES].decode("utf-8", "backslashreplace")
         key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
-        return {"partition": self.partition, "offset": self.offset, **self.headers, "key": key, "value": value}
+        received = {"received": texts(self.received)} if self.received else {}
+        return {"partition": self.partition, "offset": self.offset, **self.headers, **received, "key": key, "value": value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +96,12 @@ class Selection:
 
     Attributes:
         app_id: Name of the application that refused the events; a letter that names none is taken for any.
-        fold: Name that the fold, or the read store, had when it refused them.
+        fold: Name that the fold, the read store or the subscriber had when it refused them.
         reason: Only letters with this reason; None: with any.
         places: Only events at these partitions and offsets of the source; empty: at any.
         keys: Only events with these record keys; empty: with any.
-        kind: The header under which that name stands: ``fold`` or ``store``.
+        kind: The header under which that name stands: ``fold``, ``store`` or ``subscriber``.
+        event_ids: Only events with these ids; empty: with any.
     """
 
     app_id: str
@@ -96,6 +110,7 @@ class Selection:
     places: frozenset[tuple[int, int]] = frozenset()
     keys: frozenset[bytes] = frozenset()
     kind: str = "fold"
+    event_ids: frozenset[str] = frozenset()
 
     def concerns(self, letter: Letter) -> bool:
         """Whether a letter is of this fold at all."""
@@ -108,26 +123,18 @@ class Selection:
             self.reason in (None, letter.reason)
             and (not self.places or letter.place in self.places)
             and (not self.keys or letter.key in self.keys)
+            and (not self.event_ids or letter.headers.get("event-id") in self.event_ids)
         )
 
 
-def obstacle(letter: Letter, fold: Fold, partitions: int) -> str:
-    """Why a letter cannot be put back as the event it was, whatever the definition says; empty: it can.
+def texts(headers: Headers) -> dict[str, str]:
+    """Headers as people read them; of those with one name the last."""
+    return {name: (value or b"").decode("utf-8", "backslashreplace") for name, value in headers}
 
-    Args:
-        letter: A letter of the fold's dead-letter topic.
-        fold: The fold for which it would be put back.
-        partitions: Number of partitions that the source of the fold has now.
-    """
-    topic = letter.headers.get("source-topic")
-    if not letter.is_event:
-        return "a folded record that was too large for the broker: no event"
-    if letter.lost:
-        return f"the {letter.lost} was too large for {fold.dead_letters} and was not kept: without it, it would be another event"
-    if letter.place is None:
-        return "its headers do not say where the event was"
-    if topic != fold.source:
-        return f"it is an event of {topic}, and the fold reads {fold.source} now"
-    if letter.place[0] >= partitions:
-        return f"partition {letter.place[0]} of {fold.source} does not exist any more"
-    return ""
+
+def taken_apart(headers: Headers) -> tuple[dict[str, str], Headers]:
+    """The headers of a letter itself, and those that its event had."""
+    at = next((at for at, (name, _) in enumerate(headers) if name == RECEIVED_HEADER), len(headers))
+    told = texts(headers[at : at + 1]).get(RECEIVED_HEADER, "")
+    behind = at + 1 + (int(told) if told.isdecimal() else 0)
+    return texts([*headers[:at], *headers[behind:]]), headers[at + 1 : behind]

@@ -1,31 +1,29 @@
-"""Dead letters put back into their source after a fix, for the fold that refused them and no other.
+"""Dead letters put back after a fix, for the fold or the subscriber that refused them and no other.
 
-An event goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`. What was put
-back is remembered in the dead-letter topic itself: each page is followed by a receipt, a record without ``reason`` whose header
-``streams-app-put-back`` names application and fold and whose value has a digest of each event, one a line. A receipt lies behind
-its letters, in their own partition, so that retention removes it after them. A committed offset would not do: it can only say "up
-to here", and a broker forgets it after a week without a member. A replay that is killed between the acknowledgement of a page and
-that of its receipt puts this page back again the next time: worse to lose an event than to fold it twice.
+Where they go, and which can, is said by a :class:`.destinations.Destination`. What was put back is remembered in the dead-letter
+topic itself: each page is followed by a receipt, a record without ``reason`` whose header ``streams-app-put-back`` names the
+application and the fold, or the subscriber, and whose value has a digest of each event, one a line. A receipt lies behind its
+letters, in their own partition, so that retention removes it after them. A committed offset would not do: it can only say "up to
+here", and a broker forgets it after a week without a member. A replay that is killed between the acknowledgement of a page and that
+of its receipt puts this page back again the next time: worse to lose an event than to handle it twice.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiokafka.errors import OutOfOrderSequenceNumber
 
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.fold import Fold
-from streams_app.folding.reading.addressing import REPLAY_HEADER, address_of
-from streams_app.folding.reading.by_functions import reader_of
 from streams_app.kafka.producer import AckedProducer
 from streams_app.operating.dead_letters import LetterTopic, letter_topic
-from streams_app.operating.letters import Letter, Selection, obstacle
+from streams_app.operating.destinations import Destination
+from streams_app.operating.letters import Letter, Selection
 from streams_app.operating.replayed import Replayed
-from streams_app.settings import Limits, Settings
+from streams_app.settings import Settings
 
 RECEIPT_HEADER: Final = "streams-app-put-back"
 ATTEMPTS: Final = 3
@@ -33,30 +31,27 @@ RECEIPT_EVENTS: Final = 100
 """Most events that one receipt names: it has 2.5 kB then, which any topic takes."""
 
 
-class _Event(NamedTuple):
-    """A letter as the reader of a fold sees events."""
-
-    offset: int
-    timestamp: int | None
-    key: bytes | None
-    value: bytes | None
-
-
 class Choice:
     """Which letters go back (pure, but for a user's functions)."""
 
-    def __init__(self, fold: Fold, limits: Limits, selection: Selection, partitions: int, before: Iterable[str]) -> None:
-        """Nothing is chosen yet; ``partitions`` are those of the source, ``before`` the digests of what was put back earlier."""
-        self._fold = fold
+    def __init__(self, destination: Destination, selection: Selection, partitions: int, before: Iterable[str]) -> None:
+        """Nothing is chosen yet.
+
+        Args:
+            destination: Where they go.
+            selection: Letters that are wanted.
+            partitions: Number of partitions that it has.
+            before: Digests of what was put back earlier.
+        """
+        self._destination = destination
         self._selection = selection
         self._partitions = partitions
         self._before = frozenset(before)
         self._taken: set[str] = set()
-        self._reader = reader_of(fold, limits)
 
     def takes(self, letter: Letter, done: Replayed) -> bool:
         """Whether a letter goes back; if not, the reason is counted in ``done``."""
-        if not self._selection.concerns(letter):
+        if letter.is_late or not self._selection.concerns(letter):
             return False
         digest = letter.digest()
         if digest in self._before:
@@ -71,16 +66,16 @@ class Choice:
         return False
 
     def _passes(self, letter: Letter, done: Replayed) -> bool:
-        if why := obstacle(letter, self._fold, self._partitions):
+        if why := self._destination.obstacle(letter, self._partitions):
             done.left[why] += 1
             return False
-        refused = self._reader.read([_Event(letter.offset, letter.timestamp_ms, letter.key, letter.value)]).refused
-        done.refused.update(one.reason for one in refused)
+        refused = self._destination.refusals(letter)
+        done.refused.update(refused)
         return not refused
 
 
 class Replay:
-    """One replay of the dead letters of a fold.
+    """One replay of the dead letters of a fold or a subscriber.
 
     Attributes:
         done: What it has done so far.
@@ -90,7 +85,7 @@ class Replay:
     def __init__(
         self,
         settings: Settings,
-        fold: Fold,
+        destination: Destination,
         selection: Selection,
         *,
         limit: int | None = None,
@@ -101,7 +96,7 @@ class Replay:
 
         Args:
             settings: Settings of the application.
-            fold: Fold for which letters are put back.
+            destination: Where letters are put back.
             selection: Letters that are wanted.
             limit: Number of letters put back at most; None: no limit.
             again: Whether what was put back before is put back once more.
@@ -109,13 +104,12 @@ class Replay:
         """
         self.done = Replayed()
         self._settings = settings
-        self._fold = fold
+        self._destination = destination
         self._selection = selection
         self._limit = limit
         self._again = again
         self._dry_run = dry_run
         self.on_page: Callable[[Replayed], None] = lambda _: None
-        self._address = address_of(settings.app_id, fold.name)
         self._producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-replay")
 
     def stop(self) -> None:
@@ -130,13 +124,13 @@ class Replay:
             ConfigurationError: The dead-letter topic or the source does not exist.
         """
         try:
-            async with letter_topic(self._settings, self._fold.dead_letters, self._fold.source) as topic:
+            to = self._destination
+            async with letter_topic(self._settings, to.letters, to.topic) as topic:
                 if not topic.source_partitions:
-                    raise ConfigurationError([f"the source {self._fold.source!r} does not exist: nothing can be put back into it"])
+                    raise ConfigurationError([f"the topic {to.topic!r} does not exist: nothing can be put back into it"])
                 self.done.is_begun, self.done.offsets = True, topic.offsets
-                before = set() if self._again else await self._receipts(topic)
-                limits = self._settings.limits
-                choice = Choice(self._fold, limits, self._selection, topic.source_partitions, before)
+                before = await self._receipts(topic)
+                choice = Choice(to, self._selection, topic.source_partitions, () if self._again else before)
                 async for page in topic.pages():
                     if self._is_over():
                         return
@@ -152,7 +146,10 @@ class Replay:
         return self.done.is_limited or self.done.is_stopped
 
     async def _receipts(self, topic: LetterTopic) -> set[str]:
-        """Digests of the events that were put back before. Receipts are read first of all, as they lie behind the letters."""
+        """Digests of the events that were put back before. Receipts are read first of all, as they lie behind the letters.
+
+        The destination looks at all letters meanwhile: one may say something of another.
+        """
         found: set[str] = set()
         async for page in topic.pages():
             if self.done.is_stopped:
@@ -160,8 +157,10 @@ class Replay:
             self.done.searched += len(page)
             self.on_page(self.done)
             for record in page:
-                if record.headers.get(RECEIPT_HEADER) == self._address.decode():
+                if record.headers.get(RECEIPT_HEADER) == self._destination.address.decode():
                     found.update((record.value or b"").decode("ascii", "replace").split())
+                elif self._selection.concerns(record):
+                    self._destination.look(record)
         return found
 
     async def _replay_page(self, choice: Choice, page: list[Letter]) -> None:
@@ -186,7 +185,7 @@ class Replay:
         self.done.put_back += len(gone)
         await self._remember(gone)
         if failed:
-            raise TryAgainError(f"{self._fold.source} does not acknowledge events: {failed[0]!r}") from failed[0]
+            raise TryAgainError(f"{self._destination.topic} does not acknowledge events: {failed[0]!r}") from failed[0]
 
     async def _send(self, letters: list[Letter]) -> tuple[list[Letter], list[BaseException]]:
         """Sends events; returns those that were acknowledged, and an error for each whose fate is not known."""
@@ -194,12 +193,12 @@ class Replay:
         failed: list[BaseException] = []
         for _ in range(ATTEMPTS):
             waiting, letters = letters, []
-            outcomes = await self._producer.send([self._event(letter) for letter in waiting])
+            outcomes = await self._producer.send([self._destination.event(letter) for letter in waiting])
             for letter, outcome in zip(waiting, outcomes, strict=True):
                 if outcome is None:
                     gone.append(letter)
                 elif isinstance(outcome, TOO_LARGE):
-                    self.done.left[f"{self._fold.source} does not take records of its size any more"] += 1
+                    self.done.left[f"{self._destination.topic} does not take records of its size any more"] += 1
                 elif isinstance(outcome, OutOfOrderSequenceNumber):
                     letters.append(letter)  # not appended: a record before it was too large, and its sequence number is missing
                 else:
@@ -208,16 +207,13 @@ class Replay:
                 break
         return gone, failed + [TryAgainError(f"refused {ATTEMPTS} times")] * len(letters)
 
-    def _event(self, letter: Letter) -> Outgoing:
-        headers = [(REPLAY_HEADER, self._address)]
-        return Outgoing(self._fold.source, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
-
     async def _remember(self, letters: list[Letter]) -> None:
+        to = self._destination
         by_partition: dict[int, list[str]] = defaultdict(list)
         for letter in letters:
             by_partition[letter.partition].append(letter.digest())
         receipts = [
-            Outgoing(self._fold.dead_letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, self._address)], partition=place)
+            Outgoing(to.letters, None, "\n".join(part).encode(), [(RECEIPT_HEADER, to.address)], partition=place)
             for place, digests in by_partition.items()
             for part in (digests[at : at + RECEIPT_EVENTS] for at in range(0, len(digests), RECEIPT_EVENTS))
         ]
@@ -225,5 +221,5 @@ class Replay:
             self.done.forgotten += len(letters)
             failed = next((outcome for outcome in await self._producer.send(receipts) if outcome is not None), None)
             if failed is not None:
-                raise TryAgainError(f"{self._fold.dead_letters} does not acknowledge what was put back: {failed!r}") from failed
+                raise TryAgainError(f"{to.letters} does not acknowledge what was put back: {failed!r}") from failed
             self.done.forgotten -= len(letters)

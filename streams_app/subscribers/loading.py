@@ -5,7 +5,9 @@ from __future__ import annotations
 from streams_app.errors import ConfigurationError
 from streams_app.importing import attribute_of
 from streams_app.settings import Settings
+from streams_app.settings.base import suggestion
 from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
 
 LABEL = "events.catalogue"
 
@@ -22,3 +24,16 @@ def catalogue_of(settings: Settings) -> Catalogue:
     if not isinstance(found, Catalogue):
         raise ConfigurationError([f"{LABEL}: {settings.events.catalogue} is of type {type(found).__name__}, not Catalogue"])
     return found
+
+
+def subscription_named(settings: Settings, name: str) -> Subscription:
+    """The subscriber of that name.
+
+    Raises:
+        ConfigurationError: There is none; or as :func:`catalogue_of`.
+    """
+    found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
+    if name not in found:
+        names = list(found)
+        raise ConfigurationError([f"there is no subscriber {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
+    return found[name]

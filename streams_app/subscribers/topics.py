@@ -1,4 +1,4 @@
-"""The topics that the catalogue of an application needs, beside those of its folds and read stores (pure but for its import)."""
+"""The topics that the catalogue of an application needs, beside those of its folds and read stores."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
+from streams_app.operating.destinations import FoldDestination
 from streams_app.operating.letters import Letter, Selection
 from streams_app.operating.replay import Choice, Replay
 from streams_app.operating.replayed import Replayed, summary
@@ -38,7 +39,8 @@ def choose(
 ) -> tuple[list[Letter], Replayed]:
     done = Replayed()
     selection = selection or Selection("social", "f")
-    choice = Choice(declared or fold(), Limits(), selection, PARTITIONS, {each.digest() for each in before})
+    destination = FoldDestination("social", declared or fold(), Limits())
+    choice = Choice(destination, selection, PARTITIONS, {each.digest() for each in before})
     return [each for each in letters if choice.takes(each, done)], done
 
 
@@ -175,7 +177,7 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
 
 async def test_what_was_not_acknowledged_is_not_put_back() -> None:
     settings = Settings(app_id="social", kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), folds=(fold(),))
-    replay = Replay(settings, fold(), Selection("social", "f"))
+    replay = Replay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"))
 
     with pytest.raises(TryAgainError, match="s does not acknowledge events"):
         await replay._put_back([letter(1), letter(2)])

@@ -1,0 +1,188 @@
+"""Where dead letters go back to, which of them can, and what is produced of one. It asks no server.
+
+An event of a fold goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`: the
+other folds of the source skip it. An event of a subscriber goes into a topic of its application, see
+:mod:`streams_app.subscribers.again`, as the topic it came from has consumers that know nothing of such headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.errors import BadEventError
+from streams_app.events.headers import Headers
+from streams_app.fold import Fold
+from streams_app.folding.reading.addressing import REPLAY_HEADER, address_of
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.operating.letters import Letter
+from streams_app.reasons import INTERRUPTED, Reason
+from streams_app.settings import Limits, Settings
+from streams_app.subscribers.again import Origin, addressed, again_topic, taken_apart
+from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.subscription import Subscription
+
+
+class Destination(Protocol):
+    """Where the letters of a fold or a subscriber go.
+
+    Attributes:
+        letters: Its dead-letter topic.
+        topic: The topic into which they are put back.
+        address: Whom receipts name.
+    """
+
+    letters: str
+    topic: str
+    address: bytes
+
+    def look(self, letter: Letter) -> None:
+        """Shows it each of its letters once, before anything is put back."""
+
+    def obstacle(self, letter: Letter, partitions: int) -> str:
+        """Why a letter cannot be put back as the event it was, or should not; empty: it can.
+
+        Args:
+            letter: One of its letters.
+            partitions: Number of partitions that :attr:`topic` has now.
+        """
+
+    def refusals(self, letter: Letter) -> Sequence[Reason]:
+        """Reasons for which what is declared now would refuse the event again."""
+
+    def event(self, letter: Letter) -> Outgoing:
+        """What is produced of a letter without an obstacle."""
+
+
+class _Event(NamedTuple):
+    """A letter as a reader sees events."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class FoldDestination(Destination):
+    """The source of a fold."""
+
+    def __init__(self, app_id: str, fold: Fold, limits: Limits) -> None:
+        """Takes the fold as it is declared now."""
+        self.letters, self.topic, self.address = fold.dead_letters, fold.source, address_of(app_id, fold.name)
+        self._fold = fold
+        self._reader = reader_of(fold, limits)
+
+    def look(self, letter: Letter) -> None:
+        """No letter of a fold says anything of another."""
+
+    def obstacle(self, letter: Letter, partitions: int) -> str:
+        """See :meth:`Destination.obstacle`."""
+        topic = letter.headers.get("source-topic")
+        if not letter.is_event:
+            return "a folded record that was too large for the broker: no event"
+        if letter.lost:
+            return f"the {letter.lost} was too large for {self.letters} and was not kept: without it, it would be another event"
+        if letter.place is None:
+            return "its headers do not say where the event was"
+        if topic != self.topic:
+            return f"it is an event of {topic}, and the fold reads {self.topic} now"
+        if letter.place[0] >= partitions:
+            return f"partition {letter.place[0]} of {self.topic} does not exist any more"
+        return ""
+
+    def refusals(self, letter: Letter) -> Sequence[Reason]:
+        """See :meth:`Destination.refusals`."""
+        read = self._reader.read([_Event(letter.offset, letter.timestamp_ms, letter.key, letter.value)])
+        return [one.reason for one in read.refused]
+
+    def event(self, letter: Letter) -> Outgoing:
+        """See :meth:`Destination.event`."""
+        headers = [(REPLAY_HEADER, self.address)]
+        return Outgoing(self.topic, letter.key, letter.value, headers, partition=letter.place and letter.place[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Insistence:
+    """Which events go back although they may have happened.
+
+    Attributes:
+        interrupted: Whether all that were interrupted do.
+        event_ids: Those that somebody names.
+    """
+
+    interrupted: bool = False
+    event_ids: Collection[str] = ()
+
+
+class SubscriberDestination(Destination):
+    """The topic of what was put back for the subscribers of an application."""
+
+    def __init__(self, settings: Settings, subscription: Subscription, insistence: Insistence) -> None:
+        """Takes the subscriber as it is declared now."""
+        name = subscription.subscriber.name
+        self.letters, self.topic = subscription.dead_letters, again_topic(settings.app_id)
+        self.address = address_of(settings.app_id, name)
+        self._name = name
+        self._source = subscription.topic
+        self._insistence = insistence
+        self._late: set[str] = set()
+        self._decode = decode_of(subscription.subscriber, settings.limits, None, lambda: 0, self.topic)
+
+    def look(self, letter: Letter) -> None:
+        """Notes what has ended well after all."""
+        if letter.is_late:
+            self._late.add(letter.source)
+
+    def obstacle(self, letter: Letter, partitions: int) -> str:
+        """See :meth:`Destination.obstacle`."""
+        if letter.reason == INTERRUPTED and letter.headers.get("event-id") not in self._insistence.event_ids:
+            if not self._insistence.interrupted:
+                return "interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"
+            if letter.source in self._late:
+                return "interrupted, and finished late: they have happened; --event-id puts one back all the same"
+        if letter.lost:
+            return f"{letter.lost} too large to be kept: without, it would be another event"
+        topic = letter.headers.get("source-topic")
+        if topic not in (self._source, self.topic):
+            return f"it is an event of {topic}, and the subscriber reads {self._source} now"
+        if self._origin(letter) is None:
+            return "its headers do not say where the event was"
+        return "" if self._read(letter) else "it is another event than the one the subscriber takes now"
+
+    def refusals(self, letter: Letter) -> Sequence[Reason]:
+        """See :meth:`Destination.refusals`."""
+        try:
+            self._decoded(letter)
+        except BadEventError as error:
+            return [error.reason]
+        return []
+
+    def event(self, letter: Letter) -> Outgoing:
+        """See :meth:`Destination.event`."""
+        found = self._origin(letter)
+        assert found is not None  # that would be an obstacle
+        return Outgoing(self.topic, letter.key, letter.value, addressed(self._name, *found))
+
+    def _origin(self, letter: Letter) -> tuple[Origin, Headers] | None:
+        """Where the event was first, and its own headers."""
+        if letter.headers.get("source-topic") == self.topic:
+            return taken_apart(letter.received)
+        timestamp = letter.headers.get("source-timestamp-ms", "")
+        if letter.place is None or not timestamp.isdecimal():
+            return None
+        return Origin(TP(self._source, letter.place[0]), letter.place[1], int(timestamp)), letter.received
+
+    def _read(self, letter: Letter) -> bool:
+        try:
+            return self._decoded(letter)
+        except BadEventError:
+            return True
+
+    def _decoded(self, letter: Letter) -> bool:
+        event = self.event(letter)
+        record = _Event(letter.offset, letter.timestamp_ms, event.key, event.value, event.headers)
+        return self._decode(TP(self.topic, 0), record, 1) is not None

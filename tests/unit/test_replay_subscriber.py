@@ -1,0 +1,115 @@
+"""Which dead letters of a subscriber go back, and as what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.fold import Fold
+from streams_app.operating.destinations import Insistence, SubscriberDestination
+from streams_app.operating.letters import Letter, Selection, taken_apart
+from streams_app.operating.replay import Choice
+from streams_app.operating.replayed import Replayed
+from streams_app.settings import EventsSettings, Settings
+from streams_app.subscribers.again import Origin, addressed
+from streams_app.subscribers.loading import subscription_named
+
+GOOD = b'{"order_id": "o1", "cents": 5}'
+EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))
+FOLD = Fold(name="account-metrics", source="s", group_key="id", changed="m", quiet_period="15m")
+SETTINGS = Settings(app_id="social", folds=(FOLD,), events=EventsSettings(catalogue="tests.shop:catalogue"))
+SHIP = subscription_named(SETTINGS, "ship")
+
+
+def letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **headers: str) -> Letter:
+    told = {
+        "reason": "failed", "subscriber": "ship", "app-id": "social", "source-topic": "orders", "source-partition": "3",
+        "source-offset": str(offset), "source-timestamp-ms": "5", "event-id": "e1",
+    } | {name.replace("_", "-"): text for name, text in headers.items()}  # fmt: skip
+    return Letter(0, offset, b"o1", value, 1, told, received)
+
+
+def choose(*letters: Letter, interrupted: bool = False, event_ids: tuple[str, ...] = ()) -> tuple[list[Letter], Replayed]:
+    done = Replayed()
+    destination = SubscriberDestination(SETTINGS, SHIP, Insistence(interrupted, event_ids))
+    choice = Choice(destination, Selection("social", "ship", kind="subscriber", event_ids=frozenset(event_ids)), 4, ())
+    for one in letters:
+        destination.look(one)
+    return [one for one in letters if choice.takes(one, done)], done
+
+
+def put_back(one: Letter) -> Any:
+    return SubscriberDestination(SETTINGS, SHIP, Insistence()).event(one)
+
+
+def test_an_event_goes_into_the_topic_of_the_application_with_its_headers_and_its_place() -> None:
+    event = put_back(letter())
+
+    assert ("social.again", b"o1", GOOD, None) == (event.topic, event.key, event.value, event.partition)
+    assert addressed("ship", Origin(TP("orders", 3), 7, 5), EVENT) == event.headers
+
+
+def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place() -> None:
+    origin = Origin(TP("orders", 3), 7, 5)
+    again = letter(2, received=tuple(addressed("ship", origin, EVENT)), source_topic="social.again", source_partition="0")
+
+    assert [again] == choose(again)[0]
+    assert addressed("ship", origin, EVENT) == put_back(again).headers
+
+
+def test_what_was_interrupted_stays_until_somebody_insists() -> None:
+    cut_off, other = letter(reason="interrupted"), letter(8, event_id="e2", reason="interrupted")
+    chosen, done = choose(cut_off, letter(9))
+
+    assert [letter(9)] == chosen
+    assert ["interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"] == list(done.left)
+    assert [cut_off, other] == choose(cut_off, other, interrupted=True)[0]
+    assert [other] == choose(cut_off, other, event_ids=("e2",))[0]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_has_finished_late_goes_back_only_by_its_name(is_first: bool) -> None:
+    cut_off, late = letter(reason="interrupted"), letter(reason="finished-late")
+    letters = (late, cut_off) if is_first else (cut_off, late)
+    chosen, done = choose(*letters, interrupted=True)
+
+    assert ([], ["interrupted, and finished late: they have happened; --event-id puts one back all the same"]) == (
+        chosen, list(done.left)
+    )  # fmt: skip
+    assert [cut_off] == choose(*letters, event_ids=("e1",))[0]
+
+
+def test_what_the_present_declaration_refuses_stays() -> None:
+    chosen, done = choose(letter(value=b"{}"), letter(8, value=b"1"))
+
+    assert ([], {"not-valid": 2}) == (chosen, done.refused)
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (letter(source_topic="invoices"), "it is an event of invoices, and the subscriber reads orders now"),
+        (letter(header_bytes_not_kept="20000"), "headers too large to be kept"),
+        (letter(source_offset="x"), "do not say where"),
+        (letter(source_timestamp_ms=""), "do not say where"),
+        (letter(source_topic="social.again"), "do not say where"),
+        (letter(received=(("ce_type", b"order.shipped"),)), "another event"),
+    ],
+)
+def test_what_cannot_go_back_as_it_was_is_left_with_a_sentence(one: Letter, words: str) -> None:
+    chosen, done = choose(one)
+
+    assert ([], 1) == (chosen, done.left.total())
+    assert words in next(iter(done.left))
+
+
+def test_a_letter_is_told_from_the_headers_of_its_event_whatever_these_are_called() -> None:
+    own = [("reason", b"failed"), ("subscriber", b"ship")]
+    stranger = [("reason", b"mine"), ("received-headers", b"7"), ("streams-app-put-back", b"social/ship")]
+    added = [("value-bytes-not-kept", b"9")]
+
+    assert ({"reason": "failed", "subscriber": "ship", "value-bytes-not-kept": "9"}, stranger) == taken_apart(
+        [*own, ("received-headers", b"3"), *stranger, *added]
+    )
