@@ -81,7 +81,7 @@ class Orders:
         return WorkerProcess(self.config, self.site.folder, self.environment, arguments)
 
     async def run(self, *words: str) -> Ran:
-        return await asyncio.to_thread(run, *words, "--config", str(self.config), **self.environment)
+        return await asyncio.to_thread(lambda: run(*words, "--config", str(self.config), cwd=None, **self.environment))
 
     async def pay(self, order: str, **headers: str) -> None:
         value = json.dumps({"order_id": order, "changed": ["x"]}).encode()
