@@ -2,7 +2,7 @@
 
 An event of a fold goes back into the partition it came from, with the header of :mod:`streams_app.folding.reading.addressing`: the
 other folds of the source skip it. An event of a subscriber goes into a topic of its application, see
-:mod:`streams_app.subscribers.again`, as the topic it came from has consumers that know nothing of such headers.
+:mod:`streams_app.subscribers.put_back`, as the topic it came from has consumers that know nothing of such headers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from streams_app.folding.reading.by_functions import reader_of
 from streams_app.operating.letters import Letter
 from streams_app.reasons import INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
-from streams_app.subscribers.again import Origin, addressed, again_topic, taken_apart
 from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.put_back import Origin, addressed, again_topic, taken_apart
 from streams_app.subscribers.subscription import Subscription
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from streams_app.delivery.refused import NOT_KEPT
 from streams_app.events.headers import Headers
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
-from streams_app.subscribers.again import RECEIVED_HEADER
+from streams_app.subscribers.put_back import RECEIVED_HEADER
 
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12

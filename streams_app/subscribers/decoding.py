@@ -11,9 +11,9 @@ from streams_app.events.codec import Decoder, decoder_of, event_id, is_of
 from streams_app.events.declaration import Event
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
-from streams_app.subscribers.again import Origin, is_for, taken_apart
 from streams_app.subscribers.around import Decode, Decoded
 from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.put_back import Origin, is_for, taken_apart
 from streams_app.subscribers.received import Received
 
 

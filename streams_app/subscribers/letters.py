@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.refused import Refused
-from streams_app.subscribers.again import kept
+from streams_app.subscribers.put_back import kept
 from streams_app.subscribers.work import Letter, Work
 
 

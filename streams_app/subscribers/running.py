@@ -14,12 +14,12 @@ from streams_app.events.publishing import Events
 from streams_app.kafka.admin import require
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.subscribers.again import again_topic
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import UserLoop
 from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
 from streams_app.subscribers.topics import declared_topics

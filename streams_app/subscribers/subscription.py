@@ -10,9 +10,9 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import TOPIC_NAME
 from streams_app.settings import Settings, SubscriberSettings
 from streams_app.settings.base import suggestion
-from streams_app.subscribers.again import again_topic
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records, Subscriber, rate_of
+from streams_app.subscribers.put_back import again_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from streams_app.kafka.admin import Topic
 from streams_app.settings import Settings
-from streams_app.subscribers.again import again_topic
 from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.subscription import subscriptions_of
 
 

@@ -13,8 +13,8 @@ from streams_app.operating.letters import Letter, Selection, taken_apart
 from streams_app.operating.replay import Choice
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import EventsSettings, Settings
-from streams_app.subscribers.again import Origin, addressed
 from streams_app.subscribers.loading import subscription_named
+from streams_app.subscribers.put_back import Origin, addressed
 
 GOOD = b'{"order_id": "o1", "cents": 5}'
 EVENT = (("ce_id", b"e1"), ("ce_type", b"order.paid"))

@@ -12,9 +12,9 @@ import pytest
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.settings import Limits
-from streams_app.subscribers.again import RECEIVED_BYTES, Origin, addressed, again_topic, kept
 from streams_app.subscribers.around import Decoded
 from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.put_back import RECEIVED_BYTES, Origin, addressed, again_topic, kept
 from tests.shop import ship
 
 AGAIN = again_topic("social")
