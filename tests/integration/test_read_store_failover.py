@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from decimal import Decimal
 
 import pytest
@@ -12,7 +13,9 @@ from streams_app.read_store.core.merge import Cell, Change, JsonText
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import Counts, NotStorableError
 from streams_app.settings import ReadStoreSettings
+from tests.helpers import wait_until
 from tests.integration.targets import P0, Postgres, write
+from tests.servers.postgresql import PostgreSQL
 
 LIKES = Cell("f", "a", "likes")
 
@@ -56,6 +59,49 @@ async def test_of_several_servers_the_one_that_can_be_written_to_is_used(postgre
     await target.close()
 
     assert (Counts(written=1), {P0: 1}) == (counts, progress)
+
+
+async def test_a_server_that_is_demoted_while_it_runs_is_left_for_the_one_that_can_be_written_to(postgresql_url: str) -> None:
+    with PostgreSQL.start() as demoted:
+        host, _, database = postgresql_url.partition("@")[2].partition("/")
+        await Postgres(demoted.url).run(f'CREATE DATABASE "{database}"')
+        first, second = Postgres(demoted.url.replace("/postgres", f"/{database}")), Postgres(postgresql_url)
+        url = first.url.replace(f":{demoted.port}", f":{demoted.port},{host}")
+        store = open_store(at(first, f"{url}?target_session_attrs=read-write"))
+        for target in (first, second):
+            await target.store.initialise()
+        await write(store, [Change(LIKES, 1, 1)], 1)
+        async with first.connected() as connection:
+            await connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            await connection.execute("SELECT pg_reload_conf()")
+
+        async def is_refused() -> bool:
+            try:
+                await write(store, [], 1)
+            except TryAgainError as error:
+                return "read-only" in str(error)
+            return False
+
+        await wait_until(is_refused, 10, "the server is read-only")
+        counts = await write(store, [Change(LIKES, 2, 2)], 2)
+        rows, progress = await second.rows(), await second.store.progress()
+        for each in (store, first, second):
+            await each.close()
+
+    assert ([("a", "likes", "2", 2, 0)], {P0: 2}, Counts(written=1)) == (rows, progress, counts)
+
+
+async def test_what_a_server_adds_of_a_row_to_its_message_is_not_told(postgresql_url: str) -> None:
+    target = Postgres(postgresql_url)
+    await target.store.initialise()
+    await target.run("ALTER TABLE cells_progress ADD CHECK (next_offset < 5)")
+    with pytest.raises(TryAgainError) as caught:
+        await write(target.store, [], 7)
+    await target.close()
+    told = "".join(traceback.format_exception(caught.value))
+
+    assert "violates check constraint" in told
+    assert "Failing row" not in told
 
 
 async def test_a_number_beyond_what_the_server_holds_is_named_and_nothing_is_written(postgresql_url: str) -> None:

@@ -82,7 +82,10 @@ class PostgresPool:
         except asyncpg.exceptions.ClientConfigurationError as error:
             raise ConfigurationError([f"{self.what}: {_text(error)}"]) from error
         except FAULTS as error:
-            raise TryAgainError(f"{self.what}: {_text(error)}") from error
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool is not None:
+                # The server was demoted without being started again. Whoever connects anew finds the one that takes its place.
+                await self._pool.expire_connections()
+            raise TryAgainError(f"{self.what}: {_text(_discreet(error))}") from error
 
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
         """As :meth:`call`, in a transaction whose statements may take as long as they need."""
@@ -155,6 +158,13 @@ async def _left_as_it_is(connection: Any) -> None:
 
 def _as_it_is(text: str) -> str:
     return text
+
+
+def _discreet(error: Exception) -> Exception:
+    """The same error without what a server adds to its message: whole rows, which belong into no log and no letter."""
+    if isinstance(error, asyncpg.PostgresError):
+        error.detail = None
+    return error
 
 
 def _text(error: BaseException) -> str:
