@@ -88,6 +88,32 @@ async def test_file_that_is_no_database_is_waited_for_until_it_is_replaced(path:
     await store.close()
 
 
+async def test_a_file_that_takes_the_place_of_the_open_one_is_gone_on_with_and_gets_nothing_of_it(
+    store: SqliteStore, path: Path
+) -> None:
+    other = path.with_name("other.db")
+    prepared = SqliteStore(f"sqlite:///{other}", "cells", "dashboard")
+    await prepared.initialise()
+    await write(prepared, [Change(SHARES, 3, 3)], 7)
+    await prepared.close()
+    await write(store, [Change(LIKES, 9, 9)], 5)
+    await asyncio.to_thread(other.replace, path)
+    progress = await store.progress()
+    counts = await write(store, [Change(LIKES, 4, 4)], 8)
+    await store.close()
+
+    assert ({P0: 7}, Counts(written=1)) == (progress, counts)
+    assert [("a", "likes", 4, 4, 0), ("a", "shares", 3, 3, 0)] == cells(path)
+    assert [("ok",)] == run(path, "PRAGMA integrity_check")
+
+
+async def test_a_file_that_was_removed_is_waited_for(store: SqliteStore, path: Path) -> None:
+    await write(store, [Change(LIKES, 1, 1)], 5)
+    await asyncio.to_thread(path.unlink)
+    with pytest.raises(TryAgainError, match="there is no such file"):
+        await write(store, [Change(LIKES, 2, 2)], 6)
+
+
 async def test_closing_leaves_nothing_beside_the_file(store: SqliteStore, path: Path) -> None:
     for number in range(20):
         await write(store, [Change(LIKES, number, number)], number)

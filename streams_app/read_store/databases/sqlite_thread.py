@@ -6,6 +6,7 @@ A thread of its own and not the shared pool: the calls stay in order, and a conn
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,8 @@ def sqlite_path(url: str, setting: str) -> Path:
 class SqliteThread:
     """Runs functions of a connection, one after the other.
 
-    Any fault of SQLite closes the connection; the next call opens the file afresh, so that a file that was replaced is found.
+    Any fault of SQLite closes the connection; the next call opens the file afresh. It does so, too, where another file has taken
+    the place of the one that is open: SQLite itself would go on writing into a file that nobody finds any more.
     """
 
     def __init__(self, path: Path, what: str, *, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
@@ -59,6 +61,7 @@ class SqliteThread:
         self._prepare = prepare
         self._executor: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
+        self._opened: os.stat_result | None = None
 
     async def call(self, function: Callable[[sqlite3.Connection], T], *, mode: Literal["rw", "rwc"] = "rw") -> T:
         """Runs ``function(connection)`` on the thread.
@@ -99,6 +102,8 @@ class SqliteThread:
 
     def _run(self, function: Callable[[sqlite3.Connection], T], mode: str) -> T:
         try:
+            if self._connection is not None and not self._is_in_place():
+                self._leave(self._connection)
             if self._connection is None:
                 self._connection = self._open(mode)
             return function(self._connection)
@@ -110,7 +115,8 @@ class SqliteThread:
             raise
 
     def _open(self, mode: str) -> sqlite3.Connection:
-        if mode == "rw" and not self._path.exists():
+        found = self._stat()  # before it is opened: what takes its place in between is noticed with the next call
+        if mode == "rw" and found is None:
             raise TryAgainError(f"{self._what} {self._path}: there is no such file")
         connection = sqlite3.connect(
             f"file:{quote(str(self._path))}?mode={mode}",
@@ -121,12 +127,33 @@ class SqliteThread:
             check_same_thread=False,
         )
         try:
+            self._opened = found or self._stat()
             if self._prepare is not None:
                 self._prepare(connection)
         except BaseException:  # whatever it is, nobody else knows of this connection
             connection.close()
             raise
         return connection
+
+    def _is_in_place(self) -> bool:
+        """Whether the file that is open is still the one that the path names."""
+        found = self._stat()
+        return found is not None and self._opened is not None and os.path.samestat(found, self._opened)
+
+    def _stat(self) -> os.stat_result | None:
+        with suppress(FileNotFoundError):
+            return self._path.stat()
+        return None
+
+    def _leave(self, connection: sqlite3.Connection) -> None:
+        """Closes a file that another one has taken the place of.
+
+        What was written last stands in a file beside it, which still has its place: SQLite would take that for a part of the new
+        one. So it is emptied before.
+        """
+        with suppress(sqlite3.Error):  # another process is in the old file: it says so itself
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._drop()
 
     def _end(self) -> None:
         if self._connection is not None:
