@@ -19,7 +19,7 @@ from streams_app.delivery.batch import TP
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ReadStore, Step
+from streams_app.read_store.targets.port import ReadStore, Step, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -87,6 +87,8 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
     try:
         if await store.guarded(fold) is not None:
             await _sync(settings, declared, consumer, await _unread(settings, declared, fold, consumer, store))
+            now_ms = SystemClock().now_ms()
+            await store.begin(reset_of(fold), now_ms, now_ms)  # for the dead letters from before
             await store.lower(fold)
     finally:
         await store.close()

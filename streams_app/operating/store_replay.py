@@ -3,12 +3,15 @@
 Nothing goes through Kafka: a record that was put back into the output topic would reach every other consumer of it. The letters are
 read again and written as their records would have been, with the values that the source has now; the version guard lets nothing
 through that the store knows better. So nothing has to be remembered: what the store has by now is found unchanged the next time.
+
+A letter from before a reset of its fold has a version of a log that may be another one now. Where values are carried, it is left;
+where a source is asked, its value is written under a version below every one that is folded since.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from streams_app.clock import Clock
@@ -65,6 +68,7 @@ class StoreReplay:
         self._dry_run = dry_run
         self._sync = Sync(settings, store, Metrics(settings), clock)
         self._taken: set[str] = set()
+        self._resets: Mapping[str, int] = {}
 
     def stop(self) -> None:
         """Ends it after the page under way."""
@@ -80,6 +84,7 @@ class StoreReplay:
         try:
             async with letter_topic(self._settings, self._store.dead_letters) as topic:
                 self.done.is_begun, self.done.offsets = True, topic.offsets
+                self._resets = await self._sync.resets()
                 async for page in topic.pages():
                     self.done.is_limited = self._limit is not None and self.done.put_back >= self._limit
                     if self.done.is_limited or self.done.is_stopped:
@@ -91,16 +96,16 @@ class StoreReplay:
             await self._sync.close()
 
     async def _put_back(self, page: list[Letter]) -> None:
-        by_topic: dict[str, list[Record]] = defaultdict(list)
+        chosen: dict[tuple[str, bool], list[Record]] = defaultdict(list)
         for letter in page:
             if self._takes(letter):
                 record = _Record(letter.place[1] if letter.place else -1, None, letter.key, letter.value)
-                by_topic[letter.headers["source-topic"]].append(record)
-        for topic, records in by_topic.items():
+                chosen[letter.headers["source-topic"], self._is_former(letter)].append(record)
+        for (topic, is_former), records in chosen.items():
             room = len(records) if self._limit is None else self._limit - self.done.put_back
             self.done.unselected += max(0, len(records) - room)
             for step in steps(records[:room]):
-                refused = await self._sync.put_back(topic, step, dry_run=self._dry_run)
+                refused = await self._sync.put_back(topic, step, is_former=is_former, dry_run=self._dry_run)
                 self.done.put_back += len(step) - len(refused)
                 self.done.refused.update(one.reason for one in refused)
 
@@ -119,6 +124,13 @@ class StoreReplay:
             self.done.left[f"the {letter.lost} was too large for {self._store.dead_letters} and was not kept"] += 1
         elif not self._sync.knows(topic):
             self.done.left[f"it is a record of {topic}, which the store does not read now"] += 1
+        elif self._sync.carries_values and self._is_former(letter):
+            self.done.left["its fold was reset since, and the value is that of a record from before"] += 1
         else:
             return True
         return False
+
+    def _is_former(self, letter: Letter) -> bool:
+        """Whether the record of a letter was folded before the last reset of its fold: it may be of another log."""
+        failed_at_ms = letter.headers.get("failed-at-ms", "")
+        return (int(failed_at_ms) if failed_at_ms.isdecimal() else 0) < self._resets[letter.headers["source-topic"]]

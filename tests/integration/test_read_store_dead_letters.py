@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord
 
+from streams_app.delivery.batch import TP
+from streams_app.delivery.refused import Refused
 from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
+from streams_app.operating.reset_read_store import follow
+from streams_app.read_store.agents.letters import StoreLetters
 from streams_app.read_store.agents.sync import Sync
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import FORMER, Cell, Change
 from streams_app.read_store.targets.port import Counts, NotStorableError, Step
 from streams_app.settings import Settings
 from tests.conftest import KafkaServer, Names
@@ -148,16 +153,34 @@ async def test_what_a_store_finds_out_while_writing_becomes_a_letter_and_the_res
     assert (1, 1, "is a text") == (result.written, result.refused, told(letter)["error"])
 
 
+async def test_of_two_values_of_a_cell_in_one_batch_the_older_is_written_where_the_newer_can_never_be_held(
+    letters: Letters,
+) -> None:
+    settings = letters.settings()
+    target = Postgres(letters.url)
+    await target.store.initialise()
+    sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+    records = [Record(at, b"g", folded({"likes": value}, at + 1)) for at, value in enumerate([1, 2, "\0", "0\0"])]
+    result = await sync.sync_once(Step(P0._replace(topic=letters.topic), None, 4), records)
+    await sync.close()
+    rows = await target.rows()
+    await target.close()
+
+    assert [("g", "likes", "2", 2)] == [row[:4] for row in rows]
+    assert (1, 1, 2) == (result.cells, result.written, result.refused)
+    assert ["2", "3"] == sorted(told(letter)["source-offset"] for letter in await letters.kept(2))
+
+
 # Written into the store after a fix
 
 
-def config_file(letters: Letters, sql: str) -> str:
+def config_file(letters: Letters, sql: str, source: str = "sql") -> str:
     path = letters.path.with_name("streams.toml")
     path.write_text(
         f'app_id = "{letters.names.app_id}"\n[kafka]\nbootstrap_servers = "{letters.bootstrap}"\n'
         f'[folds.f]\nsource = "{letters.topic}.source"\noutput = "{letters.topic}"\ngroup_key = "id"\nchanged = "m"\n'
-        f'quiet_period = "1s"\n[read_stores.dashboard]\nurl = "{letters.url}"\ntable = "cells"\nfolds = ["f"]\n'
-        f'source_url = "sqlite:///{letters.path}"\nsql = "{sql}"\n',
+        f'keep = "last"\nquiet_period = "1s"\n[read_stores.dashboard]\nurl = "{letters.url}"\ntable = "cells"\nfolds = ["f"]\n'
+        f'source = "{source}"\nsource_url = "sqlite:///{letters.path}"\nsql = "{sql}"\n',
         "utf-8",
     )
     return str(path)
@@ -190,3 +213,50 @@ async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(l
     assert "audit replay store=dashboard" in done[0].err
     assert [("g", "likes", "7", 3), ("g", "old", "90", 9)] == [row[:4] for row in after]
     assert 2 == progress[tp]
+
+
+LATER_MS = 2**43
+
+
+async def keep(letters: Letters, record: Record, now_ms: int) -> None:
+    """A letter of what the store could not hold once, and can now."""
+    settings = letters.settings()
+    kept = StoreLetters(settings, settings.read_store(None), Metrics(settings), ManualClock(now_ms))
+    await kept.keep(TP(letters.topic, 0), [Refused(record, "not-storable", "the column was a number")])
+    await kept.close()
+
+
+async def reset(letters: Letters) -> None:
+    """What ``streams-app reset`` does to the store."""
+    settings = letters.settings()
+    consumer = AIOKafkaConsumer(bootstrap_servers=letters.bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    await follow(settings, settings.read_store(None), "f", consumer)
+    await consumer.stop()
+
+
+@pytest.mark.parametrize(
+    ("source", "left", "expected"),
+    [
+        ("carried", "1 left where they are: its fold was reset since", [("after", "3", 9), ("likes", "90", 9)]),
+        ("sql", "2 put back", [("after", "33", 9), ("likes", "90", 9), ("shares", "22", FORMER)]),
+    ],
+)
+async def test_a_letter_from_before_a_reset_takes_the_place_of_nothing_that_was_folded_since(
+    letters: Letters, source: str, left: str, expected: list[tuple[str, str, int]]
+) -> None:
+    target = Postgres(letters.url)
+    await target.store.initialise()
+    await keep(letters, Record(0, b"g", folded({"likes": 1, "shares": 2}, 2**50)), 50)
+    await reset(letters)
+    await target.store.apply([Change(Cell("f", "g", "likes"), 9, 90)], Step(P0, None, 1), 0)
+    await keep(letters, Record(1, b"g", folded({"after": 3}, 9)), LATER_MS)
+    letters.path.touch()
+    current = {"likes": 11, "shares": 22, "after": 33}
+    config = config_file(letters, " UNION ALL ".join(f"SELECT 'g', '{name}', {value}" for name, value in current.items()), source)
+    ran = await asyncio.to_thread(run, "dead-letters", "replay", "--store", "dashboard", "--config", config)
+    rows = await target.rows()
+    await target.close()
+
+    assert left in ran.out
+    assert expected == [row[1:4] for row in rows]

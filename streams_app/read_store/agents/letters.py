@@ -48,27 +48,20 @@ def not_a_record(record: Record, why: str) -> Refused:
     return Refused(record, "not-a-record", why, headers=_error(why))
 
 
-def not_storable(read: Iterable[Read], current: Iterable[Change], refused: Mapping[Cell, str]) -> list[Refused]:
+def not_storable(read: Iterable[Read], refused: Mapping[tuple[Cell, int], str]) -> list[Refused]:
     """The records that the refused changes come from, each once; of one change the first record.
 
     Args:
         read: Records of one batch.
-        current: The newest change of each cell.
-        refused: Cell → why the store can never hold it.
+        refused: Cell and version → why the store can never hold it.
     """
     found = []
-    left = {change.cell: (change.version, refused[change.cell]) for change in current if change.cell in refused}
+    left = dict(refused)
     for one in read:
-        names = []
-        why = ""
-        for change in one.changes:
-            version, reason = left.get(change.cell, (None, ""))
-            if version == change.version:
-                del left[change.cell]
-                names.append(change.cell.name)
-                why = why or reason
-        if names:
-            found.append(Refused(one.record, "not-storable", f"{', '.join(names)}: {why}", headers=_error(why)))
+        whys = {change.cell.name: left.pop(change.place) for change in one.changes if change.place in left}
+        if whys:
+            why = next(iter(whys.values()))
+            found.append(Refused(one.record, "not-storable", f"{', '.join(whys)}: {why}", headers=_error(why)))
     return found
 
 

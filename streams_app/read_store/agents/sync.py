@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streams_app.clock import Clock
@@ -15,11 +15,11 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.refused import Refused
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.letters import Read, Record, StoreLetters, not_a_record, not_storable
-from streams_app.read_store.core.merge import Cell, Change, newest
+from streams_app.read_store.core.merge import FORMER, Cell, Change, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts, NotStorableError, Step
+from streams_app.read_store.targets.port import Counts, NotStorableError, Step, put_back_into, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class SyncResult:
         stale: Cells for which the store knew a newer version.
         unchanged: Cells that held the value already.
         next_offset: What the store goes on with from now on.
-        refused: Cells with something that the store can never hold; their records are kept as dead letters.
+        refused: Changes with something that the store can never hold; their records are kept as dead letters.
     """
 
     records: int
@@ -127,18 +127,24 @@ class Sync:
 
         counts, refused = await self._apply(step, read, current, keep)
         self._letters.passed(step.tp)
+        cells = {change.cell for change in current}
         return SyncResult(
-            len(records), len(rejected), len(current), counts.written, counts.stale, counts.unchanged, step.to, len(refused)
+            len(records), len(rejected), len(cells), counts.written, counts.stale, counts.unchanged, step.to, len(refused)
         )
 
-    async def put_back(self, topic: str, records: Sequence[Record], *, dry_run: bool = False) -> list[Refused]:
+    async def put_back(
+        self, topic: str, records: Sequence[Record], *, is_former: bool = False, dry_run: bool = False
+    ) -> list[Refused]:
         """Writes what records announce that became dead letters, beside the progress of their partitions.
 
-        The version guard lets nothing through that the store knows better, so that records may be put back again and again.
+        The version guard lets nothing through that the store knows better, so that records may be put back again and again. How
+        often that was done is a progress of its own, so that a rebuild under way notices it.
 
         Args:
             topic: Output topic that the records come from.
             records: As they were received.
+            is_former: Their fold was reset since: their versions say nothing any more, and the values of the source are written
+                where nothing is that was folded since. Not where values are carried.
             dry_run: Nothing is written; a store that finds out only while writing what it cannot hold does not say so.
 
         Returns:
@@ -148,6 +154,8 @@ class Sync:
             TryAgainError: Source or store is away; nothing was written.
         """
         read, rejected = self._parsed(topic, records)
+        if is_former:
+            read = [Read(one.record, [replace(change, version=FORMER) for change in one.changes]) for one in read]
         current = await self._current(read)
         kept: list[Refused] = []
 
@@ -155,13 +163,28 @@ class Sync:
             kept[:] = refused
 
         if dry_run:
-            refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
-            kept = not_storable(read, current, refused)
+            refused: dict[tuple[Cell, int], str] = {}
+            self._storable(current, refused)
+            kept = not_storable(read, refused)
         else:
-            here = TP(self._letters.topic, 0)
+            here = put_back_into(self._letters.topic)
             stands = (await self._store.progress()).get(here)
-            await self._apply(Step(here, stands, stands or 0), read, current, keep)
+            await self._apply(Step(here, stands, (stands or 0) + 1), read, current, keep)
         return [*rejected, *kept]
+
+    async def resets(self) -> dict[str, int]:
+        """Output topic → when its fold was reset last, wall clock in milliseconds; 0: never.
+
+        Raises:
+            TryAgainError: The store is away.
+        """
+        progress = await self._store.progress()
+        return {topic: progress.get(reset_of(expected.fold), 0) for topic, expected in self._expected.items()}
+
+    @property
+    def carries_values(self) -> bool:
+        """Whether the values are those of the records, and as old."""
+        return self._source.carries_values
 
     def knows(self, topic: str) -> bool:
         """Whether an output topic is one of those that are read."""
@@ -174,23 +197,36 @@ class Sync:
         await self._letters.close()
 
     async def _current(self, read: Sequence[Read]) -> list[Change]:
-        latest = newest(change for one in read for change in one.changes)
-        return await self._source.current(latest) if latest else []
+        """What may be written: every value that is carried; or the source's of each cell, under its newest version."""
+        announced = [change for one in read for change in one.changes]
+        if self._source.carries_values:
+            return announced
+        return await self._source.current(newest(announced)) if announced else []
+
+    def _storable(self, current: Sequence[Change], refused: dict[tuple[Cell, int], str]) -> list[Change]:
+        """The newest change of each cell that the store can hold, as far as it can tell; those that it cannot are noted."""
+        while True:
+            newest_left = newest(change for change in current if change.place not in refused)
+            found = {change.place: why for change in newest_left if (why := self._store.refusal(change))}
+            if not found:
+                return newest_left
+            refused |= found
 
     async def _apply(
         self, step: Step, read: Sequence[Read], current: Sequence[Change], keep: Callable[[list[Refused]], Awaitable[None]]
-    ) -> tuple[Counts, dict[Cell, str]]:
+    ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
         """Writes what the store can hold; ``keep`` is called before that with the records of what it cannot hold."""
-        refused = {change.cell: why for change in current if (why := self._store.refusal(change))}
+        refused: dict[tuple[Cell, int], str] = {}
         while True:
-            await keep(not_storable(read, current, refused))
-            taken = [change for change in current if change.cell not in refused]
+            taken = self._storable(current, refused)
+            await keep(not_storable(read, refused))
             try:
                 counts = await self._store.apply(taken, step, self._clock.now_ms())
             except NotStorableError as error:
-                if not error.cells.keys() - refused.keys():
+                found = {change.place: error.cells[change.cell] for change in taken if change.cell in error.cells}
+                if not found:
                     raise
-                refused |= error.cells
+                refused |= found
             else:
                 for result in ("written", "stale", "unchanged"):
                     self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))

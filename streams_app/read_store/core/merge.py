@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 
 class JsonText(str):
@@ -51,6 +51,11 @@ class Change:
     version: int
     value: Value = None
 
+    @property
+    def place(self) -> tuple[Cell, int]:
+        """What tells it from other changes."""
+        return self.cell, self.version
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -66,6 +71,11 @@ class Verdict(StrEnum):
     WRITTEN = "written"
     STALE = "stale"
     UNCHANGED = "unchanged"
+
+
+FORMER: Final = 0
+"""Version of what a log has said that was made again since: it is newer than what a lowered guard has left and older than whatever
+is folded now."""
 
 
 @dataclass(slots=True)

@@ -38,6 +38,16 @@ class Step(NamedTuple):
     to: int
 
 
+def reset_of(fold: str) -> TP:
+    """No partition: its progress says when a fold was reset last, by the wall clock in milliseconds."""
+    return TP(fold, -3)
+
+
+def put_back_into(dead_letters: str) -> TP:
+    """No partition that is read: its progress says how often dead letters were put back into the store."""
+    return TP(dead_letters, 0)
+
+
 class ProgressError(TryAgainError):
     """The store does not stand where a transaction goes on; nothing was written. Its progress is to be read again."""
 
