@@ -23,7 +23,7 @@ from streams_app.operating.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step
+from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step, put_back_into, reset_of
 from streams_app.read_store.targets.reading_back import Repair
 from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
@@ -89,6 +89,7 @@ class Rebuild:
         self._old = open_store(declared)
         self._source = open_source(declared)
         self._stands: dict[TP, int] = {}
+        self._beside = {put_back_into(declared.dead_letters), *map(reset_of, declared.folds)}
 
     async def run(self) -> Rebuilt:
         """Fills and switches.
@@ -166,6 +167,8 @@ class Rebuild:
         if self.done.is_alone:
             return
         progress = await insisted(self._old.progress)
+        for what in self._beside:  # as it was before the first cell is looked at: what comes later is noticed at the switch
+            await self._begin(what, progress.get(what, 0))
         is_level = all(progress.get(tp, -1) >= offset for tp, offset in self._stands.items())
         seen = 0
         for fold in self._declared.folds:
@@ -197,6 +200,8 @@ class Rebuild:
                 left = await insisted(lambda: self._rebuilding.holding(lambda: self._try_to_switch(topics)))
             if not left:
                 return
+            if not self._beside.isdisjoint(left):
+                await self._keep()  # dead letters were put back meanwhile, or a fold was reset: no topic tells of that
             await asyncio.sleep(0.05)
         raise TryAgainError(f"read store {self._declared.name}: workers stay ahead of the new table; nothing was switched")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,10 +13,13 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.errors import TryAgainError
+from streams_app.metrics import Metrics
+from streams_app.operating.folded_topics import FoldedTopics
 from streams_app.operating.rebuild import Rebuild
+from streams_app.read_store.agents.sync import Sync
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import NotStorableError, Step
+from streams_app.read_store.targets.port import NotStorableError, Step, put_back_into, reset_of
 from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from streams_app.settings.loading import load
 from tests.integration.compared import Compared, folded
@@ -24,6 +29,16 @@ pytestmark = pytest.mark.timeout(300)
 
 VALUES = "SELECT group_key, name, CAST(value AS TEXT) FROM {} WHERE value IS NOT NULL ORDER BY 1, 2"
 P0 = TP("t", 0)
+
+
+@dataclass
+class Record:
+    key: bytes | None
+    value: bytes | None
+    offset: int = 0
+    timestamp: int | None = None
+
+
 LIKES = Change(Cell("account-metrics", "a", "likes"), 5, 1)
 
 
@@ -114,3 +129,35 @@ async def test_a_refusal_that_names_no_cell_is_not_taken_for_success(stage: Stag
     monkeypatch.setattr(rebuild._new, "apply", refuse)
     with pytest.raises(NotStorableError):
         await rebuild.run()
+
+
+async def test_letters_that_are_put_back_meanwhile_and_a_reset_are_in_the_new_table(
+    compared: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared.is_carried = True
+    compared.configure()
+    await compared.prepare()
+    settings, clock = load(compared.config, {}), SystemClock()
+    store, topic = open_store(compared.declared), compared.stage.output
+    await store.apply([LIKES, Change(Cell("account-metrics", "b", "likes"), 5, 1)], Step(P0, None, 10), 1)
+    sync = Sync(settings, compared.declared, Metrics(settings), clock)
+    rebuild = Rebuild(settings, compared.declared, clock)
+    try_to_switch = rebuild._try_to_switch
+    later: list[Callable[[], Awaitable[object]]] = [
+        lambda: sync.put_back(topic, [Record(*folded("a", 9, {"likes": 7}))]),
+        lambda: store.begin(reset_of("account-metrics"), 50, 1),
+    ]
+
+    async def meanwhile(topics: FoldedTopics) -> Collection[TP]:
+        if later:
+            await later.pop(0)()
+        return await try_to_switch(topics)
+
+    monkeypatch.setattr(rebuild, "_try_to_switch", meanwhile)
+    await rebuild.run()
+    progress = await store.progress()
+    await sync.close()
+    await store.close()
+
+    assert [("a", "likes", "7"), ("b", "likes", "1")] == await compared.rows(VALUES.format("folded_values"))
+    assert (1, 50) == (progress[put_back_into(compared.stage.dead)], progress[reset_of("account-metrics")])
