@@ -15,6 +15,8 @@ GAP_BUCKETS: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
 )  # fmt: skip
 """Windows that people set: at a bound the number of longer gaps is exact."""
+CALL_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+ATTEMPT_BUCKETS: Final = (1, 2, 3, 5, 8, 13, 20)
 WORK_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
@@ -28,7 +30,7 @@ class Description:
         labels: Names of its labels.
         help: What it counts.
         advice: What to do when it moves.
-        buckets: Of a histogram, seconds.
+        buckets: Of a histogram, in the unit of its name.
         initial: Value before anything is known.
     """
 
@@ -165,6 +167,75 @@ METRICS: Final = (
     Description(
         "streams_app_publish_seconds", "histogram", ("event",), "Duration of publishing, acknowledgement included.",
         "Rising: the broker is slow, or its replicas are.", WORK_BUCKETS,
+    ),
+    Description(
+        "streams_app_subscriber_finished_total", "counter", ("subscriber", "event", "result"),
+        "Events a subscriber is done with: done, dead-letter, or duplicate.",
+        "Rate 0 while events wait: nothing is processed, see suspended, waiting_for and running.",
+    ),
+    Description(
+        "streams_app_subscriber_attempts_total", "counter", ("subscriber", "event", "outcome"),
+        "Calls of a function: done, retry (it asked for that), error, timeout, interrupted, or crash of its process.",
+        "Others than done: the function, or what it calls, fails; letters and the log say how.",
+    ),
+    Description(
+        "streams_app_subscriber_dead_letters_total", "counter", ("subscriber", "reason"), "Events kept as dead letters.",
+        "Read the dead-letter topic: key, value, reason and trace are there.",
+    ),
+    Description(
+        "streams_app_subscriber_waiting_events", "gauge", ("subscriber",),
+        "Events, of this worker's partitions, whose first attempt has not begun; those that are not read yet, too.",
+        "Rising: more workers up to the number of partitions, a higher concurrency, or a faster function.",
+    ),
+    Description(
+        "streams_app_subscriber_running_events", "gauge", ("subscriber",), "Attempts under way in this worker.",
+        "Stays at the concurrency: all slots are taken; as for waiting_events.",
+    ),
+    Description(
+        "streams_app_subscriber_retrying_events", "gauge", ("subscriber",),
+        "Events that have failed and wait for their next attempt.",
+        "Many: see attempts by outcome.",
+    ),
+    Description(
+        "streams_app_subscriber_oldest_waiting_seconds", "gauge", ("subscriber",),
+        "Age, from the time of its record, of the oldest event whose first attempt has not begun.",
+        "Rises while nothing else moves: see running (back-pressure), suspended and waiting_for.",
+    ),
+    Description(
+        "streams_app_subscriber_handler_seconds", "histogram", ("subscriber", "outcome"), "Duration of one call of the function.",
+        "Near the timeout: raise it, or find out what the function waits for.", CALL_BUCKETS,
+    ),
+    Description(
+        "streams_app_subscriber_wait_seconds", "histogram", ("subscriber",), "From the time of a record to its first attempt.",
+        "As for oldest_waiting.", DELAY_BUCKETS,
+    ),
+    Description(
+        "streams_app_subscriber_attempts_per_event", "histogram", ("subscriber",), "Attempts that finished events have taken.",
+        "Mostly 1; more: see attempts by outcome.", ATTEMPT_BUCKETS,
+    ),
+    Description(
+        "streams_app_subscriber_suspended", "gauge", ("subscriber",),
+        "1 while all attempts fail and one at a time is made, up to a minute apart.",
+        "Mend what the function calls; the first success ends it.",
+    ),
+    Description(
+        "streams_app_subscriber_loop_lag_seconds", "gauge", ("subscriber",),
+        "For how long, at most in the last minute, a function of it has kept the loop of all async functions.",
+        "Above 0.1: it blocks instead of awaiting; make it a plain def, which runs in a thread. Above 1 the log has its stack.",
+    ),
+    Description(
+        "streams_app_subscriber_note_bytes", "gauge", ("subscriber",),
+        "Size of the largest note of a commit: what is finished above the oldest unfinished event; at most 3000.",
+        "Stays near 3000: an old event holds up the watermark while very many others finish out of order.",
+    ),
+    Description(
+        "streams_app_subscriber_resyncs_total", "counter", ("subscriber", "cause"),
+        "Times a partition was claimed again after a refusal.", "As for resyncs of folds.",
+    ),
+    Description(
+        "streams_app_waiting_for", "gauge", ("subscriber", "what"),
+        "1 while a subscriber waits: for redis, redis-memory, broker, window (too many unfinished events) or note (it is full).",
+        "redis-memory: raise maxmemory; redis, broker: see up; window: 1 for long is back-pressure; note: see note_bytes.",
     ),
     Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",

@@ -51,6 +51,21 @@ class Metrics:
     read_store_oldest_unsynced_seconds: Gauge
     published: Counter
     publish_seconds: Histogram
+    subscriber_finished: Counter
+    subscriber_attempts: Counter
+    subscriber_dead_letters: Counter
+    subscriber_waiting_events: Gauge
+    subscriber_running_events: Gauge
+    subscriber_retrying_events: Gauge
+    subscriber_oldest_waiting_seconds: Gauge
+    subscriber_handler_seconds: Histogram
+    subscriber_wait_seconds: Histogram
+    subscriber_attempts_per_event: Histogram
+    subscriber_suspended: Gauge
+    subscriber_loop_lag_seconds: Gauge
+    subscriber_note_bytes: Gauge
+    subscriber_resyncs: Counter
+    waiting_for: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
     up: Gauge

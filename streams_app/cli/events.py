@@ -105,12 +105,11 @@ def _event_columns(catalogue: Catalogue) -> list[Column]:
 def _subscriber_columns(subscriptions: tuple[Subscription, ...]) -> list[Column]:
     from streams_app.cli.tables import Column
     from streams_app.durations import duration_text
-    from streams_app.subscribers.described import source_of
 
     declared = [one.subscriber for one in subscriptions]
     return [
         Column("SUBSCRIBER", [one.name for one in declared], least=12),
-        Column("OF", [source_of(one) for one in subscriptions], least=12),
+        Column("OF", [one.event_key for one in declared], least=12),
         Column("IDEMPOTENT", [one.idempotent for one in declared]),
         Column("ORDERED", [one.ordered or "-" for one in declared], rank=4),
         Column("AT ONCE", [str(one.concurrency) for one in declared], rank=5),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from redis.asyncio import Redis
@@ -22,12 +22,15 @@ from streams_app.delivery.processor import Processors
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.kafka.member import GroupMember
+from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.subscribers.around import Around, Decode
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.figures import Figures
+from streams_app.subscribers.gauges import Gauges
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.processor import CANCEL_SECONDS, AgainProcessor
 from streams_app.subscribers.runner import Call, Runner
@@ -66,10 +69,12 @@ class Serving(NamedTuple):
 
     Attributes:
         dispatcher: Has the slots.
+        figures: Counts.
         ownership: Claims partitions for the host.
     """
 
     dispatcher: Dispatcher
+    figures: Figures
     ownership: Ownership
 
 
@@ -87,6 +92,7 @@ def serving(
     runner: MakeRunner,
     on_fatal: Callable[[BaseException], None],
     again: str = "",
+    metrics: Metrics | None = None,
 ) -> Serving:
     """Puts together what calls one subscriber, whatever its host, its store and its slots are.
 
@@ -103,6 +109,7 @@ def serving(
         runner: Makes the slots; called with what is to be told of calls that ended.
         on_fatal: Called with an error after which the member cannot go on.
         again: The topic of what was put back; "": there is none.
+        metrics: Where it counts; None: nobody reads them.
     """
     trusted = TrustedClock(clock)
     refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
@@ -113,20 +120,23 @@ def serving(
     def letters(tp: TP) -> DeadLetters:
         return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
-    dispatcher = Dispatcher(subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner)
-    around = Around(subscriber, dispatcher, decode, store, letters, trusted, again)
+    figures = Figures(metrics or Metrics(settings), subscriber.name, subscriber.event_key, clock)
+    dispatcher = Dispatcher(
+        subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended
+    )
+    around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again)
     topics = [topic, again] if again else [topic]
     surroundings = Surroundings(
         trusted,
         Status(),  # a worker one of whose subscribers waits is ready: the others go on
         on_fatal=on_fatal,
-        on_resync=lambda name, cause: None,
+        on_resync=lambda name, cause: figures.resynced(cause),
         session_ms=settings.kafka.session_timeout_ms,
         tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=RELEASE_SECONDS,
         again_seconds=RELEASE_SECONDS - LAST_COMMIT_SECONDS,
     )
-    return Serving(dispatcher, Ownership(host, SubscriberProcessors(topics, around), surroundings))
+    return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
 
 
 class SubscriberAgent:
@@ -144,6 +154,7 @@ class SubscriberAgent:
         producer: Producer,
         clock: Clock,
         users: UserLoop,
+        metrics: Metrics,
         again: str = "",
     ) -> None:
         """Connects nothing yet; made on the loop of the worker.
@@ -158,6 +169,7 @@ class SubscriberAgent:
             producer: Sends dead letters.
             clock: Of the worker.
             users: Runs functions that are ``async``.
+            metrics: Where it counts.
             again: The topic of what was put back; "": there is none.
         """
 
@@ -167,10 +179,12 @@ class SubscriberAgent:
 
         topics = [topic, again] if again else [topic]
         self._member = GroupMember(settings, subscriber.name, topics, release_seconds=RELEASE_SECONDS)
-        self._dispatcher, self.ownership = serving(
+        self._dispatcher, figures, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
             producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, again=again,
+            metrics=metrics,
         )  # fmt: skip
+        self._gauges = Gauges(metrics, subscriber.name, self._dispatcher, figures, self._places, clock)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Calls the function until told to stop, then commits and leaves the group; raises nothing.
@@ -178,7 +192,12 @@ class SubscriberAgent:
         Args:
             stop: Set by the application.
         """
+        looking = asyncio.create_task(self._gauges.forever(), name="gauges")
         try:
             await self._member.run(self.ownership, stop)
         finally:
+            looking.cancel()
             await self._dispatcher.runner.stop()
+
+    async def _places(self) -> Mapping[TP, tuple[int, int]]:
+        return await self._member.places(self.ownership.positions())

@@ -11,6 +11,7 @@ from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.store import SubscriberStore
 
 
@@ -44,6 +45,7 @@ class Around:
         store: Partition and token → what Redis keeps of it.
         letters: Partition → where its dead letters go.
         clock: The wall clock as far as it is trusted.
+        figures: Counts.
         again: The topic of what was put back; "": there is none.
     """
 
@@ -53,4 +55,5 @@ class Around:
     store: Callable[[TP, str], SubscriberStore]
     letters: Callable[[TP], DeadLetters]
     clock: TrustedClock
+    figures: Figures
     again: str = ""

@@ -133,6 +133,11 @@ class Subscriber(Generic[T, M, R_co]):
         return self.function(event)
 
     @property
+    def event_key(self) -> str:
+        """Key of its event, or the name of the fold."""
+        return self.source.fold if isinstance(self.source, Records) else self.source.key
+
+    @property
     def is_async(self) -> bool:
         """Whether the function is awaited; otherwise it runs in a thread."""
         return inspect.iscoroutinefunction(self.function)

@@ -29,12 +29,6 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
     return document(app_id, catalogue.events, list(records.values()), [_receiver(one) for one in subscriptions])
 
 
-def source_of(subscription: Subscription) -> str:
-    """The key of the event, or the name of the fold."""
-    source = subscription.subscriber.source
-    return source.fold if isinstance(source, Records) else source.key
-
-
 def _receiver(one: Subscription) -> Receiver:
     declared = one.subscriber
     extensions = {
@@ -46,7 +40,7 @@ def _receiver(one: Subscription) -> Receiver:
         "x-consumer-group": one.group,
     }
     kept = {name: value for name, value in extensions.items() if value is not None}
-    return Receiver(declared.name, declared.description, source_of(one), one.topic, kept)
+    return Receiver(declared.name, declared.description, declared.event_key, one.topic, kept)
 
 
 def _retry(rule: Retries) -> dict[str, Any]:

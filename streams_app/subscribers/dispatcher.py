@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
+from streams_app.subscribers.looks import Look
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.retrying import Suspension
 from streams_app.subscribers.runner import Call, Outcome, Runner
@@ -42,6 +43,9 @@ class Source(Protocol):
             counts: Whether a failure counts against the event.
         """
 
+    def look(self) -> Look:
+        """What the partition says of itself."""
+
 
 class Dispatcher:
     """Brings the events of all partitions of a subscriber to its slots.
@@ -51,7 +55,14 @@ class Dispatcher:
     """
 
     def __init__(
-        self, name: str, concurrency: int, patience_ms: int, retries: Retries, clock: Clock, make_runner: Callable[..., Runner]
+        self,
+        name: str,
+        concurrency: int,
+        patience_ms: int,
+        retries: Retries,
+        clock: Clock,
+        make_runner: Callable[..., Runner],
+        count: Callable[[list[Call]], None] = lambda calls: None,
     ) -> None:
         """Has no partition yet.
 
@@ -62,6 +73,7 @@ class Dispatcher:
             retries: Of the subscriber.
             clock: Wall clock of waits, monotonic one of calls.
             make_runner: Takes what is called with calls that ended.
+            count: Called with calls that ended before anybody acts on them.
         """
         self.suspension = Suspension(patience_ms)
         self._name = name
@@ -70,6 +82,7 @@ class Dispatcher:
         self._most = max(2 * concurrency, FEWEST_AHEAD)
         self._sources: deque[Source] = deque()
         self._calls: dict[Call, Source] = {}
+        self._count_all = count
         self.runner = make_runner(self._on_ended)
 
     def join(self, source: Source) -> None:
@@ -80,6 +93,19 @@ class Dispatcher:
         """Takes no more events of a partition; what was taken goes on."""
         if source in self._sources:
             self._sources.remove(source)
+
+    @property
+    def running(self) -> int:
+        """Attempts under way."""
+        return len(self.runner.running)
+
+    def looks(self) -> list[Look]:
+        """What each partition says of itself."""
+        return [source.look() for source in self._sources]
+
+    def oldest_queued_ms(self) -> int | None:
+        """Time of the oldest record whose call waits for a slot; None: none does."""
+        return min((call.whose.record.timestamp for call in self._calls if not call.begun_ms), default=None)
 
     def kick(self) -> None:
         """Gives the slots what may begin now."""
@@ -117,6 +143,7 @@ class Dispatcher:
         return self._sources[-1]
 
     def _on_ended(self, calls: list[Call]) -> None:
+        self._count_all(calls)
         for call in calls:
             source = self._calls.pop(call)
             # Asked before the call is counted: the attempt that shows an outage is one of those that count.

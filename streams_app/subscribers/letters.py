@@ -15,7 +15,14 @@ from streams_app.subscribers.work import Letter, Work
 class Letters:
     """Sends letters one request after the other; whoever has one to send does not wait."""
 
-    def __init__(self, tp: TP, subscriber: str, sender: DeadLetters, on_acknowledged: Callable[[Sequence[Work]], None]) -> None:
+    def __init__(
+        self,
+        tp: TP,
+        subscriber: str,
+        sender: DeadLetters,
+        on_acknowledged: Callable[[Sequence[Work]], None],
+        count: Callable[[Sequence[tuple[Work, str]]], None] = lambda letters: None,
+    ) -> None:
         """Has nothing to send.
 
         Args:
@@ -23,12 +30,16 @@ class Letters:
             subscriber: Its name, for the ids of letters.
             sender: Sends them until the broker has them.
             on_acknowledged: Called with the events whose letters it has.
+            count: Called with the same events, each with the reason of its letter.
         """
         self._tp = tp
         self._subscriber = subscriber
         self._sender = sender
         self._on_acknowledged = on_acknowledged
+        self._count = count
         self._unsent: list[tuple[Work, Letter]] = []
+        self._sending: list[tuple[Work, Letter]] = []
+        self._seen: list[tuple[Work, Letter]] = []
         self._has_some = asyncio.Event()
 
     def put(self, work: Work, letter: Letter) -> None:
@@ -36,14 +47,22 @@ class Letters:
         self._unsent.append((work, letter))
         self._has_some.set()
 
+    def is_waiting(self) -> bool:
+        """Whether the broker has left the same letters unacknowledged since this was asked last."""
+        before, self._seen = self._seen, self._sending
+        return bool(self._sending) and self._sending is before
+
     async def forever(self) -> None:
         """Sends what there is."""
         while True:
             await self._has_some.wait()
             self._has_some.clear()
-            sending, self._unsent = self._unsent, []
+            self._sending = sending = self._unsent
+            self._unsent = []
             await self._sender.send([self._refused(work, letter) for work, letter in sending])
             # Only now: a letter that is not acknowledged may be lost, its event must not be.
+            self._sending = []
+            self._count([(work, letter.reason) for work, letter in sending])
             self._on_acknowledged([work for work, _ in sending])
 
     def _refused(self, work: Work, letter: Letter) -> Refused:

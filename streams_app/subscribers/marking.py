@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from redis.exceptions import OutOfMemoryError
+
 from streams_app.backoff import Backoff
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
@@ -40,6 +42,7 @@ class Marking:
         self._unwritten: set[int] = set()
         self._is_claimed = self._was_claimed = False
         self._changed = asyncio.Event()
+        self._fault: str | None = None
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
     async def claim(self, seconds: float) -> dict[int, Entry]:
@@ -54,6 +57,13 @@ class Marking:
         except (*REDIS_ERRORS, TimeoutError) as error:
             logger.warning("attempts count anew, Redis does not answer error=%s", text_of(error))
             return {}
+
+    def waits_for(self) -> str | None:
+        """What Redis has refused since this was asked last, or does still: ``redis-memory`` where it was full, else ``redis``."""
+        fault = self._fault
+        if not self._backoff.failures:
+            self._fault = None
+        return fault
 
     def keep(self, offset: int, entry: Entry) -> None:
         """Notes what is to be known of an event that runs, or is to be tried again."""
@@ -81,6 +91,7 @@ class Marking:
                 await self.write_once()
                 self._backoff.succeeded()
             except (*REDIS_ERRORS, TimeoutError) as error:
+                self._fault = "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
                 if not self._backoff.failures:
                     logger.warning("Redis does not take marks, going on without error=%s", text_of(error))
                 self._changed.set()

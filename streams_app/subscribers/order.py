@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,10 @@ class KeyOrder(Generic[T]):
     def __init__(self) -> None:
         """No key has an event."""
         self._behind: dict[bytes, deque[T]] = {}
+
+    def next_behind(self) -> Iterator[T]:
+        """Of each key that has some the first event that is not in front."""
+        return (behind[0] for behind in self._behind.values() if behind)
 
     def arrived(self, key: bytes | None, event: T) -> bool:
         """Notes an event that was read.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
@@ -18,6 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.beginning import CLAIMS, found
 from streams_app.subscribers.letters import Letters
+from streams_app.subscribers.looks import Look
 from streams_app.subscribers.marking import Marking
 from streams_app.subscribers.note import Note, fitted
 from streams_app.subscribers.order import KeyOrder
@@ -65,10 +67,10 @@ class AgainProcessor(Processor):
         self._order: KeyOrder[Work] | None = KeyOrder() if around.subscriber.ordered else None
         self._before: dict[int, Entry] = {}
         self._running: set[Call] = set()
-        self._letters = Letters(tp, around.subscriber.name, around.letters(tp), self._acknowledged)
+        self._letters = Letters(tp, around.subscriber.name, around.letters(tp), self._acknowledged, around.figures.kept)
         self._ended = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._bytes = 0
+        self._bytes = self._note_bytes = 0
         self._is_over = self._is_alone = False
 
     # ---- the delivery
@@ -104,6 +106,8 @@ class AgainProcessor(Processor):
             # An attempt that was under way when its process died may have killed it.
             kept = Entry(entry.attempts, entry.deaths + 1, due_ms=1) if entry.is_begun else entry
             if not window.is_finished(offset):
+                if entry.is_begun:
+                    self._around.figures.lost("crash")
                 self._before[offset] = kept
                 self._marking.keep(offset, kept)
         self._tasks = [
@@ -188,6 +192,17 @@ class AgainProcessor(Processor):
         else:
             self._failed(work, call, counts=counts)
 
+    def look(self) -> Look:
+        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        assert self._window is not None  # it is claimed
+        queued = [*islice(self._fresh, 1), *(() if self._order is None else self._order.next_behind())]
+        waits = {"window": self.held > 0, "broker": self._letters.is_waiting(), self._marking.waits_for(): True}
+        return Look(
+            self._tp, self._window.end, self._window.unfinished, len(self._waiting),
+            min((work.record.timestamp for work in queued), default=None), self._note_bytes,
+            frozenset(what for what, is_so in waits.items() if what and is_so),
+        )  # fmt: skip
+
     # ---- events
 
     def _may_begin(self, work: Work) -> None:
@@ -268,4 +283,6 @@ class AgainProcessor(Processor):
 
     def _mark(self, window: Window) -> Mark:
         low = window.low
-        return Mark(low, fitted(low, Note(self._topic_id, window.above())))
+        note = fitted(low, Note(self._topic_id, window.above()))
+        self._note_bytes = len(note)
+        return Mark(low, note)

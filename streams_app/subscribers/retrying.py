@@ -48,6 +48,9 @@ class Waiting(Generic[T]):
         # Of several that are due at the same moment the one that came first is first, and the events are never compared.
         self._numbers = count()
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     def push(self, event: T, due_ms: int) -> None:
         """Lets an event wait."""
         heapq.heappush(self._heap, (due_ms, next(self._numbers), event))

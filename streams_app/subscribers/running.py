@@ -39,7 +39,7 @@ class Subscribers:
             redis: The application's Redis.
             producer: Sends dead letters.
             clock: Of the worker.
-            metrics: Where publications are counted.
+            metrics: Where subscribers and publications are counted.
 
         Raises:
             ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
@@ -49,6 +49,7 @@ class Subscribers:
         self._redis = redis
         self._producer = producer
         self._clock = clock
+        self._metrics = metrics
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._subscriptions = [one for one in subscriptions_of(self._catalogue, settings) if one.subscriber.is_enabled]
         if faults := not_kept_yet(self._subscriptions):
@@ -82,4 +83,5 @@ class Subscribers:
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,
+            metrics=self._metrics,
         )  # fmt: skip

@@ -15,11 +15,15 @@ from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.processor import Processors
 from streams_app.events.declaration import Event
+from streams_app.fold import Fold
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
 from streams_app.subscribers.agent import SubscriberProcessors
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.coroutines import AsyncRunner
 from streams_app.subscribers.declaration import Subscriber, subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.note import decoded
 from streams_app.subscribers.received import Received, Reject
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
 
 NAME = "ship"
+FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")
+"""Every application has one."""
 ATTEMPTS = 4
 
 
@@ -161,12 +167,13 @@ class Subscribing:
                 asyncio.get_running_loop(), declared.function, declared.concurrency, declared.timeout_ms, worker.trusted, on_ended
             ),
         )  # fmt: skip
+        settings = Settings(app_id=self._world.app_id, folds=(FOLD,))
         refuser = Refuser("subscriber", NAME, self._world.app_id, "dead")
         around = Around(
             declared, dispatcher, self._decode,
             lambda tp, token: SubscriberStore(scripts, self._names, token),
             lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
-            worker.trusted,
+            worker.trusted, Figures(Metrics(settings), NAME, happened.key, worker.trusted),
         )  # fmt: skip
         return SubscriberProcessors(self._world.log.tp.topic, around)
 

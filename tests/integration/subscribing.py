@@ -19,6 +19,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.events.declaration import Event
 from streams_app.kafka.producer import AckedProducer
+from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.around import Decoded
@@ -62,7 +63,12 @@ def settings_of(app_id: str, bootstrap: str, topic: str) -> Settings:
 
 @asynccontextmanager
 async def member_of(
-    settings: Settings, topic: str, redis_url: str, function: Callable[[Any], Any], **options: Any
+    settings: Settings,
+    topic: str,
+    redis_url: str,
+    function: Callable[[Any], Any],
+    metrics: Metrics | None = None,
+    **options: Any,
 ) -> AsyncIterator[SubscriberAgent]:
     """A member of the group of a subscriber that is made of a function, for the ``with`` block."""
     declared = subscriber(order_paid, **({"idempotent": "yes", "description": "Under test."} | options))(function)
@@ -72,7 +78,7 @@ async def member_of(
     stop = asyncio.Event()
     agent = SubscriberAgent(
         settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
-        clock=SystemClock(), users=users,
+        clock=SystemClock(), users=users, metrics=metrics or Metrics(settings),
     )  # fmt: skip
     running = asyncio.create_task(agent.run(stop))
     try:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP
 from streams_app.subscribers.coroutines import AsyncRunner
 from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.looks import Look
 from streams_app.subscribers.received import Reject
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.runner import Call, Outcome
@@ -50,6 +52,9 @@ class Partition:
         if call.outcome is not Outcome.DONE:
             work.due_ms = LoopClock().now_ms() + 1_000
             self.waiting.append(work)
+
+    def look(self) -> Look:
+        return Look(TP("orders", 0), 0)
 
     @staticmethod
     def _call(work: Work) -> Call:

@@ -1,0 +1,109 @@
+"""Looks at one subscriber once a second: its gauges, and what others are told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
+from streams_app.errors import text_of
+from streams_app.metrics import Metrics
+from streams_app.read_store.agents.waiting import Ends
+from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.figures import Figures
+from streams_app.subscribers.looks import Present, present, unread_from
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS: Final = 1.0
+WAITS_FOR: Final = ("redis", "redis-memory", "broker", "window", "note")
+
+
+Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
+"""Partition that is assigned → where its group is, and the end of its log; raises anything where nobody can tell now."""
+
+
+class Gauges:
+    """The gauges of one subscriber.
+
+    Attributes:
+        present: What was seen last.
+    """
+
+    def __init__(self, metrics: Metrics, name: str, dispatcher: Dispatcher, figures: Figures, places: Places, clock: Clock) -> None:
+        """Has looked at nothing yet.
+
+        Args:
+            metrics: Of the worker.
+            name: Of the subscriber.
+            dispatcher: Of its partitions.
+            figures: Handed to the metrics at each look.
+            places: Asked for the ends of the logs.
+            clock: Of the worker.
+        """
+        self.present = Present()
+        self._dispatcher = dispatcher
+        self._figures = figures
+        self._places = places
+        self._clock = clock
+        self._known: Mapping[TP, tuple[int, int]] = {}
+        self._ends: dict[TP, Ends] = defaultdict(Ends)
+        self._gauges = {
+            "waiting": metrics.subscriber_waiting_events.labels(name),
+            "running": metrics.subscriber_running_events.labels(name),
+            "retrying": metrics.subscriber_retrying_events.labels(name),
+            "note_bytes": metrics.subscriber_note_bytes.labels(name),
+            "is_suspended": metrics.subscriber_suspended.labels(name),
+        }
+        self._oldest = metrics.subscriber_oldest_waiting_seconds.labels(name)
+        self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS_FOR}
+
+    async def forever(self) -> None:
+        """Looks again and again."""
+        told = ""
+        while True:
+            try:
+                await self.look_once()
+            except Exception as error:
+                # Whatever it is: gauges that stand still in silence are worse than one line.
+                if told != (told := text_of(error)):
+                    logger.exception("gauges of a subscriber failed, looking again")
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def look_once(self) -> None:
+        """Asks for the ends of the logs, and sets every gauge.
+
+        While the broker does not answer what was read last counts, and ages rise.
+        """
+        is_away = False
+        try:
+            self._known = await self._places()
+        except Exception as error:  # noqa: BLE001  # whatever it is: it is asked again, and the gauges go on
+            logger.debug("lag of a subscriber is not known now error=%s", text_of(error))
+            is_away = bool(self._known)
+        self._look(is_away=is_away)
+        self._figures.tell()
+
+    def _look(self, *, is_away: bool) -> None:
+        now_ms = self._clock.now_ms()
+        looks = self._dispatcher.looks()
+        begins = unread_from(looks, self._known)
+        for gone in self._ends.keys() - self._known.keys():
+            del self._ends[gone]
+        for tp, (_, end) in self._known.items():
+            self._ends[tp].saw(end, now_ms)
+        since = [self._ends[tp].since(begins[tp]) for tp in self._known]
+        now = present(
+            looks, self._known, [*since, self._dispatcher.oldest_queued_ms()],
+            running=self._dispatcher.running, is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
+        )  # fmt: skip
+        self.present = now._replace(waits_for=now.waits_for | {"broker"}) if is_away else now
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(now, name))
+        self._oldest.set(now.oldest_waiting_ms / 1000)
+        for what, gauge in self._waits_for.items():
+            gauge.set(what in self.present.waits_for)

@@ -1,0 +1,99 @@
+"""How a subscriber stands in one process at one moment (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from streams_app.delivery.batch import TP
+
+
+class Look(NamedTuple):
+    """What one claimed partition says of itself.
+
+    Attributes:
+        tp: The partition.
+        end: Position of its reader.
+        unfinished: Events that were read and are not finished.
+        retrying: Those of them that wait for their next attempt.
+        oldest_ms: Time of the record of the oldest event that waits for its turn; None: none does.
+        note_bytes: Size of the note of its last mark.
+        waits_for: What it waits for, see the metric ``streams_app_waiting_for``.
+    """
+
+    tp: TP
+    end: int
+    unfinished: int = 0
+    retrying: int = 0
+    oldest_ms: int | None = None
+    note_bytes: int = 0
+    waits_for: frozenset[str] = frozenset()
+
+
+class Present(NamedTuple):
+    """How the whole subscriber stands.
+
+    Attributes:
+        waiting: Events that wait for their turn, those that are not read yet with them.
+        running: Attempts under way.
+        retrying: Events that wait for their next attempt.
+        oldest_waiting_ms: Age of the oldest event that waits for its turn; 0: none does.
+        is_suspended: Whether one attempt at a time is made.
+        note_bytes: Size of the largest note.
+        waits_for: What any of its partitions waits for.
+        full: Partitions whose reader is paused, each with its unfinished events.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    retrying: int = 0
+    oldest_waiting_ms: int = 0
+    is_suspended: bool = False
+    note_bytes: int = 0
+    waits_for: frozenset[str] = frozenset()
+    full: tuple[tuple[TP, int], ...] = ()
+
+
+def unread_from(looks: Iterable[Look], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
+    """Partition → first offset that was not read.
+
+    Args:
+        looks: Of the partitions that are claimed.
+        places: Partition that is assigned → where its group is, and the end of its log.
+    """
+    return {tp: position for tp, (position, _) in places.items()} | {look.tp: look.end for look in looks}
+
+
+def present(
+    looks: Sequence[Look],
+    places: Mapping[TP, tuple[int, int]],
+    since_ms: Iterable[int | None],
+    *,
+    running: int,
+    is_suspended: bool,
+    now_ms: int,
+) -> Present:
+    """How a subscriber stands by what its partitions say.
+
+    Args:
+        looks: Of the partitions that are claimed.
+        places: As for :func:`unread_from`.
+        since_ms: Times of events that wait for their turn elsewhere: in the queue of the slots, or unread in the log.
+        running: Attempts under way.
+        is_suspended: Whether one attempt at a time is made.
+        now_ms: Wall clock.
+    """
+    begins = unread_from(looks, places)
+    unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())
+    retrying = sum(look.retrying for look in looks)
+    oldest = [one for one in (*(look.oldest_ms for look in looks), *since_ms) if one is not None]
+    return Present(
+        max(0, unread + sum(look.unfinished for look in looks) - retrying - running),
+        running,
+        retrying,
+        max(0, now_ms - min(oldest)) if oldest else 0,
+        is_suspended,
+        max((look.note_bytes for look in looks), default=0),
+        frozenset().union(*(look.waits_for for look in looks)),
+        tuple((look.tp, look.unfinished) for look in looks if "window" in look.waits_for),
+    )

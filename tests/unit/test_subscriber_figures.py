@@ -1,0 +1,200 @@
+"""What is counted of a subscriber, and how it stands by what its partitions say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+
+from streams_app.delivery.batch import TP
+from streams_app.fold import Fold
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
+from streams_app.subscribers.looks import Look, present, unread_from
+from streams_app.subscribers.order import KeyOrder
+from streams_app.subscribers.received import Reject, Retry
+from streams_app.subscribers.runner import Call, Outcome
+from streams_app.subscribers.work import Work
+from tests.manual_clock import ManualClock
+
+NOW_MS = 1_700_000_000_000
+FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")
+ONE, TWO = TP("orders", 0), TP("orders", 1)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics(Settings(app_id="shop", folds=(FOLD,)))
+
+
+@pytest.fixture
+def figures(metrics: Metrics) -> Figures:
+    clock = ManualClock(NOW_MS)
+    clock.advance_ms(10_000)
+    return Figures(metrics, "ship", "order.paid", clock)
+
+
+def work_of(*, attempts: int = 1, timestamp_ms: int = NOW_MS) -> Work:
+    return Work(SimpleNamespace(offset=0, timestamp=timestamp_ms), 0, attempts)
+
+
+def call_of(outcome: Outcome, error: BaseException | None = None, work: Work | None = None, begun_ms: int = 2_000) -> Call:
+    return Call(None, work or work_of(), begun_ms, 2_500, outcome, error)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"streams_app_subscriber_{name}", {"subscriber": "ship", **labels})
+
+
+# Counting
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (call_of(Outcome.DONE), "done"),
+        (call_of(Outcome.ERROR, ValueError()), "error"),
+        (call_of(Outcome.ERROR, Reject("no")), "error"),
+        (call_of(Outcome.ERROR, Retry()), "retry"),
+        (call_of(Outcome.TIMEOUT), "timeout"),
+        (call_of(Outcome.CANCELLED), "interrupted"),
+        (call_of(Outcome.CANCELLED, begun_ms=0), None),
+    ],
+)
+def test_an_attempt_is_counted_by_what_became_of_it(call: Call, expected: Attempted | None) -> None:
+    assert expected == attempted(call)
+
+
+def test_every_series_is_there_before_anything_happens(metrics: Metrics, figures: Figures) -> None:
+    assert [0.0] * len(ATTEMPTED) == [value(metrics, "attempts_total", event="order.paid", outcome=one) for one in ATTEMPTED]
+    assert [0.0] * len(FINISHED) == [value(metrics, "finished_total", event="order.paid", result=one) for one in FINISHED]
+    assert 0 == value(metrics, "wait_seconds_count")
+
+
+def test_an_event_whose_function_returned_is_finished(metrics: Metrics, figures: Figures) -> None:
+    figures.ended([call_of(Outcome.ERROR, ValueError(), work_of(attempts=1)), call_of(Outcome.DONE, None, work_of(attempts=2))])
+    figures.tell()
+
+    assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
+    assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="done")
+    assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="error")
+    assert (1, 2.0) == (value(metrics, "attempts_per_event_count"), value(metrics, "attempts_per_event_sum"))
+    assert 0.5 == value(metrics, "handler_seconds_sum", outcome="done")
+
+
+def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, figures: Figures) -> None:
+    late = work_of(attempts=2, timestamp_ms=NOW_MS)
+    figures.ended([call_of(Outcome.DONE, None, work_of(timestamp_ms=NOW_MS - 1_000)), call_of(Outcome.DONE, None, late)])
+    figures.tell()
+
+    assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
+
+
+def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: Figures) -> None:
+    figures.ended([call_of(Outcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
+    figures.tell()
+
+    assert (1, 0.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
+
+
+def test_a_letter_finishes_its_event_unless_its_attempt_ended_late(metrics: Metrics, figures: Figures) -> None:
+    figures.kept([(work_of(attempts=8), "failed"), (work_of(), "finished-late")])
+    figures.tell()
+
+    assert 1 == value(metrics, "dead_letters_total", reason="failed")
+    assert 1 == value(metrics, "dead_letters_total", reason="finished-late")
+    assert 1 == value(metrics, "finished_total", event="order.paid", result="dead-letter")
+    assert 8.0 == value(metrics, "attempts_per_event_sum")
+
+
+def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Metrics, figures: Figures) -> None:
+    figures.lost("crash")
+    figures.tell()
+
+    assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
+
+
+def test_what_was_told_is_not_told_again(metrics: Metrics, figures: Figures) -> None:
+    figures.ended([call_of(Outcome.DONE)])
+    figures.tell()
+    figures.tell()
+
+    assert 1 == value(metrics, "finished_total", event="order.paid", result="done")
+    assert 1 == value(metrics, "handler_seconds_count", outcome="done")
+
+
+@given(st.lists(st.sampled_from([0, 500, 1_000, 1_500, 2_000, 2_500, 100_000])))
+def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms: list[int]) -> None:
+    registries = CollectorRegistry(), CollectorRegistry()
+    expected, told = (Histogram("h", "Under test.", registry=one, buckets=(1, 2)) for one in registries)
+    observed = Observed(told, 1_000)
+    for one_ms in values_ms:
+        expected.observe(one_ms / 1000)
+    observed.add_all(values_ms)
+    observed.tell()
+
+    def samples(registry: CollectorRegistry) -> list[Any]:
+        found = [sample for family in registry.collect() for sample in family.samples]
+        return [(sample.name, sample.labels, sample.value) for sample in found if not sample.name.endswith("_created")]
+
+    assert samples(registries[0]) == samples(registries[1])
+
+
+# How it stands
+
+
+def test_what_is_not_read_yet_waits_with_what_is() -> None:
+    looks = [Look(ONE, 100, unfinished=30, retrying=4)]
+    now = present(looks, {ONE: (60, 150), TWO: (7, 9)}, [], running=6, is_suspended=False, now_ms=NOW_MS)
+
+    assert (50 + 2 + 30 - 4 - 6, 6, 4) == (now.waiting, now.running, now.retrying)
+
+
+def test_of_a_claimed_partition_that_is_not_assigned_any_more_nothing_is_unread() -> None:
+    assert 3 == present([Look(ONE, 100, unfinished=3)], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).waiting
+
+
+def test_the_oldest_that_waits_is_the_oldest_of_all_places_where_events_wait() -> None:
+    looks = [Look(ONE, 0, oldest_ms=NOW_MS - 3_000), Look(TWO, 0)]
+
+    def oldest(*since_ms: int | None) -> int:
+        return present(looks, {}, since_ms, running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
+
+    assert 3_000 == oldest(None, NOW_MS - 10)
+    assert 9_000 == oldest(NOW_MS - 9_000, None)
+
+
+def test_the_oldest_grows_with_the_clock_and_is_never_from_the_future() -> None:
+    looks = [Look(ONE, 0, oldest_ms=NOW_MS)]
+    ages = [
+        present(looks, {}, [], running=0, is_suspended=False, now_ms=NOW_MS + passed_ms).oldest_waiting_ms
+        for passed_ms in (-5, 0, 5)
+    ]
+
+    assert [0, 0, 5] == ages
+    assert 0 == present([], {}, [], running=0, is_suspended=False, now_ms=NOW_MS).oldest_waiting_ms
+
+
+def test_a_reader_that_is_paused_is_named_with_its_unfinished_events() -> None:
+    looks = [Look(ONE, 0, unfinished=10_000, waits_for=frozenset({"window"})), Look(TWO, 0, waits_for=frozenset({"redis"}))]
+    now = present(looks, {}, [], running=0, is_suspended=True, now_ms=NOW_MS)
+
+    assert ((ONE, 10_000),) == now.full
+    assert {"window", "redis"} == now.waits_for
+
+
+def test_unread_is_what_lies_beyond_the_reader_or_where_nobody_reads_beyond_the_group() -> None:
+    assert {ONE: 100, TWO: 7} == unread_from([Look(ONE, 100)], {ONE: (60, 150), TWO: (7, 9)})
+
+
+def test_of_each_key_the_first_event_behind_the_one_in_front_is_known() -> None:
+    order: KeyOrder[str] = KeyOrder()
+    for key, event in ((b"a", "a1"), (b"a", "a2"), (b"a", "a3"), (b"b", "b1")):
+        order.arrived(key, event)
+
+    assert ["a2"] == list(order.next_behind())
