@@ -33,6 +33,7 @@ from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
+from streams_app.kafka.tables import NoTables
 from streams_app.leaving import leave
 from streams_app.logs import hold_back_libraries
 from streams_app.metrics import Metrics
@@ -149,6 +150,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         settings.app_id,
         broker=[f"kafka://{server.strip()}" for server in settings.kafka.bootstrap_servers.split(",")],
         ConsumerScheduler=BatchScheduler,
+        TableManager=NoTables,
         processing_guarantee="at_least_once",
         stream_wait_empty=False,
         topic_disable_leader=True,

@@ -79,6 +79,7 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
         "_on_partitions_assigned(self, assigned)",
         "_on_partitions_revoked(self, revoked)",
     ),
+    "faust.tables.manager:TableManager": ("_tables_finalized", "_tables_registered", "on_start(self)"),
     "faust.transport.drivers.aiokafka:AIOKafkaConsumerThread": (
         "_consumer",
         "_create_worker_consumer(self, transport)",

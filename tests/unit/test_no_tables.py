@@ -1,0 +1,27 @@
+"""A worker has no tables, and waits for none."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import faust
+
+from streams_app import Settings, create_app
+from streams_app.kafka.tables import NoTables
+
+
+async def test_the_topics_are_subscribed_to_without_waiting_for_tables() -> None:
+    tables = NoTables(faust.App("a", broker="memory://"))
+    with patch.object(NoTables, "sleep", side_effect=AssertionError("it waits")):
+        await tables.on_start()
+    await tables.wait_until_tables_registered()
+    await tables.recovery.stop()
+
+    assert tables.recovery.started
+
+
+def test_the_tables_of_the_application_are_these() -> None:
+    fold = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "1s"}
+    app = create_app(Settings.model_validate({"app_id": "a", "folds": [fold]}))
+
+    assert isinstance(app.tables, NoTables)
