@@ -17,6 +17,7 @@ from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.settings import Settings
 from tests.conftest import Names
 from tests.helpers import admin_of, produce, wait_until
+from tests.integration.site import SESSION
 
 LIMIT_SECONDS = 20
 PARTITIONS = 4
@@ -57,7 +58,7 @@ class Reading:
     def config(self) -> dict[str, object]:
         return {
             "app_id": self.names.app_id,
-            "kafka": {"bootstrap_servers": self.bootstrap, "session_timeout": "3s"},
+            "kafka": {"bootstrap_servers": self.bootstrap, "session_timeout": SESSION},
             "worker": {"tick": "200ms", "commit_every": "200ms"},
             "folds": [{"name": "f", "source": f"{self.topic}.source", "output": self.topic, "group_key": "id", "changed": "m",
                        "keep": "last", "quiet_period": "1s"}],

@@ -21,8 +21,8 @@ from tests.helpers import create_topics, delete_topic, produce, read_topic
 from tests.workers import WorkerProcess, get_page
 
 LIMIT_SECONDS = 150
-SESSION = "3s"
-"""Short, as the embedded broker lets a new group wait for half of it, and one that had members before for twice as long."""
+SESSION = "2s"
+"""Short, as the embedded broker lets a new group wait for half of it, and one whose members were killed for twice as long."""
 
 GROUPS = 12
 """Of the events a `Stage` sends."""

@@ -28,6 +28,7 @@ from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.received import Received
 from tests.conftest import Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
+from tests.integration.site import SESSION
 
 LIMIT_SECONDS = 30
 PARTITIONS = 2
@@ -55,7 +56,7 @@ def settings_of(app_id: str, bootstrap: str, topic: str) -> Settings:
     fold = {"name": "f", "source": f"{topic}.source", "output": topic, "group_key": "id", "changed": "m", "quiet_period": "1s"}
     return Settings.model_validate({
         "app_id": app_id,
-        "kafka": {"bootstrap_servers": bootstrap, "session_timeout": "3s"},
+        "kafka": {"bootstrap_servers": bootstrap, "session_timeout": SESSION},
         "worker": {"tick": "100ms", "commit_every": "200ms"},
         "folds": [fold],
     })  # fmt: skip

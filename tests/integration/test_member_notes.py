@@ -24,6 +24,7 @@ from streams_app.status import Status
 from streams_app.subscribers.note import MOST_NOTE_BYTES
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, wait_until
+from tests.integration.site import SESSION
 from tests.ownership import Taker
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker keeps no metadata and takes any generation
@@ -59,11 +60,11 @@ class NotingProcessors(Processors):
 @asynccontextmanager
 async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
     fold = {"name": "f", "source": f"{topic}.source", "output": topic, "group_key": "id", "changed": "m", "quiet_period": "1s"}
-    kafka = {"bootstrap_servers": bootstrap, "session_timeout": "3s"}
+    kafka = {"bootstrap_servers": bootstrap, "session_timeout": SESSION}
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": kafka, "folds": [fold]})
     member = GroupMember(settings, "ship", [topic], release_seconds=1.0)
     processors = NotingProcessors(topic)
-    around = Surroundings(TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=3_000, tick_seconds=0.2)
+    around = Surroundings(TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=2_000, tick_seconds=0.2)
     ownership = Ownership(member, processors, around)
     stop = asyncio.Event()
     running = asyncio.create_task(member.run(ownership, stop))
