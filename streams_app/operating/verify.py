@@ -28,6 +28,7 @@ from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.sources.port import by_fold
 from streams_app.read_store.targets.choice import open_store
+from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.reading_back import Repair
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
@@ -181,10 +182,23 @@ class Verify:
                 found.append(Difference(Kind.REFUSED, change, (stored or {}).get(change.cell), why))
             else:
                 possible.append(change)
-        held = await insisted(lambda: self._store.held(possible))
+        held, refused = await self._held(possible)
         if stored is None:
             stored = await self._read(changes)
+        found += [Difference(Kind.REFUSED, one, stored.get(one.cell), refused[one.cell]) for one in possible if one.cell in refused]
         return found + differences(held, stored, is_carried=self._source.carries_values)
+
+    async def _held(self, changes: Sequence[Change]) -> tuple[list[Change], dict[Cell, str]]:
+        """Changes with values as the store would hold them; and those that it finds out only now it can never hold, with why."""
+        refused: dict[Cell, str] = {}
+        while True:
+            left = [change for change in changes if change.cell not in refused]
+            try:
+                return await insisted(lambda left=left: self._store.held(left)), refused  # type: ignore[misc]  # as above
+            except NotStorableError as error:
+                if not error.cells.keys() - refused.keys():
+                    raise
+                refused |= error.cells
 
     async def _read(self, changes: Sequence[Change]) -> dict[Cell, Stored]:
         return await insisted(lambda: self._store.read([change.cell for change in changes]))

@@ -104,7 +104,7 @@ class SqlTarget(Target):
 
     @abstractmethod
     async def refuse(self, table: str) -> None:
-        """Every new row of a table fails from now on."""
+        """Whatever is written into a table fails from now on, and that is no matter of the values."""
 
     @abstractmethod
     async def allow(self, table: str) -> None:
@@ -187,7 +187,7 @@ class Postgres(SqlTarget):
         async with self.connected() as connection:
             await connection.execute(
                 "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'the disk is full'; END $$;"
-                f"CREATE TRIGGER broken BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+                f"CREATE TRIGGER broken BEFORE INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION refuse()"
             )
 
     async def allow(self, table: str) -> None:

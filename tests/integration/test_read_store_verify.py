@@ -45,6 +45,22 @@ async def test_what_is_wrong_gone_or_missing_is_told_and_repaired_and_then_nothi
     assert ["GROUP", "NAME", "WHAT", "IN", "THE", "STORE", "IN", "THE", "SOURCE", "FOLD"] == shown.out.splitlines()[0].split()
 
 
+async def test_what_the_server_alone_knows_that_it_cannot_hold_is_told_as_that_and_the_others_are_repaired(
+    stage: Stage, postgresql_url: str
+) -> None:
+    compared = Compared(stage, postgresql_url)
+    await compared.prepare(("a", "likes", 1), ("b", "likes", 1))
+    await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes"]))
+    assert 0 == compared.run("rebuild").code
+    await compared.execute("ALTER TABLE metrics ALTER value TYPE json USING '2'")
+    await compared.execute("UPDATE metrics SET value = '[1e200000]' WHERE account_id = 'a'")
+    code, found = compared.verify("--repair")
+
+    assert 1 == code
+    assert [("a", "refused"), ("b", "wrong")] == sorted((one["group"], one["what"]) for one in found)
+    assert [("a", "1"), ("b", "2")] == await compared.rows("SELECT group_key, value::text FROM folded_values ORDER BY 1")
+
+
 @pytest.mark.long
 async def test_a_value_that_a_constraint_refuses_is_told_as_that_and_the_others_are_repaired(stage: Stage, tmp_path: Path) -> None:
     compared = Compared(stage, f"sqlite:///{tmp_path}/both.db")

@@ -13,11 +13,12 @@ import asyncpg
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.values import json_fault, json_text, text_fault
 from streams_app.read_store.databases.postgresql_pool import LONG_SECONDS, Connection, PostgresPool
-from streams_app.read_store.targets.port import TABLE_NAME, Counts, NotStorableError, ProgressError, Step
+from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
 from streams_app.read_store.targets.postgresql_back import PostgresBack
+from streams_app.read_store.targets.postgresql_refusals import accepted
 from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
@@ -88,9 +89,6 @@ ON CONFLICT (topic, partition) DO UPDATE SET next_offset = excluded.next_offset,
 """
 PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
 NOWHERE: Final = Step(TP("", -1), None, 0)
-NEVER: Final = (asyncpg.DataError, asyncpg.ProgramLimitExceededError)
-"""What a server says of a value that it will never take."""
-
 GUARDED: Final = "SELECT count(*) FROM {table} WHERE fold = $1 AND version >= 0"
 LOWER: Final = "UPDATE {table} SET version = -1 WHERE fold = $1 AND version >= 0"
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('streams_app'), hashtext($1))"
@@ -152,14 +150,10 @@ class PostgresStore(PostgresBack):
 
         Raises:
             ProgressError: The store stands elsewhere than the step goes on.
-            NotStorableError: The server refuses some of the values, as a number beyond what it can hold.
+            NotStorableError: The server refuses some of the values, as a number beyond what it can hold, or what a constraint or a
+                trigger that people have given the table refuses; nothing was written.
         """
-        try:
-            return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
-        except TryAgainError as error:
-            if not isinstance(error.__cause__, NEVER):
-                raise
-            raise NotStorableError(await self._unfit(changes)) from error
+        return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is."""
@@ -202,19 +196,6 @@ class PostgresStore(PostgresBack):
 
         await self._pool.call(run)
 
-    async def _unfit(self, changes: Sequence[Change]) -> dict[Cell, str]:
-        """Finds the changes that the server refuses: it does not say which, so the batch is halved until one is left."""
-        try:
-            await self._try(changes)
-        except TryAgainError as error:
-            if not isinstance(error.__cause__, NEVER):
-                raise
-            if len(changes) == 1:
-                return {changes[0].cell: f"the value is refused: {error.__cause__}"}
-            middle = len(changes) // 2
-            return await self._unfit(changes[:middle]) | await self._unfit(changes[middle:])
-        return {}
-
     def _tables(self) -> list[tuple[str, dict[str, str], str]]:
         table = self._settings.table
         return [(table, COLUMNS, "fold, group_key, name"), (f"{table}_progress", PROGRESS_COLUMNS, "topic, partition")]
@@ -237,14 +218,28 @@ class PostgresStore(PostgresBack):
         return done
 
     async def _written(self, connection: Connection, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
-        return await self._counted(connection, step, self._apply, *_arguments(changes, step, now_ms))
+        async def run(part: Sequence[Change]) -> Counts:
+            row = await connection.fetchrow(self._apply, *self._arguments(part, step, now_ms))
+            assert row is not None  # counts are always one row
+            if not row["is_noted"]:
+                raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
+            return Counts(row["written"], row["stale"], row["unchanged"])
 
-    async def _counted(self, connection: Connection, step: Step, sql: str, *arguments: Any) -> Counts:
-        row = await connection.fetchrow(sql, *arguments)
-        assert row is not None  # counts are always one row
-        if not row["is_noted"]:
-            raise ProgressError(self._pool.what, step.tp, row["found"], step.after)
-        return Counts(row["written"], row["stale"], row["unchanged"])
+        return await accepted(connection, changes, run)
+
+    def _arguments(self, changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any, ...]:
+        """What the statement is given."""
+        return (
+            [change.cell.fold for change in changes],
+            [change.cell.group_key for change in changes],
+            [change.cell.name for change in changes],
+            [json_text(change.value) for change in changes],
+            [change.version for change in changes],
+            now_ms,
+            *step.tp,
+            step.after,
+            step.to,
+        )
 
     async def _with_tables(self, function: Callable[[Connection], Awaitable[T]]) -> T:
         """As the pool's call; says how to make tables that are not there."""
@@ -272,21 +267,6 @@ async def _columns(connection: Connection, table: str) -> dict[str, str]:
 
 def _told(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
-
-
-def _arguments(changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any, ...]:
-    """What the statement is given."""
-    return (
-        [change.cell.fold for change in changes],
-        [change.cell.group_key for change in changes],
-        [change.cell.name for change in changes],
-        [json_text(change.value) for change in changes],
-        [change.version for change in changes],
-        now_ms,
-        *step.tp,
-        step.after,
-        step.to,
-    )
 
 
 def made(table: str, columns: Mapping[str, str], key: str) -> str:

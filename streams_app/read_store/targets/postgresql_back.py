@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored
 from streams_app.read_store.core.values import json_text
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
+from streams_app.read_store.targets.postgresql_refusals import accepted, refused_together
 from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
@@ -65,8 +66,11 @@ class PostgresBack:
 
     async def held(self, changes: Sequence[Change]) -> list[Change]:
         """The same changes with values as the server would hold them, of which it is asked."""
-        texts = [json_text(change.value) for change in changes]
-        rows = await self._pool.call(lambda connection: connection.fetch(HELD, texts))
+
+        async def run(connection: Connection) -> list[Any]:
+            return await accepted(connection, changes, lambda part: connection.fetch(HELD, [json_text(one.value) for one in part]))
+
+        rows = await self._pool.call(run)
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
@@ -77,7 +81,8 @@ class PostgresBack:
         sql = REPAIR.format(**self._names)
 
         async def run(connection: Connection) -> int:
-            return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
+            with refused_together(changes):
+                return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
 
         return await self._pool.call(run)
 

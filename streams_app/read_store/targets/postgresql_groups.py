@@ -7,9 +7,8 @@ it, ``<table>_progress``. A batch is one statement, see :mod:`streams_app.read_s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-import asyncpg
 import orjson
 
 from streams_app.delivery.batch import TP
@@ -26,7 +25,6 @@ from streams_app.read_store.core.columns import (
     table_faults,
     types_of,
 )
-from streams_app.read_store.core.culprits import search
 from streams_app.read_store.core.fitting import POSTGRESQL, ColumnType
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.values import json_text
@@ -43,10 +41,8 @@ from streams_app.read_store.targets.postgresql_groups_sql import (
     apply_statement,
     create_statement,
 )
+from streams_app.read_store.targets.postgresql_refusals import REFUSALS
 from streams_app.settings import ReadStoreSettings
-
-REFUSALS: Final = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
-"""What a table says to a value that it will never take: a type, a constraint, a row beyond a page."""
 
 
 class PostgresGroups(PostgresStore):
@@ -85,15 +81,6 @@ class PostgresGroups(PostgresStore):
         """The offset to go on with, for each partition ever synced."""
         await self._with_tables(self._known)
         return await super().progress()
-
-    async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
-        """Merges changes and notes the progress in one statement.
-
-        Raises:
-            ProgressError: The store stands elsewhere than the step goes on.
-            NotStorableError: A column or a constraint of the table can never take some of the values; nothing was written.
-        """
-        return await self._with_tables(lambda connection: self._written(connection, changes, step, now_ms))
 
     def refusal(self, change: Change) -> str | None:
         """A name needs a column, and a value one of its type, as far as the types are known."""
@@ -150,33 +137,15 @@ class PostgresGroups(PostgresStore):
         held, refused = held_by(changes, self._columns, self._types or await self._known(connection))
         if refused:
             raise NotStorableError(refused)  # the types were not known when the store was asked
-        arguments = (now_ms, step.tp.topic, step.after, step.tp.partition, step.to)
         try:
-            return await self._counted(connection, step, self._apply, self._rows(held), *arguments)
-        except REFUSALS:
+            return await super()._written(connection, held, step, now_ms)
+        except (NotStorableError, *REFUSALS):
             self._types = {}  # somebody may have changed them
-            searching = search(sorted(held, key=lambda change: change.cell))
-            part = next(searching)
-            while True:
-                fault = await self._fault(connection, self._rows(part), *arguments)
-                try:
-                    part = searching.send(fault)
-                except StopIteration as found:
-                    if found.value:
-                        raise NotStorableError(found.value) from None
-                    raise TryAgainError(f"{self._pool.what}: what was refused a moment ago is so no longer") from None
+            raise
 
-    async def _fault(self, connection: Connection, rows: str, *arguments: object) -> str | None:
-        """Why the table refuses rows, without what is in them; they are not written in any case."""
-        transaction = connection.transaction()
-        await transaction.start()
-        try:
-            await connection.fetchrow(self._apply, rows, *arguments)
-        except REFUSALS as error:
-            return f"is refused: {error.args[0]}"
-        finally:
-            await transaction.rollback()
-        return None
+    def _arguments(self, changes: Sequence[Change], step: Step, now_ms: int) -> tuple[Any, ...]:
+        """What the statement is given."""
+        return self._rows(changes), now_ms, step.tp.topic, step.after, step.tp.partition, step.to
 
     def _rows(self, held: Sequence[Change]) -> str:
         """A batch as JSON, as the statement takes it."""

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from streams_app.errors import TryAgainError
 from streams_app.read_store.core.columns import RowKey, held_by, row_key
 from streams_app.read_store.core.fitting import Kind
 from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
 from streams_app.read_store.databases.postgresql_pool import Connection
-from streams_app.read_store.targets.port import NotStorableError
-from streams_app.read_store.targets.postgresql_groups import REFUSALS, PostgresGroups
+from streams_app.read_store.targets.postgresql_groups import PostgresGroups
+from streams_app.read_store.targets.postgresql_refusals import accepted, refused_together
 from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
@@ -71,7 +70,8 @@ class PostgresGroupsBack(PostgresGroups):
 
         async def run(connection: Connection) -> list[Change]:
             fitting, _ = held_by(changes, self._columns, await self._known(connection))
-            rows = await connection.fetch(self._sql(HELD), self._rows(fitting))
+            sql = self._sql(HELD)
+            rows = await accepted(connection, fitting, lambda part: connection.fetch(sql, self._rows(part)))
             held = {RowKey(*row[:2]): dict(zip(self._types, row[3:], strict=True)) for row in rows}
             columns = [self._columns[one.cell.name] for one in fitting]
             return [
@@ -85,23 +85,17 @@ class PostgresGroupsBack(PostgresGroups):
         """Writes cells that are still as they were found."""
 
         async def run(connection: Connection) -> int:
-            async with connection.transaction():
-                await connection.execute(self._sql(LOCK_TABLE))
-                stored = await self._read(connection, [repair.change.cell for repair in repairs])
-                as_found = [
-                    change for change, found in repairs if found == (stored[change.cell].version if change.cell in stored else None)
-                ]
-                fitting, _ = held_by(as_found, self._columns, self._types)
-                await connection.execute(self._sql(REPAIR), self._rows(fitting), now_ms)
-                return len(fitting)
+            with refused_together(repair.change for repair in repairs):
+                async with connection.transaction():
+                    await connection.execute(self._sql(LOCK_TABLE))
+                    stored = await self._read(connection, [repair.change.cell for repair in repairs])
+                    versions = {cell: found.version for cell, found in stored.items()}
+                    as_found = [change for change, found in repairs if found == versions.get(change.cell)]
+                    fitting, _ = held_by(as_found, self._columns, self._types)
+                    await connection.execute(self._sql(REPAIR), self._rows(fitting), now_ms)
+                    return len(fitting)
 
-        try:
-            return await self._pool.call(run)
-        except TryAgainError as error:
-            if not isinstance(error.__cause__, REFUSALS):
-                raise
-            why = f"is refused: {error.__cause__.args[0]}"
-            raise NotStorableError({repair.change.cell: why for repair in repairs}) from error
+        return await self._pool.call(run)
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         await self._known(connection)

@@ -45,7 +45,11 @@ class ReadBack(ReadStore, Protocol):
         """What the store holds of some cells; those it does not have are left out."""
 
     async def held(self, changes: Sequence[Change]) -> list[Change]:
-        """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses."""
+        """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses.
+
+        Raises:
+            NotStorableError: Of a store that cannot tell by :meth:`refusal` alone. Without those changes the call may be repeated.
+        """
 
     async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
         """Writes cells that are still as they were found, in one transaction if it has those, whatever their versions.

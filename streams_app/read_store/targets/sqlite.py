@@ -18,6 +18,7 @@ from streams_app.read_store.core.values import sqlite_value, surrogate_fault
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.targets.port import TABLE_NAME, Counts, ProgressError, Step
 from streams_app.read_store.targets.sqlite_back import SqliteBack
+from streams_app.read_store.targets.sqlite_refusals import accepted
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
@@ -109,6 +110,7 @@ class SqliteStore(SqliteBack):
 
         Raises:
             ProgressError: The store stands elsewhere than the step goes on.
+            NotStorableError: A constraint or a trigger that people have given the table refuses some of the values.
         """
         return await self._thread.call(lambda connection: self._apply(connection, changes, step, now_ms))
 
@@ -200,7 +202,10 @@ class SqliteStore(SqliteBack):
 
     def _write(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
         held = [replace(change, value=sqlite_value(change.value)) for change in changes]
-        merged = merge(self._stored(connection, (change.cell for change in held)), held)
+        return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
+
+    def _merge(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
+        merged = merge(self._stored(connection, (change.cell for change in changes)), changes)
         connection.executemany(
             self._sql(UPSERT, self._table),
             [(*change.cell, change.value, change.version, now_ms) for change in merged.written],

@@ -11,6 +11,7 @@ from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.core.values import sqlite_value
 from streams_app.read_store.databases.sqlite_thread import SqliteThread
 from streams_app.read_store.targets.reading_back import Repair
+from streams_app.read_store.targets.sqlite_refusals import refused_together
 
 PAGE: Final = """
 SELECT group_key, name, version, value FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key, name LIMIT ?
@@ -60,10 +61,11 @@ class SqliteBack:
         def run(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
             written = 0
-            for wanted, found in repairs:
-                arguments = (sqlite_value(wanted.value), wanted.version, now_ms, *wanted.cell)
-                done = connection.execute(add, arguments) if found is None else connection.execute(change, (*arguments, found))
-                written += done.rowcount
+            with refused_together(repair.change for repair in repairs):
+                for wanted, found in repairs:
+                    arguments = (sqlite_value(wanted.value), wanted.version, now_ms, *wanted.cell)
+                    done = connection.execute(add, arguments) if found is None else connection.execute(change, (*arguments, found))
+                    written += done.rowcount
             connection.execute("COMMIT")
             return written
 

@@ -27,12 +27,12 @@ from streams_app.read_store.core.columns import (
     table_faults,
     types_of,
 )
-from streams_app.read_store.core.culprits import search
 from streams_app.read_store.core.fitting import SQLITE, ColumnType
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
 from streams_app.read_store.core.values import sqlite_value, value_of
 from streams_app.read_store.targets.port import Counts, NotStorableError
 from streams_app.read_store.targets.sqlite import CREATE_PROGRESS, PROGRESS_COLUMNS, SqliteStore
+from streams_app.read_store.targets.sqlite_refusals import accepted
 
 T = TypeVar("T")
 
@@ -64,9 +64,6 @@ GUARDED: Final = "SELECT COUNT(*) FROM {table}, json_each(versions) AS held WHER
 LOWER: Final = "UPDATE {table} SET versions = (SELECT json_group_object(key, -1) FROM json_each(versions)) WHERE fold = ?"
 BESIDE: Final = 4
 """Columns of a row beside those of names."""
-
-REFUSALS: Final = (sqlite3.IntegrityError, sqlite3.DataError)
-"""What a table says to a value that it will never take, a constraint or a text that is too long; and what a trigger says."""
 
 
 class SqliteGroups(SqliteStore):
@@ -137,29 +134,7 @@ class SqliteGroups(SqliteStore):
         if refused:
             raise NotStorableError(refused)  # the types were not known when the store was asked
         held = [replace(change, value=as_held(change.value)) for change in fitting]
-        try:
-            return self._merge(connection, held, now_ms)
-        except REFUSALS as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
-                raise  # a trigger that people have written may have any reason
-            searching = search(sorted(held, key=lambda change: change.cell))
-            part = next(searching)
-            while True:
-                try:
-                    part = searching.send(self._fault(connection, part, now_ms))
-                except StopIteration as found:
-                    raise NotStorableError(found.value) from None
-
-    def _fault(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> str | None:
-        """Why the table refuses changes; they are not written in any case."""
-        connection.execute("SAVEPOINT trial")
-        try:
-            self._merge(connection, changes, now_ms)
-        except REFUSALS as error:
-            return f"is refused: {error}"
-        finally:
-            connection.execute("ROLLBACK TO trial")
-        return None
+        return accepted(connection, held, lambda part: self._merge(connection, part, now_ms))
 
     def _merge(self, connection: sqlite3.Connection, changes: Sequence[Change], now_ms: int) -> Counts:
         rows = self._read(connection, list(dict.fromkeys(row_key(change) for change in changes)))

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from streams_app.errors import TryAgainError
 from streams_app.read_store.core.columns import Row, RowKey, held_by, row_key
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value
-from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.reading_back import Repair
-from streams_app.read_store.targets.sqlite_groups import REFUSALS, SqliteGroups, as_held
+from streams_app.read_store.targets.sqlite_groups import SqliteGroups, as_held
+from streams_app.read_store.targets.sqlite_refusals import refused_together
 
 KEYS: Final = 'SELECT group_key FROM "{table}" WHERE fold = ? {beyond} ORDER BY group_key LIMIT ?'
 
@@ -73,18 +72,13 @@ class SqliteGroupsBack(SqliteGroups):
                     row.updated_ms = now_ms
                     touched[key] = row
                     written += 1
-            for key, row in touched.items():
-                self._upsert(connection, {key: row})
+            with refused_together(repair.change for repair in repairs):
+                for key, row in touched.items():
+                    self._upsert(connection, {key: row})
             connection.execute("COMMIT")
             return written
 
-        try:
-            return await self._thread.call(run)
-        except TryAgainError as error:
-            refusal = error.__cause__
-            if not isinstance(refusal, REFUSALS) or refusal.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
-                raise
-            raise NotStorableError({repair.change.cell: f"is refused: {refusal}" for repair in repairs}) from error
+        return await self._thread.call(run)
 
     def _values_of(self, repairs: Sequence[Repair]) -> list[Value]:
         held, _ = held_by([repair.change for repair in repairs], self._columns, self._types)
