@@ -21,11 +21,12 @@ from streams_app.operating.insisting import insisted
 from streams_app.operating.repairing import repaired
 from streams_app.operating.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, Change, Stored
+from streams_app.read_store.databases.driver import OPENSEARCH
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step, put_back_into, reset_of
 from streams_app.read_store.targets.reading_back import Repair
-from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
+from streams_app.read_store.targets.rebuilding import FORMER, OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -34,6 +35,8 @@ MOST_TRIES: Final = 100
 
 FREE_TRIES: Final = 3
 """Of them, those that do not let workers wait."""
+
+ALONE: Final = "there is no store in use of this form: what retention has removed from the topics will not be in the new one"
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class Rebuild:
             settings: Of the application.
             declared: The store.
             clock: For the column ``updated_ms``.
-            on_found: Called with what a former rebuild has left, a sentence.
+            on_found: Called before anything is filled with what is to be known, a sentence each.
             on_progress: Called now and then with words, what is done, and of how much.
 
         Raises:
@@ -102,6 +105,9 @@ class Rebuild:
             async with FoldedTopics.opened(self._settings, self._declared) as topics:
                 for line in await insisted(self._rebuilding.prepare):
                     self._on_found(line)
+                self.done.is_alone = await self._is_alone()
+                if self.done.is_alone:
+                    self._on_found(ALONE)
                 edges = await topics.edges()
                 for tp, (begin, _) in edges.items():
                     self._stands[tp] = begin
@@ -115,6 +121,12 @@ class Rebuild:
             for each in (self._source, self._new, self._old, self._rebuilding):
                 await each.close()
         return self.done
+
+    async def _is_alone(self) -> bool:
+        try:
+            return bool(await insisted(self._old.missing))
+        except ConfigurationError:
+            return True  # the table is of another shape
 
     async def _begin(self, tp: TP, offset: int) -> None:
         await insisted(lambda: self._new.begin(tp, offset, self._clock.now_ms()))
@@ -160,10 +172,6 @@ class Rebuild:
 
     async def _keep(self) -> None:
         """Takes from the store in use what the topics do not tell."""
-        try:
-            self.done.is_alone = bool(await insisted(self._old.missing))
-        except ConfigurationError:
-            self.done.is_alone = True  # the table is of another shape
         if self.done.is_alone:
             return
         progress = await insisted(self._old.progress)
@@ -235,11 +243,12 @@ def is_kept(old: Stored, new: Stored | None, *, is_level: bool, is_carried: bool
 def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
     """What the operator is told, one sentence each."""
     table = declared.table
+    former = "without an alias" if declared.url.startswith(OPENSEARCH) else f"{table}{FORMER}"
     lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]
     if done.refused:
         lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold")
     if done.rejected:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
     if done.is_alone:
-        return [*lines, f"{table} is the new table; a former one of another form would be {table}_old, and was not read"]
-    return [*lines, f"{table} is the new table; the former one is {table}_old, until the next rebuild or you drop it"]
+        return [*lines, f"{table} is the new table; a former one of another form is {former} now, and was not read"]
+    return [*lines, f"{table} is the new table; the former one is {former}, until the next rebuild or you drop it"]

@@ -180,7 +180,7 @@ async def test_a_full_queue_is_tried_again_until_everything_is_taken_and_counted
 
 
 async def test_an_alias_of_two_indices_is_the_fault_of_nobody_s_document(search: Search) -> None:
-    search.ask("PUT", f"/{search.table}-000002", {"aliases": {search.table: {}}})
+    search.ask("PUT", f"/{search.table}-000002", {"aliases": {f"{search.table}-{search.shape}": {}}})
     with pytest.raises(TryAgainError, match="no write index is defined"):
         await write(search.store, [Change(LIKES, 1, 7)])
     search.ask("DELETE", f"/{search.table}-000002")

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, Change
+from streams_app.read_store.databases.opensearch_client import OpenSearchClient
+from streams_app.read_store.targets.opensearch import SWITCH_MS
+from streams_app.read_store.targets.opensearch_block import WriteBlock
 from streams_app.read_store.targets.port import Counts, ProgressError, Step
-from streams_app.read_store.targets.rebuilding import OvertakenError, new_of, open_rebuilding
+from streams_app.read_store.targets.rebuilding import OvertakenError, open_rebuilding
 from tests.helpers import produce, wait_until
 from tests.integration.commands import run
 from tests.integration.searching import Search
@@ -23,6 +33,36 @@ from tests.servers.opensearch import OpenSearch
 pytestmark = pytest.mark.timeout(200)
 
 LIKES = Cell("f", "a", "likes")
+
+
+def section(search: Search, port: int, dead: str) -> str:
+    """Of a store whose values are carried, in the settings."""
+    return (
+        f'[read_stores.dashboard]\nurl = "opensearch+http://127.0.0.1:{port}"\nfolds = ["account-metrics"]\nsource = "carried"\n'
+        f'dead_letters = "{dead}"\ntable = "{search.table}"\nshape = "{search.shape}"\n'
+    )
+
+
+@asynccontextmanager
+async def passing(port: int, before: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[int]:
+    """What stands before an OpenSearch and calls a function with the body of each change of aliases before that is done."""
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+
+        async def serve(request: web.BaseRequest) -> web.Response:
+            body = await request.read()
+            if request.method == "POST" and request.path == "/_aliases":
+                await before(body)
+            content = {"Content-Type": request.headers.get("Content-Type", "application/json")}
+            async with client.request(request.method, request.rel_url, data=body, headers=content) as answer:
+                return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
+
+        runner = web.ServerRunner(web.Server(serve))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
 
 
 def folded(group: str, version: int, names: Any) -> tuple[bytes, bytes]:
@@ -112,17 +152,119 @@ async def test_a_batch_under_way_at_the_switch_does_not_move_the_progress_of_the
 
 
 @pytest.mark.long
-async def test_a_block_that_a_killed_rebuild_has_left_is_lifted_by_the_next(search: Search) -> None:
-    rebuilding, new = open_rebuilding(search.settings)
-    search.ask("PUT", f"/{search.table}/_block/write")
-    with pytest.raises(TryAgainError, match="blocked"):
-        await write(search.store, [Change(LIKES, 1, 1)])
-    await rebuilding.prepare()
-    await rebuilding.close()
-    await new.close()
+@pytest.mark.parametrize("who", ["a worker", "init", "rebuild"])
+async def test_a_block_that_a_killed_rebuild_has_left_is_lifted(search: Search, who: str) -> None:
+    client = OpenSearchClient(search.settings)
+    await WriteBlock(client, search.table).put()
+    for now_ms in (1_000, 1_000 + SWITCH_MS - 1):
+        with pytest.raises(TryAgainError, match="blocked"):
+            await write(search.store, [Change(LIKES, 1, 1)], now_ms=now_ms)
+    match who:
+        case "a worker":
+            with pytest.raises(TryAgainError, match="blocked"):
+                await write(search.store, [Change(LIKES, 1, 1)], now_ms=1_000 + SWITCH_MS)
+        case "init":
+            assert "lifted the block of a rebuild that did not end" in await search.another().initialise()
+        case _:
+            rebuilding, new = open_rebuilding(search.settings)
+            await rebuilding.prepare()
+            await rebuilding.close()
+            await new.close()
+    await client.close()
 
     assert Counts(written=1) == await write(search.store, [Change(LIKES, 1, 1)])
-    assert f"{search.table}_new" == new_of(search.settings).table
+    assert 404 == search.ask("GET", f"/_alias/{search.table}_switching")["status"]
+
+
+@pytest.mark.long
+async def test_a_block_that_is_no_rebuild_s_is_left_alone(search: Search) -> None:
+    async with search.locked():
+        for now_ms in (0, SWITCH_MS):
+            with pytest.raises(TryAgainError, match="blocked"):
+                await write(search.store, [Change(LIKES, 1, 1)], now_ms=now_ms)
+        await search.another().initialise()
+        with pytest.raises(TryAgainError, match="blocked"):
+            await write(search.store, [Change(LIKES, 1, 1)], now_ms=SWITCH_MS)
+
+
+@pytest.mark.long
+async def test_a_rebuild_that_is_frozen_until_its_block_is_lifted_has_to_switch_again(search: Search) -> None:
+    client = OpenSearchClient(search.settings)
+
+    async def lift_first(body: bytes) -> None:
+        if f"{search.table}_new".encode() in body:
+            await WriteBlock(client, search.table).lift()
+
+    async with passing(search.port, lift_first) as port:
+        rebuilding, new = open_rebuilding(search.settings.model_copy(update={"url": f"opensearch+http://127.0.0.1:{port}"}))
+        await rebuilding.prepare()
+        with pytest.raises(TryAgainError, match="missing"):
+            await rebuilding.switch(())
+        before = list(search.ask("GET", f"/_alias/{search.table}"))
+        await rebuilding.close()
+        await new.close()
+    await client.close()
+
+    assert [f"{search.table}-000001"] == before
+    assert Counts(written=1) == await write(search.store, [Change(LIKES, 1, 1)])
+
+
+@pytest.mark.long
+async def test_a_rebuild_of_another_shape_leaves_the_index_in_use_as_it_is_until_it_switches(search: Search) -> None:
+    await write(search.store, [Change(LIKES, 1, 1)], 5)
+    before = search.ask("GET", f"/{search.table}/_mapping")
+    other = Search(search.port, search.table, {"cells": "groups", "groups": "cells"}[search.shape])
+    rebuilding, new = open_rebuilding(other.settings)
+    told = await rebuilding.prepare()
+    during = search.ask("GET", f"/{search.table}/_mapping")
+    await write(search.store, [Change(LIKES, 2, 2)], 6)
+    with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{other.shape}."):
+        await other.store.apply([Change(LIKES, 3, 3)], Step(P0, 6, 7), 0)
+    await new.begin(P0, 6, 0)
+    await new.apply([Change(LIKES, 2, 2)], Step(P0, 6, 6), 0)
+    switched = await rebuilding.switch(())
+    with pytest.raises(TryAgainError, match=f"no such index .{search.table}-{search.shape}."):
+        await search.store.apply([Change(LIKES, 3, 3)], Step(P0, 6, 7), 0)
+    written = await write(other.store, [Change(LIKES, 3, 3)], 7)
+    missing = await other.store.missing()
+    fields = search.ask("GET", f"/{search.table}/_mapping")[f"{search.table}-000002"]["mappings"]["properties"]
+    for each in (rebuilding, new, other.store):
+        await each.close()
+
+    assert ([f"index template {search.table} has the fields of shape {other.shape} from now on"], set()) == (told, switched)
+    assert (before, Counts(written=1), {("a", "likes"): (3, 3)}) == (during, written, other.cells())
+    assert ([], other.shape == "cells") == (missing, "number" in fields)
+
+
+@pytest.mark.long
+async def test_a_rebuild_killed_in_its_switch_leaves_a_block_that_is_lifted_and_nothing_is_missing(
+    stage: Stage, opensearch: OpenSearch
+) -> None:
+    search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", "cells")
+    await search.store.initialise()
+    await produce(stage.bootstrap, stage.output, [folded("a", 1, {"likes": 1})])
+    killed: list[int] = []
+
+    async def kill(body: bytes) -> None:
+        if b"_new" in body:
+            os.kill(process.pid, signal.SIGKILL)
+            killed.append(await process.wait())
+            raise web.HTTPServiceUnavailable
+
+    async with passing(search.port, kill) as port:
+        config = stage.config(fold='keep = "last"', extra=section(search, port, stage.dead))
+        command = (sys.executable, "-m", "streams_app", "read-store", "rebuild", "--config", str(config))
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        await wait_until(lambda: bool(killed), LIMIT_SECONDS, "the rebuild is killed in its switch")
+    for now_ms in (0, SWITCH_MS):
+        with pytest.raises(TryAgainError, match="blocked"):
+            await write(search.store, [Change(LIKES, 2, 2)], 5, now_ms)
+    written, found = await write(search.store, [Change(LIKES, 2, 2)], 5, SWITCH_MS), search.cells()
+    await search.close()
+
+    assert ([-signal.SIGKILL], Counts(written=1), {("a", "likes"): (2, 2)}) == (killed, written, found)
 
 
 @pytest.mark.long
@@ -131,8 +273,7 @@ async def test_a_rebuild_beside_a_worker_ends_in_the_same_state(stage: Stage, op
     search = Search(opensearch.port, f"t_{secrets.token_hex(6)}", shape)
     config = stage.config(
         fold='keep = "last"',
-        extra=f'[read_stores.dashboard]\nurl = "{search.settings.url}"\nfolds = ["account-metrics"]\nsource = "carried"\n'
-        f'dead_letters = "{stage.dead}"\ntable = "{search.table}"\nshape = "{shape}"\n',
+        extra=section(search, search.port, stage.dead),
     )
     await search.store.initialise()
     expected: dict[tuple[str, str], tuple[Any, int]] = {}

@@ -7,25 +7,34 @@ acknowledged; whatever comes between is sent again, and finds its own versions.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
-from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.errors import ConfigurationError
 from streams_app.read_store.core.merge import Cell, Change
 from streams_app.read_store.databases.opensearch_client import LONG_SECONDS, Fault, FaultError, OpenSearchClient
+from streams_app.read_store.targets.opensearch_block import WriteBlock
 from streams_app.read_store.targets.opensearch_bulk import Outcome, write
-from streams_app.read_store.targets.opensearch_index import Indices
+from streams_app.read_store.targets.opensearch_index import Indices, write_alias
 from streams_app.read_store.targets.opensearch_shapes import Item, Shape, document_id
 from streams_app.read_store.targets.port import Counts, NotStorableError, ProgressError, Step
 from streams_app.settings import ReadStoreSettings
 
+logger = logging.getLogger(__name__)
+
 INDEX_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 MOST_PARTITIONS: Final = 10_000
+
+SWITCH_MS: Final = 30_000
+"""A rebuild blocks the indices for its switch, and never for so long; one that is frozen meanwhile has to switch again."""
+BLOCKED: Final = "cluster_block_exception"
 
 LOWER: Final = {
     "cells": "ctx._source.version = -1",
@@ -53,9 +62,12 @@ class OpenSearchStore:
         self._name = settings.name
         self._table = settings.table
         self._progress = f"{settings.table}-progress"
+        self._written = write_alias(settings.table, settings.shape)
         self._shape = Shape(settings.shape, settings.columns)
         self._client = OpenSearchClient(settings)
         self._indices = Indices(self._client, settings.table, self._shape, settings.section)
+        self._block = WriteBlock(self._client, settings.table)
+        self._blocked_since_ms: int | None = None
         self._tried: tuple[Step | None, Counter[str]] = (None, Counter())
 
     async def initialise(self) -> list[str]:
@@ -65,7 +77,10 @@ class OpenSearchStore:
             ConfigurationError: An index of that name is not of this store.
             TryAgainError: The server is away, or does not let us.
         """
-        return await self._indices.initialise()
+        done = await self._indices.initialise()
+        if await self._block.lift():
+            done.append("lifted the block of a rebuild that did not end")
+        return done
 
     async def missing(self) -> list[str]:
         """What is not there as it should be."""
@@ -91,8 +106,19 @@ class OpenSearchStore:
     async def apply(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
         """Merges changes, then notes the progress.
 
-        Documents are written before the progress is: what is sent again after a fault in between changes nothing.
+        Documents are written before the progress is: what is sent again after a fault in between changes nothing. A block that
+        outlasts every switch is looked into: the rebuild that has put it may be dead.
         """
+        try:
+            counts = await self._applied(changes, step, now_ms)
+        except FaultError as error:
+            if error.fault.kind == BLOCKED:
+                await self._lift(now_ms)
+            raise
+        self._blocked_since_ms = None
+        return counts
+
+    async def _applied(self, changes: Sequence[Change], step: Step, now_ms: int) -> Counts:
         index, condition, found = await self._place(step)
         outcome = await self._write(self._shape.items(changes, now_ms))
         if outcome.refused:
@@ -171,9 +197,15 @@ class OpenSearchStore:
                 raise
             raise ProgressError(self._client.what, step.tp, None, step.after) from error
 
+    async def _lift(self, now_ms: int) -> None:
+        if self._blocked_since_ms is None:
+            self._blocked_since_ms = now_ms
+        if now_ms - self._blocked_since_ms >= SWITCH_MS and await self._block.lift():
+            logger.warning("lifted the block of a rebuild that did not end store=%s table=%s", self._name, self._table)
+
     async def _write(self, items: Sequence[Item]) -> Outcome:
         try:
-            return await write(self._client, self._table, items)
+            return await write(self._client, self._written, items)
         except FaultError as error:
             raise self._away(error.fault) from error
 
@@ -224,11 +256,11 @@ class OpenSearchStore:
                 raise self._away(error.fault) from error
             raise
 
-    def _away(self, fault: Fault) -> TryAgainError:
+    def _away(self, fault: Fault) -> FaultError:
         """Says how to make what is not there."""
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
-        return TryAgainError(f"{self._client.what}: {fault.text}{init}")
+        return FaultError(self._client.what, replace(fault, text=f"{fault.text}{init}"))
 
 
 def refused_cells(outcome: Outcome) -> dict[Cell, str]:

@@ -1,8 +1,9 @@
 """What a read store owns in OpenSearch, and how it is made: two indices behind aliases, a template and a script.
 
 The indices are called ``<table>-000001`` and ``<table>-progress-000001``, and everybody uses their aliases ``<table>`` and
-``<table>-progress``: another index can be filled beside the first and take its place in one step. The template is for such an
-index, and for settings of those who run the server; it is made once and left as it is afterwards.
+``<table>-progress``: another index can be filled beside the first and take its place in one step. What is written to ``<table>``
+goes by a further alias, ``<table>-cells`` or ``<table>-groups``, so that a worker of one shape never writes to an index of the
+other. The template is for such an index, and for settings of those who run the server; once made, only its shape may change.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ ALREADY: Final = "resource_already_exists_exception"
 _PRIORITY: Final = 200
 _SECONDS: Final = 60.0
 """An index is made by the whole cluster, which takes longer than a document."""
+
+_OWN: Final = "streams_app"
+"""In the mapping of an index that a read store has made."""
 
 _SETTINGS: Final = {"index.mapping.depth.limit": MOST_DEPTH}
 
@@ -42,6 +46,7 @@ class Indices:
         self._script = f"/_scripts/{shape.script_name}"
         self._template = f"/_index_template/{table}"
         self._aliases: dict[str, Mapping[str, Any]] = {table: shape.mapping, f"{table}-progress": PROGRESS}
+        self._written = write_alias(table, shape.name)
 
     async def missing(self) -> list[str]:
         """What is not there, or not as it should be."""
@@ -52,10 +57,15 @@ class Indices:
             found = await self._client.found(f"/{alias}/_mapping")
             if found is None or alias in found or any(map(_otherwise(mapping), found.values())):
                 things.append(f"alias {alias}")
+        if await self._client.found(f"/_alias/{self._written}") is None:
+            things.append(f"alias {self._written}")
         return things
 
-    async def initialise(self) -> list[str]:
+    async def initialise(self, *, is_rebuild: bool = False) -> list[str]:
         """Creates what is missing; says what it did, a sentence each.
+
+        Args:
+            is_rebuild: Another index is to take the place of the one in use, which may be of another shape and stays as it is.
 
         Raises:
             ConfigurationError: There is an index of that name, or behind that alias, that is not of this store.
@@ -70,13 +80,14 @@ class Indices:
             await self._put_once(f"index template {self._table}", self._template, template),
         ]
         for alias, mapping in self._aliases.items():
-            done.append(await self._made(alias, mapping))
+            done.append(await self._made(alias, mapping, is_rebuild=is_rebuild))
         return done
 
     async def make(self, part: str, index: str, alias: str) -> None:
         """Makes an index of a part of the store, ``<table>`` or ``<table>-progress``, under an alias."""
         # The mapping is named here, too: somebody's template for all indices may stand before ours.
-        body = {"aliases": {alias: {}}, "mappings": self._aliases[part], "settings": _SETTINGS}
+        aliases = [alias, write_alias(alias, self._shape.name)] if part == self._table else [alias]
+        body = {"aliases": {each: {} for each in aliases}, "mappings": self._aliases[part], "settings": _SETTINGS}
         await self._client.ask("PUT", f"/{index}", body, seconds=_SECONDS)
 
     async def _put_once(self, what: str, path: str, body: Mapping[str, Any]) -> str:
@@ -85,7 +96,18 @@ class Indices:
         await self._client.ask("PUT", path, body, seconds=_SECONDS)
         return f"created {what}"
 
-    async def _made(self, alias: str, mapping: Mapping[str, Any]) -> str:
+    async def reshape(self) -> list[str]:
+        """Lets the template have the fields of this shape, if it has others: they would be mixed with those of a new index."""
+        (found,) = (await self._client.ask("GET", self._template))["index_templates"]
+        template = found["index_template"]
+        mapping = self._shape.mapping
+        if template["template"].get("mappings", {}).get("_meta") == mapping["_meta"]:
+            return []
+        template["template"]["mappings"] = mapping
+        await self._client.ask("PUT", self._template, template, seconds=_SECONDS)
+        return [f"index template {self._table} has the fields of shape {self._shape.name} from now on"]
+
+    async def _made(self, alias: str, mapping: Mapping[str, Any], *, is_rebuild: bool) -> str:
         found = await self._client.found(f"/{alias}/_mapping")
         if found is None:
             try:
@@ -101,7 +123,13 @@ class Indices:
                     [f"{self._section}.table: there is an index {alias}; {alias} is to be an alias, so name another table"]
                 )
             if wrong := _otherwise(mapping)(told):
+                if is_rebuild and alias == self._table and _OWN in told["mappings"].get("_meta", {}):
+                    return f"alias {alias} is of another shape, and stays so until another index has it"
                 raise ConfigurationError([f"{self._section}.table: the index {index} behind {alias} has {wrong}"])
+        if alias == self._table and await self._client.found(f"/_alias/{self._written}") is None:
+            actions = [{"add": {"index": index, "alias": self._written}} for index in found]
+            await self._client.ask("POST", "/_aliases", {"actions": actions})
+            return f"created alias {self._written}"
         return f"alias {alias} is there already"
 
     async def _beaten(self, alias: str, mapping: Mapping[str, Any]) -> str:
@@ -110,7 +138,12 @@ class Indices:
             raise ConfigurationError(
                 [f"{self._section}.table: the index {alias}-{FIRST} has no alias {alias}; give it the alias, or remove it"]
             )
-        return await self._made(alias, mapping)
+        return await self._made(alias, mapping, is_rebuild=False)
+
+
+def write_alias(alias: str, shape: str) -> str:
+    """The alias that documents of a shape are written to, beside the one that they are read by."""
+    return f"{alias}-{shape}"
 
 
 def _otherwise(mapping: Mapping[str, Any]) -> Any:

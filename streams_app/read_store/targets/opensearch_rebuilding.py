@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection
-from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from streams_app.delivery.batch import TP
-from streams_app.read_store.databases.opensearch_client import FaultError, OpenSearchClient
+from streams_app.read_store.databases.opensearch_client import OpenSearchClient
 from streams_app.read_store.targets.opensearch import OpenSearchStore
-from streams_app.read_store.targets.opensearch_index import Indices
+from streams_app.read_store.targets.opensearch_block import PARTS, Action, WriteBlock
+from streams_app.read_store.targets.opensearch_index import Indices, write_alias
 from streams_app.read_store.targets.opensearch_shapes import Shape, document_id
 from streams_app.read_store.targets.port import ReadStore
 from streams_app.read_store.targets.rebuilding import NEW, OWNER, Owning, behind
@@ -23,7 +23,8 @@ from streams_app.settings import ReadStoreSettings
 
 T = TypeVar("T")
 
-PARTS: Final = ("", "-progress")
+SUFFIXES: Final = (*PARTS, write_alias("", "cells"), write_alias("", "groups"))
+"""What the aliases of a store end with."""
 
 
 class OpenSearchRebuilding:
@@ -41,18 +42,19 @@ class OpenSearchRebuilding:
         self._owning = Owning(declared.table, store)
         self._client = OpenSearchClient(declared)
         shape = Shape(declared.shape, declared.columns)
+        self._block = WriteBlock(self._client, declared.table)
         self._indices = Indices(self._client, declared.table, shape, declared.section)
 
     async def prepare(self) -> list[str]:
         """Removes indices without an alias and those of a rebuild that did not end, and makes new ones."""
-        await self._indices.initialise()
-        await self._block(is_blocked=False)  # a rebuild that was killed in the moment of its switch has left it
-        found = []
+        await self._indices.initialise(is_rebuild=True)
+        await self._block.remove()  # a rebuild that was killed in the moment of its switch has left it
+        found = await self._indices.reshape()
+        own = {f"{self._table}{NEW}{suffix}" for suffix in SUFFIXES}
         # Looked at before any is removed: an index never has the name of one that another rebuild is about to switch.
         numbered = {part: await self._numbered(part) for part in PARTS}
         for part, indices in numbered.items():
             used = await self._client.ask("GET", f"/_alias/{self._table}{part}")
-            own = {f"{self._table}{NEW}{part}"}
             for index in sorted(index for index in indices.keys() - used.keys() if indices[index]["aliases"].keys() <= own):
                 await self._client.ask("DELETE", f"/{index}")
                 found.append(f"removed index {index}, which a former rebuild has left")
@@ -68,10 +70,11 @@ class OpenSearchRebuilding:
             self._owning.check(None)
             await self._disown()
             return set()
-        await self._block(is_blocked=True)
+        await self._block.put()
         try:
             # In this order: an index that another rebuild removes after this fails the switch, as it is named there.
             actions = [action for part in PARTS for action in await self._actions(part)]
+            actions += await self._block.ending()
             new = await self._new.progress()
             self._owning.check(new)
             left = behind(await self._old.progress(), new, beyond)
@@ -80,16 +83,16 @@ class OpenSearchRebuilding:
                 await self._client.ask("POST", "/_aliases", {"actions": actions})
                 await self._disown()
         finally:
-            await self._block(is_blocked=False)
+            await self._block.remove()
         return left
 
     async def holding(self, function: Callable[[], Awaitable[T]]) -> T:
         """Workers wait for the block to go."""
-        await self._block(is_blocked=True)
+        await self._block.put()
         try:
             return await function()
         finally:
-            await self._block(is_blocked=False)
+            await self._block.remove()
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -107,23 +110,17 @@ class OpenSearchRebuilding:
         found = await self._client.ask("GET", f"/{self._table}{part}-0*/_alias")
         return {index: told for index, told in found.items() if re.fullmatch(rf"{self._table}{part}-[0-9]{{6}}", index)}
 
-    async def _actions(self, part: str) -> list[dict[str, dict[str, str]]]:
+    async def _actions(self, part: str) -> list[Action]:
+        """Takes the aliases of the index in use away, and gives their names to those of the new one."""
         alias, new = f"{self._table}{part}", f"{self._table}{NEW}{part}"
-        used, fresh = await self._client.ask("GET", f"/_alias/{alias}"), await self._client.ask("GET", f"/_alias/{new}")
-        remove = [{"remove": {"index": index, "alias": alias}} for index in used]
-        return [
-            *remove,
-            *({do: {"index": index, "alias": name}} for index in fresh for do, name in (("add", alias), ("remove", new))),
+        used, fresh = await self._client.ask("GET", f"/{alias}/_alias"), await self._client.ask("GET", f"/{new}/_alias")
+        own = {f"{self._table}{suffix}" for suffix in SUFFIXES}
+        remove = [(index, name) for index, told in used.items() for name in told["aliases"] if name in own]
+        moved = [
+            (index, name, name.removeprefix(f"{self._table}{NEW}")) for index, told in fresh.items() for name in told["aliases"]
         ]
-
-    async def _block(self, *, is_blocked: bool) -> None:
-        """Of the indices in use. Returns when what was under way is done."""
-        for part in PARTS:
-            try:
-                if is_blocked:
-                    await self._client.ask("PUT", f"/{self._table}{part}/_block/write")
-                else:
-                    await self._client.ask("PUT", f"/{self._table}{part}/_settings", {"index.blocks.write": None})
-            except FaultError as error:
-                if error.fault.status != HTTPStatus.NOT_FOUND:
-                    raise
+        return [
+            *({"remove": {"index": index, "alias": name}} for index, name in remove),
+            *({"remove": {"index": index, "alias": name}} for index, name, _ in moved),
+            *({"add": {"index": index, "alias": f"{self._table}{suffix}"}} for index, _, suffix in moved),
+        ]
