@@ -1,8 +1,9 @@
-"""``python -m tests.chaos.stores``: a read store in PostgreSQL under faults of its server, judged against a recomputation.
+"""``python -m tests.chaos.stores``: a read store under faults of its server, judged against a recomputation.
 
 Folded records arrive shuffled and twice; two processes ``streams-app worker --only`` sync them. At random seeded times a worker or
-the server is killed, the server takes no more connections, its disk is full, or it is replaced by a copy that lacks the last
-transactions. In the end every cell must hold what the record of its highest version says.
+the server is killed. PostgreSQL takes no more connections, its disk is full, or it is replaced by a copy that lacks the last
+transactions. OpenSearch stands still, or takes its disk for full. In the end every cell must hold what the record of its highest
+version says.
 """
 
 from __future__ import annotations
@@ -13,28 +14,37 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import click
 
-from tests.chaos.stores_faults import FAULTS
+from tests.chaos.stores_opensearch import OpenSearchGroupsRun, OpenSearchRun
+from tests.chaos.stores_postgresql import PostgresRun
 from tests.chaos.stores_run import Run
+
+STORES: Final[dict[str, type[Run]]] = {
+    "postgresql": PostgresRun,
+    "opensearch": OpenSearchRun,
+    "opensearch-groups": OpenSearchGroupsRun,
+}
 
 
 @click.command()
 @click.option("--runs", default=5, show_default=True, help="Each with a seed of its own.")
 @click.option("--seed", default=1, show_default=True, help="Of the first run.")
 @click.option("--seconds", default=40.0, show_default=True, help="How long records arrive and things break.")
+@click.option("--store", type=click.Choice(list(STORES)), default="postgresql", show_default=True, help="Kept in what.")
 @click.option("--faults", default=None, help="Only these, separated by commas.")
-def main(runs: int, seed: int, seconds: float, faults: str | None) -> None:
-    """Breaks a PostgreSQL store and its server under load, and looks whether it ends in the right state."""
+def main(runs: int, seed: int, seconds: float, store: str, faults: str | None) -> None:
+    """Breaks a store and its server under load, and looks whether it ends in the right state."""
     base = Path(tempfile.mkdtemp(prefix="chaos-stores-"))
     base.chmod(0o755)
     has_failed = False
     for number in range(seed, seed + runs):
         folder = base / f"run-{number}"
         folder.mkdir()
-        run = Run(number, folder, random.Random(number))
-        asyncio.run(run.perform(seconds, faults.split(",") if faults else list(FAULTS), FAULTS))
+        run = STORES[store](number, folder, random.Random(number))
+        asyncio.run(run.perform(seconds, faults.split(",") if faults else list(run.faults_of)))
         click.echo(run.line())
         has_failed |= bool(run.wrong)
     if has_failed:

@@ -1,30 +1,26 @@
-"""One run: workers sync shuffled folded records into PostgreSQL while it is broken, and what it holds in the end is judged."""
+"""One run: workers sync shuffled folded records into a server while it is broken, and what it holds in the end is judged."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-
-import asyncpg
+from typing import Any, ClassVar, Final
 
 from streams_app.embedded import Broker
-from tests.chaos.small_disk import SmallDisk
 from tests.helpers import create_topics, produce, wait_until
 from tests.integration.commands import run as command
-from tests.servers.postgresql import PostgreSQL
 from tests.workers import WorkerProcess
 
 PARTITIONS: Final = 4
 WORKERS: Final = 2
 GROUPS, NAMES = 8_000, 12
 DRAIN_SECONDS: Final = 180
-CONNECTIONS: Final = 20
 CONFIG: Final = """\
 app_id = "stores"
 [kafka]
@@ -48,18 +44,24 @@ folds = ["f"]
 source = "carried"
 timeout = "2s"
 dead_letters = "dead"
+shape = "{shape}"
 """
-CELLS: Final = "SELECT group_key, name, version, value::text::bigint FROM folded_values"
 
-Fault = Callable[["Run"], Awaitable[None]]
+Cells = dict[tuple[str, str], tuple[int, int]]
+"""Group and name → version and value."""
+
+Fault = Callable[[Any], Awaitable[None]]
+"""Gets the run that it is a fault of."""
 
 
 @dataclass
-class Run:
-    """One run.
+class Run(ABC):
+    """One run; what is particular to a server stands in a class of its own.
 
     Attributes:
-        expected: Group and name → version and value of the record of the highest version.
+        faults_of: What may happen to it, by name.
+        most_records: New ones in a burst; the rest of the load follows from how long a burst takes.
+        expected: What the records of the highest versions say.
         faults: What happened, in order.
         wrong: What is wrong in the end.
         exits: Exit code → how often, of workers.
@@ -69,10 +71,14 @@ class Run:
         drain_seconds: From the end of the load until the store was right.
     """
 
+    faults_of: ClassVar[Mapping[str, Fault]]
+    most_records: ClassVar[int] = 400
+    shape: ClassVar[str] = "cells"
+
     seed: int
     folder: Path
     chance: random.Random
-    expected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    expected: Cells = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     exits: Counter[int] = field(default_factory=Counter)
@@ -83,16 +89,27 @@ class Run:
     workers: list[WorkerProcess] = field(default_factory=list)
     ended: list[WorkerProcess] = field(default_factory=list)
 
-    async def perform(self, seconds: float, names: list[str], faults: Mapping[str, Fault]) -> None:
+    @abstractmethod
+    async def start(self) -> str:
+        """Starts the server; its URL."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends the server."""
+
+    @abstractmethod
+    async def stored(self) -> Cells:
+        """What the store holds."""
+
+    async def perform(self, seconds: float, names: list[str]) -> None:
         """Starts everything, breaks it by faults of these names, drains and judges."""
         self.broker = Broker.start(directory=self.folder / "broker")
-        self.disk = SmallDisk.mounted(self.folder)
-        self.server = PostgreSQL.start(options=(f"max_connections={CONNECTIONS}", "synchronous_commit=on"))
+        url = await self.start()
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self._prepare()
+            await self._prepare(url)
             tasks = [asyncio.create_task(self._supervise()), asyncio.create_task(self._produce(seconds))]
-            await self._break(seconds, names, faults)
+            await self._break(seconds, names)
             await tasks[1]
             await self._drain()
         except AssertionError as error:
@@ -103,19 +120,13 @@ class Run:
             self.noticed = self.logs().count("cause=progress")
             for worker in [*self.workers, *self.ended]:
                 worker.kill()
-            self.server.stop()
-            self.disk.unmount()
+            self.stop()
             self.broker.stop()
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, url: str) -> None:
         await create_topics(self.broker.bootstrap_servers, ["folded", "dead"], PARTITIONS)
         self.config = self.folder / "streams.toml"
-        self.config.write_text(CONFIG.format(bootstrap=self.broker.bootstrap_servers, url=self.server.url), "utf-8")
-        if self.disk.is_there:
-            connection = await asyncpg.connect(self.server.url)
-            await connection.execute(f"CREATE TABLESPACE small LOCATION '{self.disk.path}'")
-            await connection.execute("ALTER DATABASE postgres SET default_tablespace = small")
-            await connection.close()
+        self.config.write_text(CONFIG.format(bootstrap=self.broker.bootstrap_servers, url=url, shape=self.shape), "utf-8")
         done = await asyncio.to_thread(command, "read-store", "init", "--config", str(self.config))
         assert done.code == 0, done.text
         self.workers = [self._worker() for _ in range(WORKERS)]
@@ -138,7 +149,7 @@ class Run:
         until = loop.time() + seconds
         while loop.time() < until:
             burst = []
-            for _ in range(self.chance.randrange(50, 400)):
+            for _ in range(self.chance.randrange(50, self.most_records)):
                 version += 1
                 group = self.chance.randrange(GROUPS)
                 changed = self.chance.sample(range(NAMES), self.chance.randrange(1, 4))
@@ -159,16 +170,14 @@ class Run:
         """Of every worker there was."""
         return "".join(worker.log() for worker in [*self.ended, *self.workers])
 
-    async def _break(self, seconds: float, names: list[str], faults: Mapping[str, Fault]) -> None:
-        if not self.disk.is_there:
-            names = [name for name in names if name != "disk-full"]
+    async def _break(self, seconds: float, names: list[str]) -> None:
         loop = asyncio.get_running_loop()
         begin, turn = loop.time(), self.seed
         await asyncio.sleep(3)
         while loop.time() < begin + seconds - 2:
             name = names[turn % len(names)] if turn < self.seed + len(names) else self.chance.choice(names)
             turn += 1
-            await faults[name](self)
+            await self.faults_of[name](self)
             self.faults.append(name)
             await asyncio.sleep(self.chance.uniform(1, 4))
 
@@ -187,22 +196,6 @@ class Run:
             shown = [(cell, stored.get(cell), self.expected.get(cell)) for cell in sorted(off)[:3]]
             self.wrong.append(f"{len(off)} of {len(self.expected)} cells differ (cell, stored, expected): {shown}")
         self.drain_seconds = loop.time() - begin
-
-    async def stored(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """What the store holds."""
-        connection = await asyncpg.connect(self.server.url)
-        try:
-            return {(group, name): (version, value) for group, name, version, value in await connection.fetch(CELLS)}
-        finally:
-            await connection.close()
-
-    async def progress(self) -> int:
-        """Sum of the offsets that the store has taken."""
-        connection = await asyncpg.connect(self.server.url)
-        try:
-            return int(await connection.fetchval("SELECT coalesce(sum(next_offset), 0) FROM folded_values_progress"))
-        finally:
-            await connection.close()
 
     def line(self) -> str:
         """The run in two lines, and what is wrong with it below."""

@@ -1,0 +1,77 @@
+"""A store in OpenSearch under faults: it stands still, or takes its disk for full and its indices can only be read."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from streams_app.embedded.ports import LOOPBACK
+from tests.chaos.stores_faults import server_frozen, server_killed, worker_killed
+from tests.chaos.stores_run import Cells, Run
+from tests.helpers import wait_until
+from tests.integration.searching import asked
+from tests.servers.opensearch import OpenSearch
+
+WATERMARK: Final = "cluster.routing.allocation.disk.watermark"
+LEVELS: Final = ("low", "high", "flood_stage")
+LOOK: Final = "10s"
+"""How often the server looks at its disk; more often it does not."""
+PAGE: Final = 10_000
+LIMIT_SECONDS: Final = 60
+
+
+class OpenSearchRun(Run):
+    """With free space as it is, no disk is full for it: its limits are what changes."""
+
+    most_records = 200
+
+    async def start(self) -> str:
+        levels = [f"{WATERMARK}.{level}=1b" for level in LEVELS]
+        looking = ["cluster.routing.allocation.disk.threshold_enabled=true", f"cluster.info.update.interval={LOOK}"]
+        self.server = OpenSearch.start(settings=(*looking, *levels))
+        return f"opensearch+http://{LOOPBACK}:{self.server.port}"
+
+    def stop(self) -> None:
+        self.server.stop()
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What somebody else asks the server."""
+        return asked(self.server.port, method, path, body)
+
+    async def stored(self) -> Cells:
+        self.ask("POST", "/folded_values/_refresh")
+        found: Cells = {}
+        body: dict[str, Any] = {"size": PAGE, "sort": ["group_key", "name"] if self.shape == "cells" else ["group_key"]}
+        while hits := self.ask("POST", "/folded_values/_search", body)["hits"]["hits"]:
+            body["search_after"] = hits[-1]["sort"]
+            for each in (hit["_source"] for hit in hits):
+                versions = each["versions"] if self.shape == "groups" else {each["name"]: each["version"]}
+                for name, version in versions.items():
+                    found[each["group_key"], name] = version, each[name if self.shape == "groups" else "value"]
+        return found
+
+
+class OpenSearchGroupsRun(OpenSearchRun):
+    """A document a group."""
+
+    shape = "groups"
+
+
+async def disk_full(run: OpenSearchRun) -> None:
+    """The server takes its disk for full for a while: its indices can only be read, until it has looked again."""
+    before = run.logs().count("flood-stage")
+    run.ask("PUT", "/_cluster/settings", {"transient": {f"{WATERMARK}.{level}": "1000000gb" for level in LEVELS}})
+    try:
+        await wait_until(lambda: run.logs().count("flood-stage") > before, LIMIT_SECONDS, "a worker has met the full disk")
+    finally:
+        run.ask("PUT", "/_cluster/settings", {"transient": {f"{WATERMARK}.{level}": None for level in LEVELS}})
+    await wait_until(
+        lambda: "read_only" not in str(run.ask("GET", "/_all/_settings")), LIMIT_SECONDS, "the server has looked again"
+    )
+
+
+OpenSearchRun.faults_of = {
+    "worker-killed": worker_killed,
+    "server-killed": server_killed,
+    "server-frozen": server_frozen,
+    "disk-full": disk_full,
+}

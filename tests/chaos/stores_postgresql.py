@@ -1,0 +1,155 @@
+"""A store in PostgreSQL under faults: it takes no more connections, its disk is full, or a copy takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from tests.chaos.small_disk import SmallDisk
+from tests.chaos.stores_faults import HOLD_SECONDS, server_killed, worker_killed
+from tests.chaos.stores_run import Cells, Run
+from tests.helpers import wait_until
+from tests.servers.postgresql import PostgreSQL
+
+CONNECTIONS: Final = 20
+CELLS: Final = "SELECT group_key, name, version, value::text::bigint FROM folded_values"
+NO_SPACE: Final = "No space left on device"
+
+
+class PostgresRun(Run):
+    """Its tables lie on a small disk, where one can be mounted."""
+
+    async def start(self) -> str:
+        self.disk = SmallDisk.mounted(self.folder)
+        self.server = PostgreSQL.start(options=(f"max_connections={CONNECTIONS}", "synchronous_commit=on"))
+        if self.disk.is_there:
+            connection = await asyncpg.connect(self.server.url)
+            await connection.execute(f"CREATE TABLESPACE small LOCATION '{self.disk.path}'")
+            await connection.execute("ALTER DATABASE postgres SET default_tablespace = small")
+            await connection.close()
+        return self.server.url
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.disk.unmount()
+
+    async def stored(self) -> Cells:
+        connection = await asyncpg.connect(self.server.url)
+        try:
+            return {(group, name): (version, value) for group, name, version, value in await connection.fetch(CELLS)}
+        finally:
+            await connection.close()
+
+    async def progress(self) -> int:
+        """Sum of the offsets that the store has taken."""
+        connection = await asyncpg.connect(self.server.url)
+        try:
+            return int(await connection.fetchval("SELECT coalesce(sum(next_offset), 0) FROM folded_values_progress"))
+        finally:
+            await connection.close()
+
+
+async def no_connections(run: PostgresRun) -> None:
+    """Somebody else takes every connection, and those of the workers are ended."""
+    taken: list[asyncpg.Connection[asyncpg.Record]] = []
+    loop = asyncio.get_running_loop()
+    until = loop.time() + HOLD_SECONDS
+    refused = 0
+    try:
+        while loop.time() < until:
+            try:
+                taken.append(await asyncpg.connect(run.server.url))
+            except asyncpg.TooManyConnectionsError:
+                refused += 1
+                ours = "pid <> pg_backend_pid() AND application_name LIKE 'streams_app%'"
+                await taken[0].execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+                await asyncio.sleep(0.1)
+    finally:
+        for connection in taken:
+            await connection.close()
+    assert refused, "the limit was never reached"
+
+
+async def disk_full(run: PostgresRun) -> None:
+    """The disk of the tables is full for a while; a table beside them cannot grow. Nothing happens where none can be mounted."""
+    if not run.disk.is_there:
+        return
+    run.disk.fill()
+    try:
+        before = run.logs().count(NO_SPACE)
+        connection = await asyncpg.connect(run.server.url)
+        try:
+            await connection.execute("CREATE TABLE ballast AS SELECT repeat('x', 1000) FROM generate_series(1, 9999)")
+        except asyncpg.DiskFullError:
+            pass
+        else:
+            raise AssertionError("the disk is not full")
+        finally:
+            await connection.close()
+        await wait_until(lambda: run.logs().count(NO_SPACE) > before, 60, "a worker has met the full disk")
+    finally:
+        run.disk.empty()
+
+
+async def failover(run: PostgresRun) -> None:
+    """The server is replaced by a copy of its data, taken while it was under load: what it has acknowledged since then is lost."""
+    copy = run.folder / "copy"
+    run.server.kill()
+    await asyncio.to_thread(_copied, run, copy)
+    run.server = await asyncio.to_thread(run.server.again)
+    taken = await run.progress()
+
+    async def has_gone_on() -> bool:
+        return await run.progress() > taken
+
+    await wait_until(has_gone_on, 60, "it goes on after the copy")
+    await asyncio.sleep(run.chance.uniform(0.5, 3))
+    before = await run.progress()
+    run.server.kill()
+    await asyncio.to_thread(_restored, run, copy)
+    run.server = await asyncio.to_thread(run.server.again)
+    run.lost_progress += before - await run.progress()
+
+
+def _copied(run: PostgresRun, copy: Path) -> None:
+    _wait_until_free(run)
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir()
+    _copy(run.server.directory / "data", copy / "data")
+    if run.disk.is_there:
+        _copy(run.disk.path, copy / "small")
+
+
+def _restored(run: PostgresRun, copy: Path) -> None:
+    _wait_until_free(run)
+    shutil.rmtree(run.server.directory / "data")
+    _copy(copy / "data", run.server.directory / "data")
+    if run.disk.is_there:
+        run.disk.replace(copy / "small")
+
+
+def _wait_until_free(run: PostgresRun) -> None:
+    """The processes of its connections take a moment to notice that the server was killed, and write until then."""
+    again = run.server.again()
+    os.kill(again.pid, signal.SIGINT)
+    again._child._process.wait(10)
+
+
+def _copy(source: Path, to: Path) -> None:
+    subprocess.run(["cp", "-a", str(source), str(to)], check=True)
+
+
+PostgresRun.faults_of = {
+    "worker-killed": worker_killed,
+    "server-killed": server_killed,
+    "no-connections": no_connections,
+    "disk-full": disk_full,
+    "failover": failover,
+}
