@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, NamedTuple
+from typing import Any, Final, Generic
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -22,9 +22,6 @@ from streams_app.events.payloads import is_pydantic
 from streams_app.settings import Limits
 
 FOLD_ID: Final = "fold-id"
-_BESIDE: Final = (b'"before"', b'"metadata"', b"\\u00")
-"""Where none of these bytes is in a value, nothing stands beside the payload: a name could be written with escapes, too."""
-
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -43,8 +40,8 @@ _beside: Final = msgspec.json.Decoder(_Beside)
 _folded: Final = msgspec.json.Decoder(_Folded)
 
 
-class Decoded(NamedTuple, Generic[T, M]):
-    """What a value holds."""
+class Decoded(msgspec.Struct, Generic[T, M], frozen=True):
+    """What a value holds. A struct is made in a third of the time of a tuple with names."""
 
     data: T
     before: T | None = None
@@ -91,10 +88,9 @@ class Decoder(Generic[T, M]):
         data = _checked("$", self._read, value)
         if self.is_folded:
             return Decoded(data, fold=_checked("$", _folded.decode, value).fold)
-        # Most events have nothing beside their payload: they are decoded in one pass over the bytes.
-        if not any(mark in value for mark in _BESIDE):
-            return Decoded(data)
         beside = _checked("$", _beside.decode, value)
+        if beside.before is _NOTHING and beside.metadata is _NOTHING:
+            return Decoded(data)
         before = None if _is_null(beside.before) else _checked("$.before", self._read, bytes(beside.before))
         if self._read_metadata is None or _is_null(beside.metadata):
             return Decoded(data, before)
@@ -142,9 +138,10 @@ def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
     Raises:
         BadEventError: ``too-large``.
     """
-    for label, part, most in (("value", value, limits.value_bytes), ("key", key, limits.key_bytes)):
-        if part is not None and len(part) > most:
-            raise BadEventError("too-large", f"the {label} has {len(part)} bytes, at most {most}")
+    if value is not None and len(value) > limits.value_bytes:
+        raise BadEventError("too-large", f"the value has {len(value)} bytes, at most {limits.value_bytes}")
+    if key is not None and len(key) > limits.key_bytes:
+        raise BadEventError("too-large", f"the key has {len(key)} bytes, at most {limits.key_bytes}")
 
 
 def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offset: int) -> str:
@@ -154,7 +151,7 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
         BadEventError: ``not-valid``: it is not UTF-8, and what is put in its place could be the id of another event;
             ``too-large``: it is longer than keys may be.
     """
-    for wanted in (FOLD_ID, ID):
+    for wanted in (FOLD_ID, ID) if headers else ():
         for name, value in headers:
             if name == wanted and value:
                 return _id(name, value, limits)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
@@ -15,7 +17,7 @@ from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.store import SubscriberStore
 
 
-class Decoded(NamedTuple):
+class Decoded(msgspec.Struct, frozen=True):
     """A record as an event.
 
     Attributes:

@@ -13,7 +13,7 @@ from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
 from streams_app.subscribers.around import Decode, Decoded
 from streams_app.subscribers.declaration import Subscriber
-from streams_app.subscribers.put_back import Origin, is_for, taken_apart
+from streams_app.subscribers.put_back import is_for, taken_apart
 from streams_app.subscribers.received import Received
 
 
@@ -40,7 +40,7 @@ def decode_of(
     )
 
     def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
-        headers, origin = record.headers, Origin(tp, record.offset, record.timestamp)
+        headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
         is_put_back = tp.topic == again
         if is_put_back:
             if not is_for(name, headers):
@@ -48,16 +48,17 @@ def decode_of(
             found_origin = taken_apart(headers)
             if found_origin is None:
                 raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
-            origin, headers = found_origin
-        if event is not None and not is_of(event, headers):
+            (tp, offset, timestamp_ms), headers = found_origin
+        if headers and event is not None and not is_of(event, headers):
             return None
-        found_id = event_id(headers, limits, *origin.tp, origin.offset)
+        topic, partition = tp
+        found_id = event_id(headers, limits, topic, partition, offset)
         found = read(record.key, record.value)
+        version = offset if found.fold is None else found.fold.version
+        # By position, which takes a quarter of the time that names take.
         received: Received[Any, Any] = Received(
-            data=found.data, id=found_id, before=found.before, metadata=found.metadata, raw_key=record.key, headers=headers,
-            timestamp_ms=origin.timestamp_ms, topic=origin.tp.topic, partition=origin.tp.partition, offset=origin.offset,
-            version=origin.offset if found.fold is None else found.fold.version, fold=found.fold, attempt=attempt,
-            deadline_ms=now_ms() + timeout_ms, subscriber=name, publisher=publisher,
+            found.data, found_id, found.before, found.metadata, record.key, headers, timestamp_ms, topic, partition, offset,
+            version, found.fold, attempt, now_ms() + timeout_ms, name, publisher,
         )  # fmt: skip
         return Decoded(found_id, received, is_put_back)
 

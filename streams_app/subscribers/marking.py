@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 ANOTHER_OWNER: Final = "token"
 
+PAUSE_SECONDS: Final = 0.02
+"""Between two writes: what changes after a quiet moment is told at once, of a stream of short calls what is under way now and then.
+Telling Redis of each would cost more than the calls."""
+
 
 class Marking:
     """Brings what Redis has of a partition in line with what is the case, again and again."""
@@ -90,6 +94,7 @@ class Marking:
             try:
                 await self.write_once()
                 self._backoff.succeeded()
+                await asyncio.sleep(PAUSE_SECONDS)
             except (*REDIS_ERRORS, TimeoutError) as error:
                 self._fault = "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
                 if not self._backoff.failures:

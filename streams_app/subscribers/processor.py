@@ -71,7 +71,7 @@ class AgainProcessor(Processor):
         self._ended = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = self._note_bytes = 0
-        self._is_over = self._is_alone = False
+        self._is_over = self._is_alone = self._is_full = False
 
     # ---- the delivery
 
@@ -134,6 +134,7 @@ class AgainProcessor(Processor):
         for gone in [offset for offset in self._before if offset < batch.end]:
             del self._before[gone]
             self._marking.drop(gone)
+        self._is_full = self.held > 0
         self._around.dispatcher.kick()
 
     async def mark(self) -> Mark | None:
@@ -206,7 +207,8 @@ class AgainProcessor(Processor):
     # ---- events
 
     def _may_begin(self, work: Work) -> None:
-        if work.due_ms > self._around.clock.now_ms():
+        # Few wait: reading the clock for each event would cost more than all else here.
+        if work.due_ms and work.due_ms > self._around.clock.now_ms():
             self._waiting.push(work, work.due_ms)
         else:
             self._fresh.append(work)
@@ -260,13 +262,14 @@ class AgainProcessor(Processor):
 
     def _finish(self, work: Work) -> None:
         assert self._window is not None  # it is claimed
-        was_full = self.held > 0
-        self._window.finish(self._window.claim, work.offset)
+        offset = work.record.offset
+        self._window.finish(self._window.claim, offset)
         self._bytes -= work.size_bytes
-        self._marking.drop(work.offset)
+        self._marking.drop(offset)
         if self._order is not None and (following := self._order.finished(work.record.key)) is not None:
             self._may_begin(following)
-        if was_full and not self.held and self._claim is not None:
+        if self._is_full and not self.held and self._claim is not None:
+            self._is_full = False
             self._claim.applied()
 
     # ---- the end

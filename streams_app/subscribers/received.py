@@ -37,7 +37,7 @@ class Reject(Exception):
     """The event becomes a dead letter at once, with what is said here as its reason in words."""
 
 
-class Received(msgspec.Struct, Generic[T, M], frozen=True, kw_only=True, eq=False):
+class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
     """One event, or one folded record, in one attempt. Headers are read when they are asked for.
 
     A test of a function alone makes one of ``data`` and ``id``.

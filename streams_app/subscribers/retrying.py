@@ -103,6 +103,8 @@ class Suspension:
 
     def succeeded(self) -> bool:
         """Notes an attempt that succeeded; returns whether it has ended a suspension."""
+        if not self._failed:
+            return False  # nor is it suspended: the failures that began a suspension are kept until it ends
         ended = self.is_suspended
         self.is_suspended = False
         self._failed.clear()

@@ -10,9 +10,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from streams_app.clock import Clock
 
@@ -29,9 +30,8 @@ class Outcome(Enum):
     """It was taken back before it ended, or before it began."""
 
 
-@dataclass(slots=True, eq=False)
-class Call:
-    """One attempt.
+class Call(msgspec.Struct, eq=False):
+    """One attempt: a struct of msgspec, which is made faster than a dataclass.
 
     Attributes:
         event: What the function is called with.
@@ -111,7 +111,9 @@ class Runner(ABC):
         return self.running.pop(call, self) is not self
 
     def _end(self, call: Call, outcome: Outcome, error: BaseException | None = None) -> None:
-        call.ended_ms, call.outcome, call.error = self._clock.monotonic_ms(), outcome, error
+        call.ended_ms = self._clock.monotonic_ms()
+        call.outcome = outcome
+        call.error = error
         self._ended.append(call)
         if not self._is_told:
             self._is_told = True

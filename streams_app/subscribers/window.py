@@ -120,10 +120,11 @@ class Window:
 
     def finish(self, claim: int, offset: int) -> bool:
         """Notes that an offset is finished; returns False where it is not this claim's to finish, or is finished already."""
-        if not self.is_open(claim, offset):
+        # Not is_open(): this is done for each event.
+        if claim != self.claim or offset not in self._unfinished:
             return False
         del self._unfinished[offset]
-        if offset in self._begun:
+        if self._begun and offset in self._begun:
             self._begun.remove(offset)
             self._ran.add(offset)
         return True

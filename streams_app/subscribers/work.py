@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from streams_app.reasons import Reason
 from streams_app.subscribers.received import Reject, Retry
@@ -17,9 +18,8 @@ MOST_DEATHS: Final = 3
 TRACE_BYTES: Final = 2_000
 
 
-@dataclass(slots=True, eq=False)
-class Work:
-    """One event that is not finished.
+class Work(msgspec.Struct, eq=False):
+    """One event that is not finished: a struct of msgspec, which is made faster than a dataclass.
 
     Attributes:
         record: As it was read.

@@ -67,7 +67,7 @@ AGAIN: Final = (
         "waiting ones stop the reader",
         "A reader that pauses while anything is unfinished, and is never told that nothing is.",
         ("",),
-        (Change(f"{PROCESSOR}._finish", "if was_full and not self.held and self._claim is not None:", "if False:"),),
+        (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.held and self._claim is not None:", "if False:"),),
     ),
     Mutant(
         "attempts are counted afterwards",
