@@ -52,6 +52,8 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--memory", is_flag=True, help="Also memory after 1, 5 and 10 million events, and with 1 and 8 partitions.")
 @click.option("--tune", is_flag=True, help="Also `streams-app tune` on a topic of ten million events, and its memory by load.")
 @click.option("--stores", "read_stores", is_flag=True, help="Also what folding and batches save each read store.")
+@click.option("--subscribers", is_flag=True, help="Also how fast subscribers are called, and what an idle one costs.")
+@click.option("--only", default="again,ordered,napping,idle", help="Which of --subscribers; also once, never_twice.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
 @click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
 def main(
@@ -140,6 +142,11 @@ async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[st
 
         _say("stores: writes and records/s of SQLite, PostgreSQL and OpenSearch")
         findings += await stores(scale)
+    if extra["subscribers"]:
+        from benchmarks.subscribers import subscribers  # its catalogue is made when it is imported
+
+        _say("subscribers: each beside awaiting its function alone")
+        findings += await subscribers(servers, folder, scale, extra["only"].split(","), _say)
     return findings
 
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -81,14 +81,16 @@ class Filler:
         self._open: dict[int, Any] = {}
         self._acks: deque[asyncio.Future[Any]] = deque()
 
-    async def add(self, partition: int, timestamp_ms: int, key: bytes, value: bytes) -> None:
+    async def add(
+        self, partition: int, timestamp_ms: int, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
         """Adds one event; sends its batch when that is full."""
         batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = self._producer.create_batch()
-        if batch.append(key=key, value=value, timestamp=timestamp_ms) is None:
+        if batch.append(key=key, value=value, timestamp=timestamp_ms, headers=headers) is None:
             await self._send(partition)
-            await self.add(partition, timestamp_ms, key, value)
+            await self.add(partition, timestamp_ms, key, value, headers)
 
     async def flush(self, *, wait: bool = True) -> None:
         """Sends what is open, and waits until everything is acknowledged."""

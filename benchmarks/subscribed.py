@@ -1,0 +1,90 @@
+"""The functions that `make bench ARGS="--subscribers"` has called: each notes its event in a ledger and does nothing else.
+
+The environment says where the events and the ledger are; the settings of a run enable one of the subscribers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.ledger import Ledger
+from streams_app import Catalogue, Event, Received, subscriber
+from streams_app.subscribers.declaration import Subscriber
+
+TOPIC: Final = "BENCH_TOPIC"
+LEDGER: Final = "BENCH_LEDGER"
+NAP_SECONDS: Final = 0.01
+IDLE: Final = 8
+
+
+class Numbered(msgspec.Struct, frozen=True):
+    """An event of 100 bytes.
+
+    Attributes:
+        number: Its place in the ledger.
+        account: Its key.
+        padding: Up to 100 bytes.
+    """
+
+    number: int
+    account: str
+    padding: str
+
+
+ledger = Ledger(Path(os.environ[LEDGER])) if LEDGER in os.environ else None
+numbered = Event(
+    "bench.numbered", Numbered, description="An event to be counted.", keyed_by="account", topic=os.environ.get(TOPIC, "bench")
+)
+
+
+async def note(number: int) -> None:
+    """The function that is measured, here and in whatever is compared with it."""
+    assert ledger is not None  # whoever runs this has named one
+    ledger.note(number)
+
+
+@subscriber(numbered, idempotent="yes", description="Notes the event.")
+async def again(event: Received[Numbered]) -> None:
+    """At least once, in any order."""
+    await note(event.data.number)
+
+
+@subscriber(numbered, idempotent="yes", ordered="key", description="Notes the event.")
+async def ordered(event: Received[Numbered]) -> None:
+    """At least once, those of one account one after the other."""
+    await note(event.data.number)
+
+
+@subscriber(numbered, idempotent="yes", concurrency=100, description="Notes the event after a nap.")
+async def napping(event: Received[Numbered]) -> None:
+    """At least once, 10 ms each, 100 at a time."""
+    await asyncio.sleep(NAP_SECONDS)
+    await note(event.data.number)
+
+
+@subscriber(numbered, idempotent="unknown", concurrency=64, description="Notes the event.")
+async def once(event: Received[Numbered]) -> None:
+    """Once while Redis keeps its data."""
+    await note(event.data.number)
+
+
+@subscriber(numbered, idempotent="no", concurrency=64, description="Notes the event.")
+async def never_twice(event: Received[Numbered]) -> None:
+    """At most once."""
+    await note(event.data.number)
+
+
+def _idle(number: int) -> Subscriber[Numbered, Any, Any]:
+    async def idle(event: Received[Numbered]) -> None:
+        await note(event.data.number)
+
+    idle.__name__ = f"idle_{number}"
+    return subscriber(numbered, idempotent="yes", description="Has nothing to do.")(idle)
+
+
+catalogue = Catalogue(events=(numbered,), subscribers=(again, ordered, napping, once, never_twice, *map(_idle, range(IDLE))))

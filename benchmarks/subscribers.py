@@ -1,0 +1,267 @@
+"""How fast subscribers are called, as a ratio to reading the same topic and awaiting the same function without any promise.
+
+The topic is filled before; one process; the clock runs from the first tenth of the calls to the last one, by a ledger in which the
+function notes each event. A call counts, and so do the commits: at the end every offset is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from benchmarks import subscribed, topics
+from benchmarks.finding import Finding
+from benchmarks.ledger import Ledger, Pace, Watch
+from benchmarks.loads import PARTITIONS
+from benchmarks.processes import CpuWatch, memory_mb
+from benchmarks.servers import Servers
+from streams_app.embedded.child import Child
+from tests.servers.cache import ROOT
+from tests.workers import WorkerProcess
+
+EVENTS: Final = 1_000_000
+ACCOUNTS: Final = 10_000
+VALUE_BYTES: Final = 100
+IDLE_SECONDS: Final = 20.0
+SETTLE_SECONDS: Final = 30.0
+IDLE: Final = "idle"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One subscriber of :mod:`benchmarks.subscribed`.
+
+    Attributes:
+        name: Of the subscriber.
+        what: For the reader of a report.
+        events: So many of the topic's events are made for it, as it would take too long with all.
+        has_ids: Whether its events carry ``ce_id`` and ``ce_type``, as published ones do.
+    """
+
+    name: str
+    what: str
+    events: int = EVENTS
+    has_ids: bool = False
+
+
+CASES: Final = (
+    Case("again", '"yes"'),
+    Case("ordered", '"yes", ordered by key'),
+    Case("napping", '"yes", 10 ms each, concurrency 100', 100_000),
+    Case("once", '"unknown", concurrency 64', 200_000, has_ids=True),
+    Case("never_twice", '"no", concurrency 64', 30_000, has_ids=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where it is measured.
+
+    Attributes:
+        servers: Broker and Redis.
+        folder: For settings, ledgers and logs.
+        scale: Of the numbers of events.
+    """
+
+    servers: Servers
+    folder: Path
+    scale: float
+
+    @asynccontextmanager
+    async def topic(self, case: Case) -> AsyncIterator[tuple[str, int]]:
+        """A topic that is filled, and how many events are in it."""
+        name, events = f"bench-events-{secrets.token_hex(4)}", round(case.events * self.scale)
+        await topics.make(self.servers.bootstrap, name)
+        try:
+            await fill(self.servers.bootstrap, name, events, has_ids=case.has_ids)
+            yield name, events
+        finally:
+            await topics.remove(self.servers.bootstrap, name)
+
+    def ledger(self, events: int) -> tuple[Path, Ledger]:
+        """A new ledger."""
+        path = self.folder / f"ledger-{secrets.token_hex(4)}"
+        return path, Ledger.make(path, events)
+
+
+async def fill(bootstrap: str, topic: str, events: int, *, has_ids: bool) -> None:
+    """Events of 100 bytes, numbered, of many accounts in turn."""
+    now_ms = time.time_ns() // 1_000_000
+    async with topics.filling(bootstrap, topic) as filler:
+        for number in range(events):
+            account = f"account_{number * 7919 % ACCOUNTS}"
+            value = json.dumps({"number": number, "account": account, "padding": ""}).encode()
+            value = value[:-2] + b"x" * (VALUE_BYTES - len(value)) + value[-2:]
+            headers = [("ce_id", b"id-%032d" % number), ("ce_type", subscribed.numbered.key.encode())] if has_ids else []
+            await filler.add(number * 7919 % ACCOUNTS % PARTITIONS, now_ms, account.encode(), value, headers)
+
+
+async def base(bench: Bench, topic: str, events: int) -> Pace:
+    """The pace of awaiting the function alone."""
+    path, ledger = bench.ledger(events)
+    command = [sys.executable, "-m", "benchmarks.awaited", bench.servers.bootstrap, topic]
+    environment = {subscribed.LEDGER: str(path)}
+    with process(bench, "awaited", command, environment) as (_, must_live):
+        return await Watch(ledger, must_live).pace()
+
+
+async def called(bench: Bench, case: Case, topic: str, events: int) -> tuple[Pace, dict[str, Any], list[str]]:
+    """The pace of a worker with one subscriber, its figures, and what was wrong."""
+    path, ledger = bench.ledger(events)
+    async with working(bench, topic, path, [case.name]) as (worker, app_id):
+        pids = {"worker": worker.pid, "redis": bench.servers.redis_pid, "broker": bench.servers.broker_pid}
+        watch = Watch(ledger, lambda: _must_live(worker))
+        await watch.until(1)
+        cpu = CpuWatch(pids)
+        pace = await watch.pace()
+        figures: dict[str, Any] = {"cpu_seconds": cpu.used(), "peak_rss_mb": round(memory_mb(worker.pid, "VmHWM") or 0)}
+        committed = await committed_soon(bench.servers.bootstrap, topic, f"{app_id}.{case.name}", events)
+    faults = []
+    if committed != events:
+        faults.append(f"{committed:,} of {events:,} events are committed")
+    if repeated := ledger.repeated():
+        faults.append(f"{repeated:,} calls were repeated")
+    return pace, figures, faults
+
+
+async def idle(bench: Bench, subscribers: int) -> float:
+    """The CPU of a worker with so many subscribers and no event, as a part of a core."""
+    topic = f"bench-idle-{secrets.token_hex(4)}"
+    await topics.make(bench.servers.bootstrap, topic)
+    path, _ = bench.ledger(1)
+    try:
+        async with working(bench, topic, path, [f"idle_{number}" for number in range(subscribers)]) as (worker, _):
+            await worker.wait_ready()
+            await asyncio.sleep(3)
+            cpu, began = CpuWatch({"worker": worker.pid}), time.monotonic()
+            await asyncio.sleep(IDLE_SECONDS)
+            return cpu.used()["worker"] / (time.monotonic() - began)
+    finally:
+        await topics.remove(bench.servers.bootstrap, topic)
+
+
+@asynccontextmanager
+async def working(bench: Bench, topic: str, ledger: Path, enabled: Sequence[str]) -> AsyncIterator[tuple[WorkerProcess, str]]:
+    """A worker that runs these subscribers of the catalogue, beside a fold without events; with its ``app_id``."""
+    app_id = f"bench-{secrets.token_hex(4)}"
+    names = [one.name for one in subscribed.catalogue.subscribers]
+    made = [f"{app_id}.{kind}" for kind in ("source", "folded", "dead")] + [f"{topic}.{name}.dead" for name in enabled]
+    await topics.make(bench.servers.bootstrap, *made)
+    switches = "".join(f"[subscribers.{name}]\nenabled = false\n" for name in names if name not in enabled)
+    config = bench.folder / f"{app_id}.toml"
+    config.write_text(
+        f"""\
+app_id = "{app_id}"
+[kafka]
+bootstrap_servers = {json.dumps(bench.servers.bootstrap)}
+[redis]
+url = {json.dumps(bench.servers.redis_url)}
+[http]
+port = 0
+[folds.account-metrics]
+source = "{app_id}.source"
+output = "{app_id}.folded"
+dead_letters = "{app_id}.dead"
+group_key = "account"
+changed = "metrics"
+quiet_period = "1m"
+[events]
+catalogue = "benchmarks.subscribed:catalogue"
+{switches}""",
+        "utf-8",
+    )
+    environment = {subscribed.TOPIC: topic, subscribed.LEDGER: str(ledger), "PYTHONPATH": python_path()}
+    try:
+        with WorkerProcess(config, bench.folder, environment) as worker:
+            yield worker, app_id
+            await worker.terminate(limit_seconds=30)
+    finally:
+        bench.servers.forget(app_id)
+        await topics.remove(bench.servers.bootstrap, *made)
+
+
+@contextmanager
+def process(
+    bench: Bench, name: str, command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[Child, Callable[[], None]]]:
+    """A process that is killed at the end of the block, and what raises once it has ended by itself."""
+    child = Child(name, command, bench.folder / f"{name}-{secrets.token_hex(4)}", {"PYTHONPATH": python_path(), **environment})
+
+    def must_live() -> None:
+        if not child.is_running:
+            raise RuntimeError(f"{name} has ended; its log ends with:\n{child.log_tail()}")
+
+    try:
+        yield child, must_live
+    finally:
+        child.kill()
+
+
+async def committed_soon(bootstrap: str, topic: str, group: str, wanted: int) -> int:
+    """The sum of the offsets a group has committed, once it is that of all events, or after a while."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        while True:
+            offsets = [await consumer.committed(TopicPartition(topic, number)) or 0 for number in range(PARTITIONS)]
+            if sum(offsets) >= wanted or time.monotonic() > deadline:
+                return sum(offsets)
+            await asyncio.sleep(0.1)
+    finally:
+        await consumer.stop()
+
+
+def python_path() -> str:
+    """Where processes find the benchmarks."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+def _must_live(worker: WorkerProcess) -> None:
+    if worker.exit_code is not None:
+        raise RuntimeError(f"the worker ended with exit code {worker.exit_code}:\n{worker.log()[-2_000:]}")
+
+
+async def subscribers(servers: Servers, folder: Path, scale: float, names: Sequence[str], say: Say) -> list[Finding]:
+    """Measures each subscriber beside the base, and what an idle one costs.
+
+    Args:
+        servers: Where.
+        folder: For settings, ledgers and logs.
+        scale: Of the numbers of events.
+        names: Of the subscribers; ``idle`` for what one costs that has nothing to do.
+        say: Told of every run.
+    """
+    bench, findings = Bench(servers, folder, scale), []
+    for case in (case for case in CASES if case.name in names):
+        async with bench.topic(case) as (topic, events):
+            bare = await base(bench, topic, events)
+            pace, figures, faults = await called(bench, case, topic, events)
+        figures = {
+            "events_per_second": round(pace.per_second),
+            "ratio_to_base": round(pace.per_second / bare.per_second, 3),
+            "base": round(bare.per_second),
+            **figures,
+        }
+        findings.append(Finding(f"subscriber {case.what}, {events:,} events", figures, faults))
+        say(f"{case.what}: {pace.per_second:,.0f} events/s, the base {bare.per_second:,.0f}; {figures} {' '.join(faults)}")
+    if IDLE in names:
+        few, many = [await idle(bench, number) for number in (1, subscribed.IDLE)]
+        each = (many - few) / (subscribed.IDLE - 1)
+        figures = {"percent_of_a_core_each": round(100 * each, 2), "percent_of_a_worker_with_one": round(100 * few, 2)}
+        findings.append(Finding("idle subscribers", figures))
+        say(f"idle: {each:.2%} of a core a subscriber, {few:.2%} with one")
+    return findings
