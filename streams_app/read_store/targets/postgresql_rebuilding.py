@@ -1,7 +1,8 @@
 """The switch of a rebuilt store in PostgreSQL: four tables get other names in one transaction.
 
 What people have added to the table goes with its name: rights, indexes, defaults and comments are copied when the new table is
-made, views are made again at the switch, as a view belongs to a table and not to its name. A materialised view cannot follow so.
+made, views and triggers are made again at the switch, as they belong to a table and not to its name. What cannot follow so, as a
+policy, keeps a rebuild from beginning: nobody is to lose it without a word.
 """
 
 from __future__ import annotations
@@ -26,15 +27,51 @@ WRITTEN: Final = """
 SELECT attname::text FROM pg_attribute
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 """
-RIGHTS: Final = """
-SELECT format('GRANT %s ON %I TO %s', privilege_type, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
-FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
+# Of a table and of its columns, and what is said about it.
+GIVEN: Final = """
+WITH rights AS (
+    SELECT privilege_type::text AS told, grantee, is_grantable FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass($1)
+    UNION ALL
+    SELECT format('%s (%I)', privilege_type, attname), grantee, is_grantable FROM pg_attribute AS held, aclexplode(attacl)
+    WHERE attrelid = to_regclass($1)
+        AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(quote_ident($2)) AND attname = held.attname)
+)
+SELECT format(
+    'GRANT %s ON %I TO %s %s', told, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+    CASE WHEN is_grantable THEN 'WITH GRANT OPTION' END
+) FROM rights
+UNION ALL
+SELECT format('COMMENT ON TABLE %I IS %L', $2::text, description) FROM pg_description
+WHERE classoid = 'pg_class'::regclass AND objoid = to_regclass($1) AND objsubid = 0
 """
 VIEWS: Final = """
-SELECT DISTINCT seen.oid::regclass::text AS name, pg_get_viewdef(seen.oid) AS query, seen.relkind = 'm' AS is_materialised
+SELECT DISTINCT seen.oid::regclass::text AS name, pg_get_viewdef(seen.oid) AS query, seen.relkind = 'm' AS is_materialised,
+    'WITH (' || array_to_string(seen.reloptions, ', ') || ')' AS options
 FROM pg_depend JOIN pg_rewrite ON pg_rewrite.oid = pg_depend.objid JOIN pg_class AS seen ON seen.oid = pg_rewrite.ev_class
 WHERE pg_depend.classid = 'pg_rewrite'::regclass AND refclassid = 'pg_class'::regclass AND refobjid = to_regclass($1)
     AND seen.oid <> refobjid
+"""
+TRIGGERS: Final = """
+SELECT pg_get_triggerdef(oid) || CASE tgenabled WHEN 'O' THEN '' ELSE format(
+    '; ALTER TABLE %s %s TRIGGER %I', $1::text,
+    CASE tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END, tgname
+) END FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal ORDER BY tgname
+"""
+# Policies, functions, publications, rules, foreign keys from and to the table, what inherits from it or what it inherits from.
+FIXED: Final = """
+SELECT 'row-level security' FROM pg_class WHERE oid = to_regclass($1) AND relrowsecurity
+UNION
+SELECT pg_describe_object(classid, objid, 0) FROM pg_depend
+    LEFT JOIN pg_rewrite ON classid = 'pg_rewrite'::regclass AND pg_rewrite.oid = objid
+    LEFT JOIN pg_constraint ON classid = 'pg_constraint'::regclass AND pg_constraint.oid = objid
+    LEFT JOIN pg_class AS heir ON classid = 'pg_class'::regclass AND heir.oid = objid
+WHERE refclassid = 'pg_class'::regclass AND refobjid = to_regclass($1) AND (
+    classid IN ('pg_policy'::regclass, 'pg_proc'::regclass, 'pg_publication_rel'::regclass)
+    OR ev_class = refobjid OR contype = 'f' OR heir.relkind IN ('r', 'p', 'f')
+)
+UNION
+SELECT pg_describe_object('pg_class'::regclass, inhparent, 0) FROM pg_inherits WHERE inhrelid = to_regclass($1)
+ORDER BY 1
 """
 PROGRESS: Final = 'SELECT topic, partition, next_offset FROM "{table}_progress"'
 DISOWN: Final = 'DELETE FROM "{table}_progress" WHERE topic = $1 AND partition = $2'
@@ -65,7 +102,7 @@ class PostgresRebuilding:
 
     async def prepare(self) -> list[str]:
         """Drops what was left, and makes new tables like those in use; where these have other columns, as the settings say."""
-        await self._pool.call(self._views)
+        await self._pool.call(self._check)
         check_names(self._declared, await self._pool.call(self._named))
         found = await self._pool.call_long(self._drop_left)
         try:
@@ -75,7 +112,7 @@ class PostgresRebuilding:
         except ConfigurationError:  # other columns than those of the settings, which is a reason to rebuild
             await self._pool.call_long(self._drop_left)
             await self._store.initialise()
-        await self._pool.call(self._give_rights)
+        await self._pool.call(self._give)
         await self._owning.take()
         return found
 
@@ -126,12 +163,12 @@ class PostgresRebuilding:
                 await connection.execute(made(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
             return [column for (column,) in await connection.fetch(WRITTEN, f'"{self._table}"')]
 
-    async def _give_rights(self, connection: Connection) -> None:
+    async def _give(self, connection: Connection) -> None:
         async with connection.transaction():
             for part in PARTS:
-                rights: list[Any] = await connection.fetch(RIGHTS, f'"{self._table}{part}"', f"{self._new}{part}")
-                for (grant,) in rights:
-                    await connection.execute(grant)
+                given: list[Any] = await connection.fetch(GIVEN, f'"{self._table}{part}"', f"{self._new}{part}")
+                for (statement,) in given:
+                    await connection.execute(statement)
 
     async def _switch(self, connection: Connection, beyond: Collection[TP]) -> Collection[TP]:
         async with connection.transaction():
@@ -147,7 +184,7 @@ class PostgresRebuilding:
             if left := behind(old, new or {}, beyond):
                 return left
             await connection.execute(DISOWN.format(table=self._new), *OWNER)
-            views = await self._views(connection)
+            again = await self._check(connection)
             for part in PARTS:
                 await connection.execute(f'DROP TABLE IF EXISTS "{self._table}{FORMER}{part}"')
                 if part in is_there:
@@ -155,8 +192,8 @@ class PostgresRebuilding:
                 elif part and is_there:  # says whose the former table is
                     await connection.execute(made(f"{self._table}{FORMER}{part}", PROGRESS_COLUMNS, "topic, partition"))
                 await connection.execute(f'ALTER TABLE "{self._new}{part}" RENAME TO "{self._table}{part}"')
-            for name, query in views:
-                await connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            for statement in again:
+                await connection.execute(statement)
             self._owning.switching()
             return set()
 
@@ -172,17 +209,25 @@ class PostgresRebuilding:
             await connection.execute(f'LOCK TABLE "{self._table}{part}" IN {mode} MODE')
         return is_there
 
-    async def _views(self, connection: Connection) -> list[tuple[str, str]]:
-        """Views of the table, as they were written.
+    async def _check(self, connection: Connection) -> list[str]:
+        """What makes the views and triggers of the tables again once these have other names.
 
         Raises:
-            ConfigurationError: One is materialised.
+            ConfigurationError: Something belongs to the tables that cannot be made again.
         """
-        rows = await connection.fetch(VIEWS, f'"{self._table}"')
-        if fixed := [row["name"] for row in rows if row["is_materialised"]]:
+        faults, again = [], list[str]()
+        for part in PARTS:
+            table = f'"{self._table}{part}"'
+            views: list[Any] = await connection.fetch(VIEWS, table)
             told = "would go on showing the former table; drop it first"
-            raise ConfigurationError([f"{self._section}.table: the materialised view {name} {told}" for name in fixed])
-        return [(row["name"], row["query"]) for row in rows]
+            faults += [f"the materialised view {view['name']} {told}" for view in views if view["is_materialised"]]
+            told = f"would stay with {self._table}{FORMER}{part}; remove it first, and make it again afterwards"
+            faults += [f"{what} {told}" for (what,) in await connection.fetch(FIXED, table)]
+            again += [f"CREATE OR REPLACE VIEW {view['name']} {view['options'] or ''} AS {view['query']}" for view in views]
+            again += [statement for (statement,) in await connection.fetch(TRIGGERS, table)]
+        if faults:
+            raise ConfigurationError([f"{self._section}.table: {fault}" for fault in faults])
+        return again
 
 
 async def _exists(connection: Connection, table: str) -> bool:
