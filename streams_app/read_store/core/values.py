@@ -77,7 +77,8 @@ def json_text(value: Value) -> str | None:
 
 def json_fault(value: Value) -> str | None:
     """Why a value can never be held as JSON by PostgreSQL; None: it can."""
-    if isinstance(value, (float, Decimal)) and not isfinite(value):
+    # A decimal number has a range of its own: as a float, 1e400 would be infinite.
+    if (isinstance(value, float) and not isfinite(value)) or (isinstance(value, Decimal) and not value.is_finite()):
         return "is not a finite number"
     if isinstance(value, JsonText):
         return "holds U+0000" if NUL_IN_JSON.search(value) else surrogate_fault(value) or surrogate_fault(_unescaped(value))
