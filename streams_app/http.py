@@ -1,4 +1,4 @@
-"""``/metrics``, ``/health/live``, ``/health/ready``, ``/groups``: on a thread with a loop of its own.
+"""``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``: on a thread with a loop of its own.
 
 The thread answers while the main loop hangs, which is when somebody asks; only ``/groups`` waits for that loop. It listens on
 loopback by default. With ``http.token_file`` all but the health pages want ``Authorization: Bearer …``.
@@ -27,6 +27,8 @@ from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
+EVENTS_PAGE: Final = "/events"
+ASYNCAPI_PAGE: Final = "/asyncapi.json"
 GROUPS_SECONDS: Final = 5.0
 GROUPS_DEFAULT: Final = 100
 GROUPS_MAX: Final = 1_000
@@ -118,6 +120,8 @@ class HttpServer:
         application.router.add_get("/health/live", self._live)
         application.router.add_get("/health/ready", self._ready)
         application.router.add_get("/groups", self._groups)
+        for path in (EVENTS_PAGE, ASYNCAPI_PAGE):
+            application.router.add_get(path, self._page)
         return application
 
     @web.middleware
@@ -139,7 +143,17 @@ class HttpServer:
         reasons = self._status.ready_reasons()
         if not self._status.is_live(self._clock.monotonic_ms()):
             reasons.append("the main loop hangs")
-        return _json({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+        told = {"ready": not reasons, "reasons": reasons}
+        if remarks := self._status.remarks():
+            told["remarks"] = remarks
+        return _json(told, status=503 if reasons else 200)
+
+    async def _page(self, request: web.Request) -> web.Response:
+        """``/events``, ``/asyncapi.json``: what the catalogue declares, and how its subscribers stand here."""
+        page = self._status.pages.get(request.path)
+        if page is None:
+            return _json({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)
+        return _json(page())
 
     async def _groups(self, request: web.Request) -> web.Response:
         """``?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""

@@ -17,7 +17,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
 from streams_app.folding.agents.held import Held
-from streams_app.http import HttpServer
+from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
@@ -68,14 +68,17 @@ class Services:
         agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.settings.read_stores]
         subscribers = None
         if self.settings.events.catalogue is not None:
-            subscribers = Subscribers(self.settings, self.redis, self.producer, self.clock, self.metrics)
+            subscribers = Subscribers(
+                self.settings, self.redis, self.producer, self.clock, self.metrics, self.status, self.on_fatal, self.watchdog.watch
+            )
             await subscribers.require_topics()
+            self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
         self.status.groups_provider = lambda fold, limit: groups_of_worker(
             self.held.shards(), self.settings, self.redis, fold, limit
         )
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
-        self.watchdog.watch("folds", ownership)
+        self.watchdog.watch("folds", ownership, is_essential=True)
         self.watchdog.start(ownership, self.held)
         self._run(self._beat(), "heartbeat")
         for store, agent in agents:

@@ -8,20 +8,29 @@ from typing import Any, Final, TypeAlias
 LIVE_MS: Final = 30_000
 """A main loop that has not reported for so long hangs."""
 
+Page: TypeAlias = Callable[[], Any]
+"""Makes what a page shows, as JSON can hold it; called from any thread."""
+
 GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
 """``await provider(fold or None, limit)`` gives rows; runs on the event loop of the worker."""
 
 
 class Status:
-    """Reasons not to be ready, by what they are about.
+    """Reasons not to be ready, and what else is worth knowing of a worker that is, by what they are about.
 
     Each change is one dictionary operation, so that no lock is needed between the threads.
+
+    Attributes:
+        groups_provider: Lists open groups; None until the worker has started.
+        pages: Path → what is served there, for what only some workers have.
     """
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {"start": "the worker is starting"}
         self._beat_ms: int | None = None
+        self._remarks: dict[str, str] = {}
         self.groups_provider: GroupsProvider | None = None
+        self.pages: dict[str, Page] = {}
 
     def set_not_ready(self, about: str, why: str) -> None:
         """Notes a reason not to be ready; a later one about the same thing replaces it."""
@@ -30,6 +39,17 @@ class Status:
     def clear(self, about: str) -> None:
         """Takes back the reason about one thing, if there is one."""
         self._reasons.pop(about, None)
+
+    def remark(self, about: str, text: str | None) -> None:
+        """Notes what people want to know though the worker is ready; None: there is nothing any more."""
+        if text is None:
+            self._remarks.pop(about, None)
+        else:
+            self._remarks[about] = text
+
+    def remarks(self) -> list[str]:
+        """What was noted and still is so."""
+        return list(self._remarks.copy().values())
 
     def set_topic(self, topic: str, why: str | None) -> None:
         """Notes what is wrong with a topic to which records are produced; None: nothing is wrong any more."""

@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.progress import STUCK_MS, Moves, ProgressWatchdog
+from streams_app.delivery.progress import STUCK_MS, UNCLAIMED, Moves, ProgressWatchdog
 from streams_app.errors import TryAgainError, text_of
 from streams_app.folding.agents.fences import StoredFences
 from streams_app.folding.agents.held import Held
@@ -66,11 +66,18 @@ class Watchdog:
         self._progress = ProgressWatchdog(status, self._end, stuck_ms)
         self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
-        self._groups: list[tuple[str, Ownership]] = []
+        self._groups: list[tuple[str, Ownership, bool]] = []
 
-    def watch(self, group: str, ownership: Ownership) -> None:
-        """Adds a consumer group of this process to those whose progress is watched; before the start."""
-        self._groups.append((group, ownership))
+    def watch(self, group: str, ownership: Ownership, *, is_essential: bool = False) -> None:
+        """Adds a consumer group of this process to those whose progress is watched; at any time.
+
+        Args:
+            group: Short name.
+            ownership: Of its partitions.
+            is_essential: Whether the process is to end as well where a partition stays unclaimed: of another group it is tried
+                again for as long as it takes, and the worker goes on folding.
+        """
+        self._groups.append((group, ownership, is_essential))
 
     def start(self, ownership: Ownership, held: Held) -> None:
         """Begins to watch the groups that were added, and the lag of the folds; both servers have just answered.
@@ -154,8 +161,9 @@ class Watchdog:
         """How far everything is in every group; two may read the same partition."""
         return {
             (group, key): one._replace(what=f"group={group} {one.what}")
-            for group, ownership in self._groups
+            for group, ownership, is_essential in list(self._groups)
             for key, one in ownership.moves(ends, now_ms).items()
+            if is_essential or one.position != UNCLAIMED
         }
 
     def _tell(self, component: str, answers: Answers, now_ms: int) -> None:

@@ -21,6 +21,7 @@ from streams_app.delivery.ownership import LAST_COMMIT_SECONDS, Ownership
 from streams_app.delivery.processor import Processors
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.errors import TryAgainError
 from streams_app.kafka.member import GroupMember
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
@@ -32,6 +33,7 @@ from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.gauges import Gauges
 from streams_app.subscribers.keys import SubscriberKeys
+from streams_app.subscribers.loop_watch import LoopWatch
 from streams_app.subscribers.processor import CANCEL_SECONDS, AgainProcessor
 from streams_app.subscribers.runner import Call, Runner
 from streams_app.subscribers.store import Scripts, ScriptSet, SubscriberStore
@@ -58,6 +60,10 @@ class SubscriberProcessors(Processors):
     def topics(self) -> Collection[str]:
         """Those that are read."""
         return self._topics
+
+    def is_paused(self, topic: str) -> bool:
+        """A reader that is paused goes on when events are finished, and how long that takes is the function's affair."""
+        return self._around.dispatcher.is_full()
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, AgainProcessor]:
         """One processor for each partition, by the name of the subscriber."""
@@ -140,7 +146,13 @@ def serving(
 
 
 class SubscriberAgent:
-    """Calls one subscriber that may be called again for one event; several workers share the partitions."""
+    """Calls one subscriber that may be called again for one event; several workers share the partitions.
+
+    Attributes:
+        ownership: Of its partitions.
+        figures: What it counts.
+        gauges: How it stands.
+    """
 
     def __init__(
         self,
@@ -155,6 +167,9 @@ class SubscriberAgent:
         clock: Clock,
         users: UserLoop,
         metrics: Metrics,
+        status: Status,
+        on_fatal: Callable[[BaseException], None],
+        loop_watch: LoopWatch | None = None,
         again: str = "",
     ) -> None:
         """Connects nothing yet; made on the loop of the worker.
@@ -170,12 +185,24 @@ class SubscriberAgent:
             clock: Of the worker.
             users: Runs functions that are ``async``.
             metrics: Where it counts.
+            status: Where it tells which readers are paused.
+            on_fatal: Ends the process: what hangs in threads can be ended with it alone.
+            loop_watch: Watches the loop of functions that are ``async``; None: nobody does.
             again: The topic of what was put back; "": there is none.
         """
 
         def runner(on_ended: OnEnded) -> Runner:
             given = (subscriber.function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
-            return AsyncRunner(users.loop, *given) if subscriber.is_async else ThreadRunner(*given)
+            if not subscriber.is_async:
+                return ThreadRunner(*given, on_hung=hung)
+            made = AsyncRunner(users.loop, *given)
+            if loop_watch is not None:
+                loop_watch.add(subscriber.name, made)
+            return made
+
+        def hung(stacks: str) -> None:
+            logger.critical("all slots of a subscriber hang, ending subscriber=%s stacks:\n%s", subscriber.name, stacks)
+            on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
 
         topics = [topic, again] if again else [topic]
         self._member = GroupMember(settings, subscriber.name, topics, release_seconds=RELEASE_SECONDS)
@@ -184,7 +211,12 @@ class SubscriberAgent:
             producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, again=again,
             metrics=metrics,
         )  # fmt: skip
-        self._gauges = Gauges(metrics, subscriber.name, self._dispatcher, figures, self._places, clock)
+        self.figures = figures
+        self.gauges = Gauges(
+            metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
+            remark=lambda text: status.remark(f"subscriber:{subscriber.name}", text),
+            lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
+        )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
         """Calls the function until told to stop, then commits and leaves the group; raises nothing.
@@ -192,7 +224,7 @@ class SubscriberAgent:
         Args:
             stop: Set by the application.
         """
-        looking = asyncio.create_task(self._gauges.forever(), name="gauges")
+        looking = asyncio.create_task(self.gauges.forever(), name="gauges")
         try:
             await self._member.run(self.ownership, stop)
         finally:

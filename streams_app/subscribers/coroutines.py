@@ -20,6 +20,11 @@ class UserLoop:
         self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
         self._thread.start()
 
+    @property
+    def thread_id(self) -> int:
+        """Of its thread."""
+        return self._thread.ident or 0
+
     def stop(self, seconds: float) -> None:
         """Ends the loop; a function that blocks it for longer than ``seconds`` is left behind."""
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -60,6 +65,10 @@ class AsyncRunner(Runner):
             call.is_dropped = True
         self._loop.call_soon_threadsafe(self._stop_all, taken, Outcome.CANCELLED)
         self._loop.call_soon_threadsafe(self._wake)
+
+    def has(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a task is one of the slots; called from any thread."""
+        return task in self._tasks
 
     async def stop(self) -> None:
         """See :meth:`Runner.stop`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams_app.durations import duration_text
 from streams_app.events.asyncapi import FoldRecords, Receiver, document
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records
+from streams_app.subscribers.looks import Present
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.subscription import Subscription
 
@@ -27,6 +28,61 @@ def asyncapi_of(app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subsc
         if isinstance(one.subscriber.source, Records)
     }
     return document(app_id, catalogue.events, list(records.values()), [_receiver(one) for one in subscriptions])
+
+
+def standing(now: Present, finished: Mapping[str, int]) -> dict[str, Any]:
+    """How a subscriber stands in one worker.
+
+    Args:
+        now: What was seen last.
+        finished: Result → events finished since the worker started.
+    """
+    return {
+        "waiting": now.waiting,
+        "running": now.running,
+        "retrying": now.retrying,
+        "oldest_waiting_seconds": now.oldest_waiting_ms / 1000,
+        "suspended": now.is_suspended,
+        "waiting_for": sorted(now.waits_for),
+        "paused": [str(tp) for tp, _ in now.full],
+        "finished": dict(finished),
+    }
+
+
+def events_page(
+    app_id: str, catalogue: Catalogue, subscriptions: Sequence[Subscription], here: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """What a worker shows of its catalogue.
+
+    Args:
+        app_id: The application.
+        catalogue: What it declares.
+        subscriptions: Its subscribers, with what the settings say of them.
+        here: Subscriber → how it stands, see :func:`standing`; those that do not run here are left out.
+    """
+    return {
+        "app_id": app_id,
+        "events": [
+            {"key": event.key, "topic": event.topic, "keyed_by": event.keyed_by, "description": event.description}
+            for event in catalogue.events
+        ],
+        "subscribers": [
+            {
+                "name": one.subscriber.name,
+                "event": one.subscriber.event_key,
+                "topic": one.topic,
+                "group": one.group,
+                "dead_letters": one.dead_letters,
+                "idempotent": one.subscriber.idempotent,
+                "ordered": one.subscriber.ordered,
+                "concurrency": one.subscriber.concurrency,
+                "enabled": one.subscriber.is_enabled,
+                "description": one.subscriber.description,
+                "here": here.get(one.subscriber.name),
+            }
+            for one in subscriptions
+        ],
+    }
 
 
 def _receiver(one: Subscription) -> Receiver:

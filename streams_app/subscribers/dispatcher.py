@@ -26,6 +26,10 @@ AT_ONCE: Final = 16
 class Source(Protocol):
     """A partition from which events are taken."""
 
+    @property
+    def held(self) -> int:
+        """Unfinished events once they are too many for the reader to go on, else 0."""
+
     def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
         """The next event as a call; None: none may begin now.
 
@@ -98,6 +102,10 @@ class Dispatcher:
     def running(self) -> int:
         """Attempts under way."""
         return len(self.runner.running)
+
+    def is_full(self) -> bool:
+        """Whether the reader of a partition is paused; called from any thread."""
+        return any(source.held for source in list(self._sources))
 
     def looks(self) -> list[Look]:
         """What each partition says of itself."""

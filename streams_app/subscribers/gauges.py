@@ -15,7 +15,7 @@ from streams_app.metrics import Metrics
 from streams_app.read_store.agents.waiting import Ends
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
-from streams_app.subscribers.looks import Present, present, unread_from
+from streams_app.subscribers.looks import Present, paused, present, unread_from
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,17 @@ class Gauges:
         present: What was seen last.
     """
 
-    def __init__(self, metrics: Metrics, name: str, dispatcher: Dispatcher, figures: Figures, places: Places, clock: Clock) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        name: str,
+        dispatcher: Dispatcher,
+        figures: Figures,
+        places: Places,
+        clock: Clock,
+        remark: Callable[[str | None], None] = lambda text: None,
+        lag_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Has looked at nothing yet.
 
         Args:
@@ -44,7 +54,13 @@ class Gauges:
             figures: Handed to the metrics at each look.
             places: Asked for the ends of the logs.
             clock: Of the worker.
+            remark: Told which readers are paused; None: none is.
+            lag_ms: For how long, at most, the function has blocked its loop lately.
         """
+        self._name = name
+        self._remark = remark
+        self._lag_ms = lag_ms
+        self._lag = metrics.subscriber_loop_lag_seconds.labels(name)
         self.present = Present()
         self._dispatcher = dispatcher
         self._figures = figures
@@ -105,5 +121,7 @@ class Gauges:
         for name, gauge in self._gauges.items():
             gauge.set(getattr(now, name))
         self._oldest.set(now.oldest_waiting_ms / 1000)
+        self._lag.set(self._lag_ms() / 1000)
+        self._remark(paused(self._name, now) if now.full else None)
         for what, gauge in self._waits_for.items():
             gauge.set(what in self.present.waits_for)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streams_app.delivery.batch import TP
+from streams_app.words import counted
 
 
 class Look(NamedTuple):
@@ -62,6 +63,12 @@ def unread_from(looks: Iterable[Look], places: Mapping[TP, tuple[int, int]]) -> 
         places: Partition that is assigned → where its group is, and the end of its log.
     """
     return {tp: position for tp, (position, _) in places.items()} | {look.tp: look.end for look in looks}
+
+
+def paused(subscriber: str, now: Present) -> str:
+    """Which readers of a subscriber are paused, in words."""
+    readers = ", ".join(f"{tp} ({counted(unfinished, 'unfinished event')})" for tp, unfinished in now.full)
+    return f"subscriber {subscriber} reads no more of {readers} until some are finished"
 
 
 def present(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
 from streams_app.clock import Clock
 from streams_app.delivery.outgoing import Producer
+from streams_app.delivery.ownership import Ownership
 from streams_app.errors import ConfigurationError
 from streams_app.events.publishing import Events
 from streams_app.kafka.admin import require
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
+from streams_app.status import Status
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import UserLoop
 from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.described import asyncapi_of, events_page, standing
 from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.loop_watch import LoopWatch
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
@@ -31,7 +36,17 @@ LOOP_SECONDS: Final = 2.0
 class Subscribers:
     """The subscribers that a worker runs; each is a member of a consumer group of its own."""
 
-    def __init__(self, settings: Settings, redis: Redis, producer: Producer, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        producer: Producer,
+        clock: Clock,
+        metrics: Metrics,
+        status: Status,
+        on_fatal: Callable[[BaseException], None],
+        watch: Callable[[str, Ownership], None],
+    ) -> None:
         """Connects nothing yet.
 
         Args:
@@ -40,6 +55,9 @@ class Subscribers:
             producer: Sends dead letters.
             clock: Of the worker.
             metrics: Where subscribers and publications are counted.
+            status: Where they tell which readers are paused.
+            on_fatal: Ends the process.
+            watch: Called with the group and the ownership of each subscriber whose progress is to be watched.
 
         Raises:
             ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
@@ -50,8 +68,13 @@ class Subscribers:
         self._producer = producer
         self._clock = clock
         self._metrics = metrics
+        self._status = status
+        self._on_fatal = on_fatal
+        self._watch = watch
+        self._agents: dict[str, SubscriberAgent] = {}
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
-        self._subscriptions = [one for one in subscriptions_of(self._catalogue, settings) if one.subscriber.is_enabled]
+        self._declared = subscriptions_of(self._catalogue, settings)
+        self._subscriptions = [one for one in self._declared if one.subscriber.is_enabled]
         if faults := not_kept_yet(self._subscriptions):
             raise ConfigurationError(faults)
 
@@ -71,17 +94,32 @@ class Subscribers:
             stop: Set by the application.
         """
         users = UserLoop()
+        watch = LoopWatch(users, self._clock)
         try:
             async with Shared(users.loop, self._catalogue.lifespan, self._events):
-                await asyncio.gather(*(self._agent(one, users).run(stop) for one in self._subscriptions))
+                self._agents = {one.subscriber.name: self._agent(one, users, watch) for one in self._subscriptions}
+                for name, agent in self._agents.items():
+                    self._watch(name, agent.ownership)
+                await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
         finally:
+            watch.stop()
             users.stop(LOOP_SECONDS)
 
-    def _agent(self, one: Subscription, users: UserLoop) -> SubscriberAgent:
+    def page(self) -> dict[str, Any]:
+        """What is declared, and how each subscriber stands in this worker; called from any thread."""
+        agents = self._agents
+        here = {name: standing(agent.gauges.present, agent.figures.done) for name, agent in agents.items()}
+        return events_page(self._settings.app_id, self._catalogue, self._declared, here)
+
+    def asyncapi(self) -> dict[str, Any]:
+        """The AsyncAPI document; called from any thread."""
+        return asyncapi_of(self._settings.app_id, self._catalogue, self._declared)
+
+    def _agent(self, one: Subscription, users: UserLoop, watch: LoopWatch) -> SubscriberAgent:
         again = again_topic(self._settings.app_id)
         decode = decode_of(one.subscriber, self._settings.limits, self._events, self._clock.now_ms, again)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,
-            metrics=self._metrics,
+            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, loop_watch=watch,
         )  # fmt: skip

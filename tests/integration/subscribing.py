@@ -21,10 +21,12 @@ from streams_app.events.declaration import Event
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
+from streams_app.status import Status
 from streams_app.subscribers.agent import SubscriberAgent
 from streams_app.subscribers.around import Decoded
 from streams_app.subscribers.coroutines import UserLoop
 from streams_app.subscribers.declaration import subscriber
+from streams_app.subscribers.loop_watch import LoopWatch
 from streams_app.subscribers.received import Received
 from tests.conftest import Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
@@ -69,6 +71,8 @@ async def member_of(
     redis_url: str,
     function: Callable[[Any], Any],
     metrics: Metrics | None = None,
+    status: Status | None = None,
+    on_fatal: Callable[[BaseException], None] = lambda error: None,
     **options: Any,
 ) -> AsyncIterator[SubscriberAgent]:
     """A member of the group of a subscriber that is made of a function, for the ``with`` block."""
@@ -80,6 +84,7 @@ async def member_of(
     agent = SubscriberAgent(
         settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
         clock=SystemClock(), users=users, metrics=metrics or Metrics(settings),
+        status=status or Status(), on_fatal=on_fatal, loop_watch=LoopWatch(users, SystemClock()),
     )  # fmt: skip
     running = asyncio.create_task(agent.run(stop))
     try:

@@ -12,7 +12,9 @@ import pytest
 import redis
 
 from streams_app.embedded import Valkey
+from streams_app.errors import TryAgainError
 from streams_app.metrics import Metrics
+from streams_app.status import Status
 from streams_app.subscribers.received import Received, Reject, Retry
 from streams_app.subscribers.retries import Retries
 from tests.conftest import KafkaServer, Names, RedisServer
@@ -127,10 +129,52 @@ async def test_a_reader_that_is_paused_is_told_until_it_goes_on(shop: Shop, seen
         may_end.wait(LIMIT_SECONDS)
 
     await shop.send("o1", "o2", "o3")
-    async with shop.member(ship, concurrency=1, metrics=seen.metrics):
+    status = Status()
+    async with shop.member(ship, concurrency=1, metrics=seen.metrics, status=status) as agent:
         await seen.until("waiting_for", 1, what="window")
+        assert [
+            f"subscriber ship reads no more of {shop.topic}-0 (3 unfinished events) until some are finished"
+        ] == status.remarks()
+        # What is paused is not taken for stuck.
+        assert {} == agent.ownership.moves({}, 0)
         may_end.set()
         await seen.until("waiting_for", 0, what="window")
+        assert [] == status.remarks()
+        assert {} != agent.ownership.moves({}, 0)
+
+
+async def test_slots_that_all_hang_end_the_process_to_be_started_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.subscribers.threads.HUNG_MS", 100)
+    may_end = threading.Event()
+    fatal: list[BaseException] = []
+
+    def ship(event: Received[Paid]) -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    await shop.send("o1", "o2")
+    async with shop.member(ship, concurrency=2, timeout="100ms", on_fatal=fatal.append):
+        await wait_until(lambda: fatal, LIMIT_SECONDS, "the process is to end")
+        may_end.set()
+
+    assert [75] == [error.exit_code for error in fatal if isinstance(error, TryAgainError)]
+
+
+async def test_a_function_that_has_blocked_the_loop_is_seen_for_a_minute(shop: Shop, seen: Seen) -> None:
+    may_end = threading.Event()
+
+    async def ship(event: Received[Paid]) -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    def lag() -> float:
+        return seen.value("subscriber_loop_lag_seconds")
+
+    await shop.send("o1")
+    async with shop.member(ship, metrics=seen.metrics):
+        await wait_until(lambda: lag() > 0.3, LIMIT_SECONDS, "the lag is told while it lasts")
+        may_end.set()
+        await seen.until("subscriber_finished_total", 1, event="order.paid", result="done")
+
+        assert lag() > 0.3
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,13 @@ def worker_of(site: Site, catalogue: str = CATALOGUE) -> tuple[WorkerProcess, Pa
     return WorkerProcess(config, site.folder, environment), ledger
 
 
+async def shown_as_done(worker: WorkerProcess, name: str) -> dict[str, Any] | None:
+    """A subscriber on the page of events, once it has done something."""
+    _, page = await worker.get("/events")
+    (shown,) = (one for one in json.loads(page)["subscribers"] if one["name"] == name)
+    return shown if shown["here"] and shown["here"]["finished"].get("done") else None
+
+
 async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_what_follows(site: Site) -> None:
     dead = [f"{topic}.{name}.dead" for topic, name in (("paid", "ship"), ("sent", "write"), ("folded", "recompute"))]
     await site.topics("events", "events.dead", "folded", "paid", "sent", *dead, "again")
@@ -88,9 +96,14 @@ async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_
         event = {"account_id": "a1", "metrics": {"likes": 3}}
         await site.send("events", [(b"a1", json.dumps(event).encode())])
         await wait_until(lambda: len(ledger.read_text().splitlines()) == 2, LIMIT_SECONDS, "both were called")
+        shown = await wait_until(lambda: shown_as_done(worker, "write"), LIMIT_SECONDS, "the page of events shows it")
+        _, asyncapi = await worker.get("/asyncapi.json")
         code = await worker.terminate()
 
     assert 0 == code
+    assert (site.names.topic("sent.write.dead"), True) == (shown["dead_letters"], shown["enabled"])
+    assert (0, 0, 0, False) == tuple(shown["here"][name] for name in ("waiting", "running", "retrying", "suspended"))
+    assert {"recompute", "ship", "write"} <= {one.rpartition(".")[2] for one in json.loads(asyncapi)["operations"]}
     assert ["closed", "recompute a1 likes f True", "sent o1 post e1 u7"] == sorted(ledger.read_text().splitlines())
 
 

@@ -35,6 +35,8 @@ def in_no_time(schedule: Coroutine[Any, Any, Any]) -> Any:
 class Partition:
     """Events that are tried again a second after they failed; what was called is written down."""
 
+    held = 0
+
     def __init__(self, events: int) -> None:
         self.fresh = deque(Work(None, 0) for _ in range(events))
         self.waiting: deque[Work] = deque()

@@ -22,7 +22,7 @@ from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.watchdog import Watchdog
 from tests.manual_clock import ManualClock
-from tests.ownership import Worker
+from tests.ownership import Taker, Worker
 
 
 def moves(**which: tuple[int, int]) -> dict[Hashable, Moves]:
@@ -188,7 +188,7 @@ def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[in
     parts = Parts(SETTINGS, nothing, nothing, trusted, Metrics(SETTINGS), status)
     around = Surroundings(trusted, status, nothing, nothing, session_ms=10_000, tick_seconds=1.0)
     ownership = Ownership(cast("Any", Unclaimed()), FoldProcessors(parts), around)
-    watchdog.watch("folds", ownership)
+    watchdog.watch("folds", ownership, is_essential=True)
 
     async def looks(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
@@ -219,12 +219,28 @@ async def test_each_group_that_was_added_is_watched_by_its_own_reasons(
 ) -> None:
     other = Worker()
     other.host.assigned = {TP("t", 0)}
-    watchdog.watch("read-store.other", other.ownership)
+    watchdog.watch("other", other.ownership, is_essential=True)
     await look(59, 500)
     status.set_not_ready("redis-memory", "the folds alone have a reason")
     await look(2, 500)
 
-    assert ["no progress group=read-store.other source=t-0"] == sorted({why.partition(" position")[0] for why in ended})
+    assert ["no progress group=other source=t-0"] == sorted({why.partition(" position")[0] for why in ended})
+
+
+@pytest.mark.parametrize(("is_claimed", "expected"), [(True, ["no progress group=ship source=t-0"]), (False, [])])
+async def test_of_a_group_beside_the_folds_only_a_claimed_partition_ends_the_process(
+    look: Look, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, expected: list[str]
+) -> None:
+    other = Worker()
+    other.host.assigned, other.host.stable_offset = {TP("t", 0)}, 90
+    if is_claimed:
+        other.hold(Taker())
+    watchdog.watch("ship", other.ownership)
+    await look(59, 500)
+    status.set_not_ready("redis-memory", "the folds alone have a reason")
+    await look(2, 500)
+
+    assert expected == sorted({why.partition(" position")[0] for why in ended})
 
 
 async def test_a_known_pause_begins_the_minute_anew(look: Look, status: Status, ended: list[str]) -> None:

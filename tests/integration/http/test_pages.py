@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import streams_app.http
 from streams_app import Fold
-from streams_app.http import GROUPS_MAX
+from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, GROUPS_MAX
 from streams_app.metric_table import METRICS
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
@@ -90,6 +90,29 @@ async def test_health_and_metrics_are_answered_while_the_main_loop_hangs(start: 
     asker.join(10)  # this thread is the main loop's: it hangs here
 
     assert [200, 200] == found
+
+
+async def test_what_is_worth_knowing_of_a_worker_that_is_ready_is_a_remark(start: Start, status: Status) -> None:
+    status.remark("subscriber:ship", "subscriber ship reads no more of orders-3")
+    url = start().url
+
+    remarks = {"remarks": ["subscriber ship reads no more of orders-3"]}
+    assert await get(f"{url}/health/ready") == (200, {"ready": True, "reasons": []} | remarks)
+    status.remark("subscriber:ship", None)
+    assert await get(f"{url}/health/ready") == (200, {"ready": True, "reasons": []})
+
+
+# Events
+
+
+@pytest.mark.parametrize("page", [EVENTS_PAGE, ASYNCAPI_PAGE])
+async def test_a_page_of_the_catalogue_is_what_its_provider_makes_or_not_found(start: Start, status: Status, page: str) -> None:
+    url = start().url
+    code, told = await get(f"{url}{page}")
+    assert (404, "this worker has no catalogue: events.catalogue names none") == (code, told["error"])
+    status.pages[page] = lambda: {"subscribers": [{"name": "ship"}]}
+
+    assert await get(f"{url}{page}") == (200, {"subscribers": [{"name": "ship"}]})
 
 
 # Groups

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams_app.errors import ConfigurationError
-from streams_app.http import HttpServer
+from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings
 from streams_app.status import Status
@@ -25,7 +25,7 @@ async def test_without_the_token_only_health_is_told(start: Start, token_file: P
     headers = {} if authorization is None else {"Authorization": authorization}
     codes = {page: (await get(f"{url}{page}", headers))[0] for page in PAGES}
 
-    assert codes == {"/metrics": 401, "/health/live": 200, "/health/ready": 200, "/groups": 401}
+    assert codes == {page: 200 if page.startswith("/health/") else 401 for page in PAGES}
 
 
 async def test_with_the_token_every_page_is_told(start: Start, status: Status, token_file: Path) -> None:
@@ -33,10 +33,11 @@ async def test_with_the_token_every_page_is_told(start: Start, status: Status, t
         return []
 
     status.groups_provider = provider
+    status.pages |= {EVENTS_PAGE: dict, ASYNCAPI_PAGE: dict}
     url = start(token_file=token_file).url
     codes = [(await get(f"{url}{page}", {"Authorization": "Bearer open-sesame"}))[0] for page in PAGES]
 
-    assert [200, 200, 200, 200] == codes
+    assert {200} == set(codes)
 
 
 async def test_an_unknown_page_tells_nothing_without_the_token(start: Start, token_file: Path) -> None:

@@ -1,0 +1,114 @@
+"""Functions that block the loop of all of them, or hang in every slot, are named."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
+from streams_app.subscribers.loop_watch import LoopWatch
+from streams_app.subscribers.runner import Call
+from streams_app.subscribers.threads import ThreadRunner
+from tests.helpers import wait_until
+
+LIMIT_SECONDS = 20
+
+
+@pytest.fixture
+def users() -> Iterator[UserLoop]:
+    made = UserLoop()
+    yield made
+    made.stop(2.0)
+
+
+@pytest.fixture
+def watch(users: UserLoop) -> Iterator[LoopWatch]:
+    made = LoopWatch(users, SystemClock(), blocked_ms=100)
+    yield made
+    made.stop()
+
+
+async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_block(
+    users: UserLoop, watch: LoopWatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_end = threading.Event()
+
+    async def blocks(event: str) -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    async def awaits(event: str) -> None:
+        await asyncio.sleep(0)
+
+    def told(what: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if what in record.getMessage()]
+
+    ended: list[Call] = []
+    runners = {one.__name__: AsyncRunner(users.loop, one, 2, 60_000, SystemClock(), ended.extend) for one in (blocks, awaits)}
+    for name, runner in runners.items():
+        watch.add(name, runner)
+        runner.put([Call("o1", None)])
+    with caplog.at_level(logging.WARNING):
+        await wait_until(lambda: told("is blocked"), LIMIT_SECONDS, "the block is told")
+        before = watch.lag_ms("blocks")
+        await wait_until(lambda: watch.lag_ms("blocks") > before + 200, LIMIT_SECONDS, "the lag grows while it lasts")
+        may_end.set()
+        await wait_until(lambda: told("goes on after"), LIMIT_SECONDS, "the end of the block is told")
+    for runner in runners.values():
+        await runner.stop()
+    (line,) = told("is blocked")
+
+    assert "subscriber=blocks" in line
+    assert "in blocks\n    may_end.wait(LIMIT_SECONDS)" in line
+    assert watch.lag_ms("blocks") >= 300
+    assert 0 == watch.lag_ms("awaits")
+
+
+async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_anybodys(users: UserLoop, watch: LoopWatch) -> None:
+    may_end = threading.Event()
+    runners = {
+        name: AsyncRunner(users.loop, asyncio.sleep, 1, 60_000, SystemClock(), lambda calls: None) for name in ("one", "two")
+    }
+    for name, runner in runners.items():
+        watch.add(name, runner)
+
+    async def blocks() -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    blocking = asyncio.run_coroutine_threadsafe(blocks(), users.loop)
+    await wait_until(lambda: all(watch.lag_ms(name) > 100 for name in runners), LIMIT_SECONDS, "both are told")
+    may_end.set()
+    await asyncio.wrap_future(blocking)
+    for runner in runners.values():
+        await runner.stop()
+
+
+@pytest.mark.parametrize("hanging", [2, 1], ids=["all", "all but one"])
+async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their_stacks(
+    hanging: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams_app.subscribers.threads.HUNG_MS", 100)
+    may_end = threading.Event()
+    told: list[str] = []
+    ended: list[Call] = []
+
+    def hangs(event: str) -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    clock = SystemClock()
+    runner = ThreadRunner(hangs, 2, 100, clock, ended.extend, on_hung=told.append)
+    begun_ms = clock.monotonic_ms()
+    try:
+        runner.put([Call(f"o{number}", None) for number in range(hanging)])
+        await wait_until(lambda: len(ended) == hanging, LIMIT_SECONDS, "the calls are overdue")
+        await wait_until(lambda: clock.monotonic_ms() > begun_ms + 600, LIMIT_SECONDS, "they are overdue for some sweeps")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert (1 if hanging == 2 else 0) == len(told)
+    assert all("2 slots:" in one and "in hangs\n    may_end.wait(LIMIT_SECONDS)" in one for one in told)
