@@ -40,12 +40,17 @@ class Seen:
 
 
 class Observer:
-    """Reads the output and the dead letters of one fold, as any consumer would."""
+    """Reads the output and the dead letters of one fold, as any consumer would.
+
+    Attributes:
+        seen: What has come out so far.
+        ids: Ids of the folded records.
+    """
 
     def __init__(self, settings: Settings, fold: Fold) -> None:
         self.seen = Seen()
         self._fold = fold
-        self._ids: set[str] = set()
+        self.ids: set[str] = set()
         self._options = client_options(settings.kafka)
         self._consumer: AIOKafkaConsumer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -84,10 +89,10 @@ class Observer:
 
     def _note(self, record: dict[str, Any]) -> None:
         fold = record["fold"]
-        if fold["id"] in self._ids:
+        if fold["id"] in self.ids:
             self.seen.redelivered += 1
             return
-        self._ids.add(fold["id"])
+        self.ids.add(fold["id"])
         self.seen.records += 1
         self.seen.events += fold["events"]
         self.seen.latest.append(record)
@@ -102,6 +107,8 @@ class Gauges:
     values_written: int = 0
     values_unchanged: int = 0
     read_store_lag: int = 0
+    recomputed: int = 0
+    retried: int = 0
 
 
 async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
@@ -118,6 +125,8 @@ async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
         values_written=_total(samples, "streams_app_read_store_writes_total", result="written"),
         values_unchanged=_total(samples, "streams_app_read_store_writes_total", result="unchanged"),
         read_store_lag=_total(samples, "streams_app_read_store_lag_records"),
+        recomputed=_total(samples, "streams_app_subscriber_finished_total", result="done"),
+        retried=_total(samples, "streams_app_subscriber_attempts_total", outcome="error"),
     )
 
 

@@ -15,6 +15,8 @@ from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client, topics_of
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly
 from streams_app.settings import Settings
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.topics import declared_topics
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +30,9 @@ async def remove_all(settings: Settings) -> None:
     """Removes the topics, groups and keys of the application; faults are logged, none is raised."""
     try:
         async with admin_client(settings.kafka) as client:
-            await client.delete_topics([topic.name for topic in topics_of(settings)])
-            for group in (settings.app_id, *(f"{settings.app_id}.{store.group}" for store in settings.read_stores)):
+            await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])
+            names = [store.group for store in settings.read_stores] + [one.name for one in catalogue_of(settings).subscribers]
+            for group in (settings.app_id, *(f"{settings.app_id}.{name}" for name in names)):
                 await _remove_group(client, group)
     except (KafkaError, OSError, TimeoutError, TryAgainError, ConfigurationError) as error:
         logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)

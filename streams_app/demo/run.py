@@ -18,6 +18,7 @@ from streams_app.demo.interruption import Interruption
 from streams_app.demo.kept import Kept
 from streams_app.demo.load import Load, Source, Update
 from streams_app.demo.observer import Gauges, Observer, scrape
+from streams_app.demo.recomputing import prepare, recomputed, undone
 from streams_app.demo.replay import TIME_FIELDS, Replay
 from streams_app.demo.stage import (
     FOLD,
@@ -139,6 +140,7 @@ class _Demo:
         self._producer = AckedProducer(settings.kafka, client_id="demo-load")
         self._observer = Observer(settings, self._fold)
         self._write_side = WriteSide(folder / "write.db", self._fold, settings.limits)
+        prepare(folder)
         self._kept = Kept(folder, group_key=options.group_key, changed=options.changed)
         self._gauges = Gauges()
         self._enough = asyncio.Event()
@@ -235,7 +237,8 @@ class _Demo:
         while not self._is_complete():
             await self._look(worker, session, "silence")
             seen = self._observer.seen
-            now = (seen.records, seen.dead_letters, self._gauges.values_written, self._gauges.read_store_lag)
+            gauges = self._gauges
+            now = (seen.records, seen.dead_letters, gauges.values_written, gauges.read_store_lag, gauges.recomputed)
             if now != before:
                 before, moved_ms = now, self._clock.monotonic_ms()
             elif self._clock.monotonic_ms() - moved_ms > PATIENCE_MS:
@@ -248,7 +251,9 @@ class _Demo:
         return seen.events + seen.dead_letters >= self._sent and not self._differences()
 
     def _differences(self) -> list[str]:
-        return differences(self._folder / "read.db", self._settings.read_store(STORE).table, self._write_side.expected())
+        expected = self._write_side.expected()
+        found = differences(self._folder / "read.db", self._settings.read_store(STORE).table, expected)
+        return found + undone(self._observer.ids, expected, recomputed(self._folder))
 
     async def _look(self, worker: WorkerProcess, session: aiohttp.ClientSession, phase: str) -> None:
         worker.check()
@@ -264,7 +269,7 @@ class _Demo:
         seen, gauges = self._observer.seen, self._gauges
         return Snapshot(
             elapsed_ms, phase, self._sent, rate, gauges.open_groups, gauges.lag_events, seen.records, seen.events,
-            gauges.values_written, list(seen.latest),
+            gauges.values_written, list(seen.latest), gauges.recomputed, gauges.retried,
         )  # fmt: skip
 
     def _summary(self) -> None:
@@ -277,6 +282,10 @@ class _Demo:
         step(f"folded records     {seen.records:,}  (re-sent under the same id: {seen.redelivered})")
         step(f"folding ratio      {last.folding_ratio:.1%}")
         step(f"read-store writes  {last.values_written:,} values; one per event: {self._sent:,} ({last.writes_saved:.1%} saved)")
+        done = recomputed(self._folder)
+        step(
+            f"subscriber         {counted(len(done.ids), 'record')} done, {counted(done.retried, 'attempt')} failed and made again"
+        )
         step(f"dead letters       {seen.dead_letters:,}")
         step(f"measured on        {self._on.broker}; {self._on.redis}; one worker")
         faults = self._differences()
@@ -294,5 +303,6 @@ class _Demo:
             f"check passed       {accounts:,} accounts, {len(expected):,} account metrics: "
             f"the read store equals a recomputation from all {self._sent:,} events"
         )
+        step("                   and so do the scores of the subscriber, which has done each folded record")
         for line in self._kept.lines():
             step(line)

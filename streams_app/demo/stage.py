@@ -27,9 +27,13 @@ from streams_app.fold import Fold
 from streams_app.kafka.admin import create_topics
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import Settings
+from streams_app.subscribers.topics import declared_topics
 
 FOLD: Final = "account-metrics"
 STORE: Final = "dashboard"
+DEMO_FOLDER: Final = "DEMO_FOLDER"
+"""Variable that tells the subscriber of the demo where the databases are."""
+
 PARTITIONS: Final = 4
 READY_MS: Final = 60_000
 STOP_SECONDS: Final = 22.0
@@ -62,6 +66,9 @@ group_key = {group_key}
 changed = {changed}
 quiet_period = "{quiet_period}"
 max_hold = "{max_hold}"
+
+[events]
+catalogue = "streams_app.demo.recomputing:catalogue"
 
 [read_stores.{store}]
 url = "sqlite:///{folder}/read.db"
@@ -140,7 +147,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
 @contextlib.asynccontextmanager
 async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[None]:
     """Makes the topics and the read store; removes them again from servers that live on."""
-    await create_topics(settings)
+    await create_topics(settings, declared_topics(settings))
     store = open_store(settings.read_store(STORE))
     await store.initialise()
     await store.close()
@@ -155,7 +162,8 @@ class WorkerProcess:
     """A real worker, as it is deployed: a process of its own."""
 
     def __init__(self, config: Path, folder: Path) -> None:
-        self._child = Child("worker", [sys.executable, "-m", "streams_app", "worker", "--config", str(config)], folder / "worker")
+        command = [sys.executable, "-m", "streams_app", "worker", "--config", str(config)]
+        self._child = Child("worker", command, folder / "worker", {DEMO_FOLDER: str(folder)})
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:

@@ -36,6 +36,8 @@ class Snapshot:
         events_folded: Number of events in those records.
         values_written: Number of values that the read store has taken.
         latest: The newest folded records.
+        recomputed: Number of folded records that the subscriber has done.
+        retried: Number of its attempts that failed and were made again.
     """
 
     elapsed_ms: int = 0
@@ -48,6 +50,8 @@ class Snapshot:
     events_folded: int = 0
     values_written: int = 0
     latest: list[dict[str, Any]] = field(default_factory=list)
+    recomputed: int = 0
+    retried: int = 0
 
     @property
     def folding_ratio(self) -> float:
@@ -102,7 +106,8 @@ class View:
             f"{now.elapsed_ms / 1000:5.0f} s  {now.phase:<8}  events {now.events:>8,} ({now.events_per_second:>6,.0f}/s)  "
             f"open groups {now.open_groups:>5,}  folded records {now.records:>6,}  "
             f"folding ratio {share(now.folding_ratio, now.records):>6}  "
-            f"read-store writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written)} saved)"
+            f"read-store writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written)} saved)  "
+            f"recomputed {now.recomputed:>6,} ({now.retried:,} retried)"
         )
 
     def picture(self, now: Snapshot) -> Group:
@@ -119,6 +124,7 @@ class View:
             "read-store writes",
             f"{now.values_written:,}   ({share(now.writes_saved, now.values_written)} saved against one per event)",
         )
+        table.add_row("subscriber", f"{now.recomputed:,} recomputed   ({now.retried:,} attempts failed and made again)")
         width = self.console.width
         examples = [Text(self._describe(record, width), style="cyan", no_wrap=True) for record in reversed(now.latest)]
         return Group(table, "", *examples)

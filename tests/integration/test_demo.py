@@ -131,6 +131,8 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
     assert 0 < records < 600
     assert ratio == pytest.approx(100 * (1 - records / 3_000), abs=0.06)
     assert 0 < figure(text, "read-store writes") < 3_000
+    assert figure(text, "subscriber") == records
+    assert re.search(r"^subscriber +[\d,]+ records done, [1-9]\d* attempts? failed and made again$", text, re.MULTILINE), text
     assert "\x1b" not in text  # no terminal, no escape sequences
     assert "Traceback" not in text
     assert {} == demo.processes()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streams_app.demo.load import Update
+from streams_app.demo.recomputing import Recomputed, undone
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.fold import Fold
 from streams_app.read_store.targets.sqlite import SqliteStore
@@ -82,6 +83,23 @@ def test_a_read_store_that_was_tampered_with_is_found_out(write_side: WriteSide,
 
     assert 1 == len(found)
     assert re.search(said, found[0])
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10, "b": 0.75}), []),
+        (Recomputed(frozenset({"r1"}), 1, {"a": 10, "b": 0.75}), ["1 folded record not done by the subscriber"]),
+        (
+            Recomputed(frozenset({"r1", "r2", "r3"}), 1, {"a": 10, "b": 0.75}),
+            ["1 record done by the subscriber that nobody has folded"],
+        ),
+        (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 9, "b": 0.75}), ["a: the subscriber has the score 9, the events give 10"]),
+        (Recomputed(frozenset({"r1", "r2"}), 1, {"a": 10}), ["b: the subscriber has the score None, the events give 0.75"]),
+    ],
+)
+def test_what_the_subscriber_has_not_done_is_found_out(write_side: WriteSide, done: Recomputed, said: list[str]) -> None:
+    assert said == undone(["r1", "r2"], write_side.expected(), done)
 
 
 def test_sums_of_fractions_may_differ_in_their_last_digits(read_db: Path) -> None:

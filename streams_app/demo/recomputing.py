@@ -1,0 +1,127 @@
+"""The subscriber of the demo: recomputes the score of an account from the write database, once for each folded record.
+
+The service it would ask is busy now and then: it fails, and is tried again. What it does it writes down in a database of its own,
+which the check at the end looks at. The worker imports this module; its environment says where the databases are.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from streams_app import Catalogue, Received, Retries, records_of, subscriber
+from streams_app.demo.stage import DEMO_FOLDER, FOLD
+from streams_app.operating.text import shown
+from streams_app.words import counted
+
+BUSY_EVERY: Final = 10
+"""The first attempt of one record in so many fails, by a hash of its id."""
+
+CREATE: Final = """
+CREATE TABLE scores (account TEXT PRIMARY KEY, score NUMERIC, version INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE attempts (fold_id TEXT NOT NULL, attempt INTEGER NOT NULL, is_done INTEGER NOT NULL);
+"""
+SCORE: Final = """
+INSERT INTO scores VALUES (?1, (SELECT SUM(value) FROM source.post_metrics WHERE account_id = ?1), ?2)
+ON CONFLICT (account) DO UPDATE SET score = excluded.score, version = excluded.version WHERE version < excluded.version
+"""
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """A folded record: its key, and what every one says of its fold, are all that is needed."""
+
+
+class ServiceBusyError(Exception):
+    """What the score is computed with has no time now."""
+
+
+class Recomputed(NamedTuple):
+    """What the subscriber has done.
+
+    Attributes:
+        ids: Folded records that are done.
+        retried: Attempts that failed.
+        scores: Account → its score.
+    """
+
+    ids: frozenset[str]
+    retried: int
+    scores: dict[str, int | float]
+
+
+@contextmanager
+def connected(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The database of the subscriber, with that of the events beside it; what is written is committed at the end."""
+    with closing(sqlite3.connect(folder / "scores.db", timeout=30)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")  # gone with the demo
+        connection.execute("ATTACH DATABASE ? AS source", (str(folder / "write.db"),))
+        with connection:
+            yield connection
+
+
+def prepare(folder: Path) -> None:
+    """Makes the database."""
+    with closing(sqlite3.connect(folder / "scores.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(CREATE)
+
+
+def recomputed(folder: Path) -> Recomputed:
+    """What has been done so far."""
+    with connected(folder) as connection:
+        ids = connection.execute("SELECT fold_id FROM attempts WHERE is_done").fetchall()
+        (retried,) = connection.execute("SELECT COUNT(*) FROM attempts WHERE NOT is_done").fetchone()
+        scores = dict(connection.execute("SELECT account, score FROM scores").fetchall())
+    return Recomputed(frozenset(fold_id for (fold_id,) in ids), retried, scores)
+
+
+def undone(records: Collection[str], expected: Mapping[tuple[str, str], int | float], done: Recomputed) -> list[str]:
+    """What is wrong with what the subscriber has done, a sentence each.
+
+    Args:
+        records: Ids of the folded records.
+        expected: (account, metric) → its value.
+        done: What the subscriber has done.
+    """
+    missing, unknown = set(records) - done.ids, done.ids - set(records)
+    faults = [f"{counted(len(missing), 'folded record')} not done by the subscriber"] if missing else []
+    faults += [f"{counted(len(unknown), 'record')} done by the subscriber that nobody has folded"] if unknown else []
+    scores: dict[str, int | float] = defaultdict(int)
+    for (account, _), value in expected.items():
+        scores[account] += value
+    return faults + [
+        f"{shown(account)}: the subscriber has the score {done.scores.get(account)!r}, the events give {score}"
+        for account, score in scores.items()
+        if not math.isclose(done.scores.get(account, math.nan), score, rel_tol=1e-9)
+    ]
+
+
+@subscriber(
+    records_of(FOLD, Folded),
+    idempotent="yes",
+    ordered="key",
+    description="Recomputes the score of an account.",
+    concurrency=4,
+    retry=Retries(attempts=8, first="200ms"),
+)
+def recompute(event: Received[Folded]) -> None:
+    """Computes the score anew; twice does no harm."""
+    is_busy = event.attempt == 1 and crc32(event.id.encode()) % BUSY_EVERY == 0
+    with connected(Path(os.environ[DEMO_FOLDER])) as connection:
+        if not is_busy:
+            connection.execute(SCORE, (event.key, event.version))
+        connection.execute("INSERT INTO attempts VALUES (?, ?, ?)", (event.id, event.attempt, not is_busy))
+    if is_busy:
+        raise ServiceBusyError("asked for the score, and nobody had time")
+
+
+catalogue = Catalogue(events=(), subscribers=(recompute,))
