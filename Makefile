@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test lint docs bench chaos chaos-stores clean
 
 install: $(STAMP)
