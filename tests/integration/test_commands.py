@@ -37,7 +37,7 @@ from tests.servers.cache import ROOT
         (["groups", "flush"], "Emit GROUP, or all groups, now"),
         (["dead-letters"], "List refused events, put them back"),
         (["dead-letters", "list"], "List what was refused, and why"),
-        (["dead-letters", "replay"], "Put refused events back into the source"),
+        (["dead-letters", "replay"], "Put refused events back, for the fold"),
         (["reset"], "Remove a fold's state"),
         (["read-store"], "Prepare read stores"),
         (["read-store", "init"], "Create the tables of a read store"),

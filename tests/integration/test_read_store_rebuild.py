@@ -95,9 +95,9 @@ def test_what_was_passed_over_is_told() -> None:
     ] == told(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
 
 
-@pytest.mark.parametrize("table", ["t" * 46, "t;--"])
-def test_a_name_that_has_no_room_for_a_suffix_is_refused(table: str) -> None:
-    with pytest.raises(ConfigurationError, match="45 letters"):
+@pytest.mark.parametrize(("table", "why"), [("t" * 46, "45 letters"), ("t;--", "is no table name")])
+def test_a_name_that_has_no_room_for_a_suffix_is_refused(table: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
         open_rebuilding(ReadStoreSettings.model_construct(name="d", url="sqlite:///x.db", folds=("f",), table=table, shape="cells"))
 
 
