@@ -23,7 +23,8 @@ demo: install
 	@$(BIN)/streams-app demo $(ARGS)
 
 # make test ARGS="-k marks"; most tests wait for processes and servers, so four at once suit two cores.
-# Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands) and the simulation in tests/chaos. CI runs both.
+# Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch) and the simulation in
+# tests/chaos. CI runs both.
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
 test: install
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --ignore=tests/chaos -m "not long" $(ARGS)
@@ -45,7 +46,8 @@ bench: install
 chaos: install
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-# make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile
+# make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile,
+# or with --store opensearch or opensearch-groups an OpenSearch
 chaos-stores: install
 	@$(BIN)/python -m tests.chaos.stores $(ARGS)
 

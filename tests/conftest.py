@@ -34,6 +34,10 @@ from tests.servers.redis7 import Redis7
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
 
+TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
+FIRST_LOOK = "test_read_store_opensearch_back.py"
+"""What `make test` has of OpenSearch, which takes a quarter of a minute to start; all else is marked `long`."""
+
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
 _PROC = Path("/proc")
 _END_LIMIT_SECONDS = 5.0
@@ -106,11 +110,26 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """CI runs the tests that use servers on several; on all others the choice of a server has no effect."""
+    """Gives the marks that follow from what a test uses.
+
+    CI runs the tests that use a Kafka or Redis on several; on all others the choice has no effect. Of a read store the transport is
+    tried there with SQLite: those of other databases differ in what they do with the database.
+    """
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & {"kafka", "redis_server", "broker"} or any(map(item.get_closest_marker, ("apache", "redis7"))):
+        used = set(getattr(item, "fixturenames", ()))
+        kept_in = _databases(item)
+        if any(map(item.get_closest_marker, ("apache", "redis7"))) or (used & TRANSPORT and not kept_in):
             item.add_marker(pytest.mark.servers)
+        if "opensearch" in kept_in and item.path.name != FIRST_LOOK:
+            item.add_marker(pytest.mark.long)
+
+
+def _databases(item: pytest.Item) -> set[str]:
+    """Servers of databases that a test starts, by the names of fixtures or by what a fixture is a parameter of."""
+    parameters = getattr(item, "callspec", None)
+    given = [value for value in parameters.params.values() if isinstance(value, str)] if parameters else []
+    words = [*getattr(item, "fixturenames", ()), *given]
+    return {name for name in ("opensearch", "postgresql") if any(word.startswith(name) for word in words)}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
