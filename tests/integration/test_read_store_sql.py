@@ -70,6 +70,7 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: SqlTa
         (JsonText('{"a":[1,null]}'), '{"a":[1,null]}', '{"a": [1, null]}'), ('{"a":1}', '{"a":1}', '"{\\"a\\":1}"'),
         (Decimal("0.10"), 0.1, "0.10"),
         (Decimal("12345678901234567890.123456789"), 12345678901234567890.123456789, "12345678901234567890.123456789"),
+        (Decimal("1e400"), float("inf"), "1" + "0" * 400),
     ],
 )  # fmt: skip
 async def test_value_is_held_as_the_database_can_and_is_the_same_again(

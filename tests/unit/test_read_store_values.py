@@ -97,6 +97,7 @@ def test_a_value_is_as_little_changed_as_the_store_allows(value: Value, in_sqlit
         ("a\x00b", "holds U+0000"), ("\ud800", "holds an unpaired surrogate"), (JsonText('{"a":"\\u0000"}'), "holds U+0000"),
         (JsonText('{"a":"\\\\u0000"}'), None), (JsonText('{"a":"\\\\\\u0000"}'), "holds U+0000"), ("\\u0000", None),
         (float("inf"), "is not a finite number"), (Decimal("-Infinity"), "is not a finite number"), (1.5, None), (None, None),
+        (Decimal("1e400"), None), (Decimal("NaN"), "is not a finite number"),
         (b"\x00", None), ("Zoë", None), (10**3999, None), (-(10**3999), None), (True, None),
         pytest.param(10**5000, "is an integer of more than 4000 digits", id="long"),
         pytest.param(-(10**5000), "is an integer of more than 4000 digits", id="long and negative"),
