@@ -113,6 +113,25 @@ async def test_what_is_repeated_writes_nothing_at_all(target: Postgres) -> None:
     assert before == await target.run("SELECT ctid::text, xmin::text, * FROM cells ORDER BY 1")
 
 
+async def test_the_server_counts_as_many_writes_as_there_are_news_and_none_of_them_touches_an_index(target: Postgres) -> None:
+    cells = [Cell("f", f"g{number}", "likes") for number in range(3)]
+    for version, values in ((1, (1, 1, 1)), (1, (1, 1, 1)), (5, (2, 2, 1)), (4, (9, 9, 9))):
+        await write(target.store, [Change(cell, version, value) for cell, value in zip(cells, values, strict=True)])
+    await target.store.close()  # the server counts what a session has done when it ends, at the latest
+
+    async def counted() -> list[tuple[int, ...]]:
+        return await target.run(
+            "SELECT n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del FROM pg_stat_user_tables WHERE relname = 'cells'"
+        )
+
+    async def is_counted() -> bool:
+        return (await counted())[0][0] > 0
+
+    await wait_until(is_counted, LIMIT_SECONDS, "the session has ended")
+
+    assert [(3, 3, 3, 0)] == await counted()
+
+
 async def test_a_row_is_found_by_its_key_whatever_the_size_of_the_table(target: Postgres) -> None:
     await target.run("INSERT INTO cells SELECT 'f', 'g' || n, 'likes', '1', 1, 0 FROM generate_series(1, 20000) AS n")
     await target.run("ANALYZE cells")
