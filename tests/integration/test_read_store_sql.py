@@ -97,6 +97,8 @@ async def test_failure_in_the_middle_leaves_neither_changes_nor_progress(target:
     await target.refuse(table)
     with pytest.raises(TryAgainError, match="the disk is full"):
         await write(target.store, batch, 4, 6)
+    with pytest.raises(TryAgainError, match="the disk is full"):
+        await target.store.probe()
 
     assert [("a", "likes", held(target, 7), 1, 5)] == await target.rows()
     assert {P0: 2} == await target.store.progress()

@@ -141,7 +141,7 @@ class SqliteThread:
         return found is not None and self._opened is not None and os.path.samestat(found, self._opened)
 
     def _stat(self) -> os.stat_result | None:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             return self._path.stat()
         return None
 

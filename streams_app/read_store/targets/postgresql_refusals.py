@@ -36,7 +36,7 @@ async def accepted(connection: Connection, changes: Sequence[Change], run: Calla
     try:
         return await run(changes)
     except REFUSALS:
-        found = await _refused(connection, changes, run)
+        found = await _refused(connection, changes, run) if changes else {}
         if not found:
             raise
         raise NotStorableError(found) from None
