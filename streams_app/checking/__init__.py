@@ -1,4 +1,4 @@
-"""Can this run? Findings about Kafka, Redis, the logs and the read store, each with what to do.
+"""Can this run? Findings about Kafka, Redis, the logs, read stores and subscribers, each with what to do.
 
 Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
 not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
@@ -15,6 +15,7 @@ from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
+from streams_app.checking.subscribers import subscriber_findings
 from streams_app.clock import Clock
 from streams_app.settings import Settings
 
@@ -29,7 +30,8 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
             async for finding in found:
                 away |= finding.is_away
                 yield finding
-    others = (read_store_findings(settings),) if away else (log_findings(settings), read_store_findings(settings))
+    others = [read_store_findings(settings)] if away else [log_findings(settings), read_store_findings(settings)]
+    others.append(subscriber_findings(settings, asks=not away))
     for looks in others:
         async with aclosing(looks) as found:
             async for finding in found:

@@ -10,6 +10,7 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.fold_count import faults_of
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
 from streams_app.settings import Settings
+from streams_app.subscribers.topics import declared_topics
 from streams_app.words import counted
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -23,7 +24,7 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
         yield Finding(Level.WARNING, "Kafka is spoken to in plain text over the network", "set kafka.security_protocol = SASL_SSL")
     for fault in faults_of(settings.folds):
         yield Finding(Level.ERROR, fault, "a worker refuses to start with so many")
-    topics = topics_of(settings)
+    topics = _topics(settings)
     try:
         async with admin_client(kafka) as client:
             yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
@@ -36,6 +37,15 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     except StreamsAppError as error:
         advice = "correct the settings" if isinstance(error, ConfigurationError) else "start it, or correct kafka.bootstrap_servers"
         yield Finding(Level.ERROR, str(error), advice, is_away=True)
+
+
+def _topics(settings: Settings) -> list[Topic]:
+    """Each topic once; those of a catalogue with a fault are left out, as a finding of its own says what is wrong with it."""
+    try:
+        declared = declared_topics(settings)
+    except StreamsAppError:
+        declared = []
+    return list({topic.name: topic for topic in (*declared, *topics_of(settings))}.values())
 
 
 def _topic_finding(topic: Topic, partitions: int | None, wanted: int) -> Finding:

@@ -20,7 +20,8 @@ def command(settings: Settings) -> int:
     """Look whether a worker can run with these settings; nothing is left changed.
 
     Kafka, topics, retention against max_hold, Redis version, eviction policy, memory and persistence, clock skew, topics that
-    were made again, read store. Redis and the read store are tried by a write that is taken back. Each finding says what to do.
+    were made again, read store; of subscribers their topics, retention against retries and patience, keys, commits, and the memory
+    of ids. Redis and the read store are tried by a write that is taken back. Each finding says what to do.
     Exit code 1 if there is an error.
     """
     from streams_app.checking import findings

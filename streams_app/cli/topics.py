@@ -7,7 +7,9 @@ import asyncio
 import click
 
 from streams_app.cli.options import with_settings
+from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
+from streams_app.words import counted
 
 
 @click.group(name="topics")
@@ -23,12 +25,19 @@ def create(settings: Settings) -> None:
     Sources, outputs, topics of events and dead-letter topics get kafka.partitions partitions and kafka.replication_factor
     replicas; so does APP_ID.again, through which dead letters of subscribers are put back. A worker refuses to start while a
     topic is missing.
-    """
-    from streams_app.kafka.admin import create_topics
-    from streams_app.subscribers.topics import declared_topics
 
-    created, existing = asyncio.run(create_topics(settings, declared_topics(settings)))
-    for name in created:
+    A subscriber with idempotent = "no" that is new, as its dead-letter topic is not there yet, is placed: where it begins, by its
+    `start`, is committed for its consumer group. A worker never chooses that, as it cannot tell a new one from one whose commit is
+    lost.
+    """
+    from streams_app.operating.making_topics import make_topics
+
+    made = asyncio.run(make_topics(settings))
+    for name in made.created:
         click.echo(f"created  {name}  partitions={settings.kafka.partitions} replicas={settings.kafka.replication_factor}")
-    for name in existing:
+    for name in sorted(made.existing):
         click.echo(f"exists   {name}")
+    for name, partitions in made.placed.items():
+        click.echo(f"placed   subscriber {name} in {counted(partitions, 'partition')}, by its `start`")
+    if made.faults:
+        raise ConfigurationError(made.faults)

@@ -112,12 +112,8 @@ async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dic
     return found
 
 
-async def create_topics(settings: Settings, more: Sequence[Topic] = ()) -> tuple[list[str], list[str]]:
+async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[list[str], list[str]]:
     """Creates the topics that are missing, with ``kafka.partitions`` and ``kafka.replication_factor``.
-
-    Args:
-        settings: Of the application.
-        more: Topics beside those that they name.
 
     Returns:
         The names of the topics created, and of those that existed.
@@ -126,10 +122,9 @@ async def create_topics(settings: Settings, more: Sequence[Topic] = ()) -> tuple
         TryAgainError: The broker cannot be reached.
         ConfigurationError: The broker refused a topic; those before it have been created.
     """
-    kafka = settings.kafka
     created: list[str] = []
     async with admin_client(kafka) as client:
-        names = list(dict.fromkeys(topic.name for topic in (*topics_of(settings), *more)))
+        names = list(dict.fromkeys(topic.name for topic in topics))
         existing = await partition_counts(client, names)
         missing = [name for name in names if name not in existing]
         if missing:

@@ -8,27 +8,23 @@ a group that has members.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
-from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.folding.store.keys import APP_PATTERN
-from streams_app.kafka.admin import ANSWER_SECONDS, admin_client
-from streams_app.kafka.client import client_options
-from streams_app.kafka.diagnosis import why_unreachable
+from streams_app.kafka.admin import admin_client
+from streams_app.kafka.group_offsets import in_group, member_count, move
 from streams_app.operating.groups import redis_of
 from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
@@ -53,7 +49,7 @@ class Plan:
     keys: list[bytes] = field(default_factory=list)
     open_groups: int = 0
     outbox: int = 0
-    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    offsets: dict[TP, Committed] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     read_stores: list[Behind] = field(default_factory=list)
 
@@ -90,7 +86,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
             found.keys.append(key)
             sources.add(match[2].decode())
             await _count(redis, key, found)
-    async with _consumer(settings) as consumer:
+    async with in_group(settings.kafka, settings.app_id) as consumer:
         there = await consumer.topics()
         found.missing = sorted(sources - there)
         for source in sorted(sources & there):
@@ -106,15 +102,8 @@ async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
         ConfigurationError: A worker of the application is running.
         TryAgainError: Redis, Kafka or a read store does not answer; the removal may be repeated.
     """
-    async with _consumer(settings) as consumer:
-        if planned.offsets:
-            consumer.assign(list(planned.offsets))
-            try:
-                await consumer.commit(planned.offsets)
-            except KafkaError as error:
-                raise ConfigurationError(
-                    [f"Kafka refuses to move the offsets of group {settings.app_id!r}: stop its workers first ({error!r})"]
-                ) from error
+    async with in_group(settings.kafka, settings.app_id) as consumer:
+        await move(consumer, settings.app_id, planned.offsets)
         for declared in settings.read_stores:
             await follow(settings, declared, fold, consumer)
     async with redis_of(settings) as redis:
@@ -133,15 +122,7 @@ async def members(settings: Settings) -> int:
     """
     groups = [settings.app_id, *(f"{settings.app_id}.{store.group}" for store in settings.read_stores)]
     async with admin_client(settings.kafka) as client:
-        return max([await _members(client, group) for group in groups])
-
-
-async def _members(client: AIOKafkaAdminClient, group: str) -> int:
-    try:
-        (reply,) = await client.describe_consumer_groups([group])
-        return sum(len(found[5]) for found in reply.groups if found[0] == 0)
-    except (KafkaError, ValueError, IndexError, AttributeError):
-        return 0
+        return max([await member_count(client, group) for group in groups])
 
 
 async def _count(redis: Redis, key: bytes, found: Plan) -> None:
@@ -166,7 +147,7 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
             continue
         mark = without_mark(Committed(held.offset, held.metadata or ""), declared, fold, starts[tp])
         if mark is not None:
-            found.offsets[tp] = OffsetAndMetadata(mark.offset, mark.metadata)
+            found.offsets[TP(*tp)] = mark
 
 
 def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int) -> Committed | None:
@@ -190,25 +171,3 @@ def without_mark(held: Committed, declared: Iterable[str], fold: str, start: int
     commit = commit_of(others)
     # A broker that keeps no metadata knows the offset only: not above what the others need, nor above where this one begins.
     return commit if held.metadata else Committed(min(commit.offset, start), commit.metadata)
-
-
-class _consumer:  # used as a context manager only
-    """A consumer in the application's group that joins nothing: it may commit while the group has no members."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._consumer = AIOKafkaConsumer(
-            **client_options(settings.kafka), group_id=settings.app_id, enable_auto_commit=False, isolation_level="read_committed"
-        )
-
-    async def __aenter__(self) -> AIOKafkaConsumer:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._consumer.start()
-        except (KafkaError, OSError, TimeoutError) as error:
-            await self._consumer.stop()
-            raise await why_unreachable(self._settings.kafka, error) from error
-        return self._consumer
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._consumer.stop()

@@ -40,3 +40,8 @@ class SubscriberKeys:
             return []
         first, now = (now_ms - remember_ms) // HOUR_MS, now_ms // HOUR_MS
         return [f"{self._base}:ids:{hour}" for hour in range(now, first - 1, -1)]
+
+
+def scan_pattern(app_id: str, subscriber: str) -> str:
+    """``SCAN`` pattern of every key of a subscriber, whatever the topic and the version of the state."""
+    return f"{{{app_id}/{subscriber}/*"

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis.asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from tests.helpers import produce, read_topic, wait_until
+from tests.conftest import KafkaServer
+from tests.helpers import create_topics, produce, read_topic, wait_until
 from tests.integration.commands import Ran, run
 from tests.integration.site import LIMIT_SECONDS, Site
 from tests.servers.cache import ROOT
@@ -52,6 +54,8 @@ async def thank(event: Received[OrderPaid]) -> None:
 catalogue = Catalogue(events=(order_paid,), subscribers=(ship, thank))
 """
 
+THANK = 'idempotent="yes", description="Thanks'
+
 
 @dataclass
 class Orders:
@@ -60,10 +64,13 @@ class Orders:
     site: Site
 
     def __post_init__(self) -> None:
-        (self.site.folder / "its_events.py").write_text(CATALOGUE)
+        self.declare(CATALOGUE)
         self.ledger.touch()
         fold = self.site.fold("folded", "paid", group_key="order_id", changed="changed")
         self.config = self.site.config(fold + '[events]\ncatalogue = "its_events:catalogue"\n')
+
+    def declare(self, catalogue: str) -> None:
+        (self.site.folder / "its_events.py").write_text(catalogue)
 
     @property
     def ledger(self) -> Path:
@@ -83,6 +90,17 @@ class Orders:
     async def run(self, *words: str) -> Ran:
         return await asyncio.to_thread(lambda: run(*words, "--config", str(self.config), cwd=None, **self.environment))
 
+    async def reset(self, subscriber: str, at: str) -> Ran:
+        """A reset, once no worker is in the group any more: the embedded broker notices late that one has left."""
+
+        async def done() -> Ran | None:
+            ran = await self.run("reset", "--subscriber", subscriber, "--at", at, "--yes")
+            return ran if "stop them first" not in ran.err else None
+
+        found = await wait_until(done, LIMIT_SECONDS, "the group is empty")
+        assert found is not None
+        return found
+
     async def pay(self, order: str, **headers: str) -> None:
         value = json.dumps({"order_id": order, "changed": ["x"]}).encode()
         given = [(name, text.encode()) for name, text in {"ce_type": "order.paid", **headers}.items()]
@@ -93,16 +111,24 @@ class Orders:
             self.site.bootstrap, self.topic(topic), until=lambda found: len(found) >= count, timeout_seconds=LIMIT_SECONDS
         )
 
-    async def committed(self, subscriber: str, topic: str) -> int:
-        """Sum of the offsets that a subscriber's group has committed."""
+    async def commits(self, subscriber: str, topic: str) -> list[int | None]:
+        """The offset that a subscriber's group has committed for each partition."""
         tps = [TopicPartition(self.topic(topic), number) for number in range(4)]
         group = f"{self.site.names.app_id}.{subscriber}"
         consumer = AIOKafkaConsumer(bootstrap_servers=self.site.bootstrap, group_id=group, enable_auto_commit=False)
         await consumer.start()
         try:
-            return sum([await consumer.committed(tp) or 0 for tp in tps])
+            return [await consumer.committed(tp) for tp in tps]
         finally:
             await consumer.stop()
+
+    async def committed(self, subscriber: str, topic: str) -> int:
+        """Their sum."""
+        return sum(filter(None, await self.commits(subscriber, topic)))
+
+    async def has_begun(self, subscriber: str) -> bool:
+        """Whether something is committed for each partition that it reads."""
+        return None not in [*await self.commits(subscriber, "paid"), *await self.commits(subscriber, "again")]
 
     async def lines(self, count: int) -> list[str]:
         """The ledger, once it has so many lines."""
@@ -140,3 +166,108 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
     assert "key=o1  id=e1  attempts=1  ConnectionError: the carrier is away" in listed.out
     assert ["1 put back, 0 refused again", "0 put back, 0 refused again"] == [ran.out.splitlines()[-1] for ran in replayed]
     assert "audit replay subscriber=ship interrupted=False reason=any again=False events=1 " in replayed[0].err
+
+
+async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_runs_it(
+    orders: Orders, redis_client: redis.asyncio.Redis
+) -> None:
+    (orders.site.folder / "mended").touch()
+    await orders.run("topics", "create")
+    reset = ("reset", "--subscriber", "ship", "--at")
+    with orders.worker() as worker:
+        await orders.pay("o1")
+        await orders.lines(2)
+        running = await orders.run(*reset, "earliest", "--yes")
+        await worker.terminate()
+    keys = f"{{{orders.site.names.app_id}/ship/*"
+    before = [key async for key in redis_client.scan_iter(keys)]
+    dry = await orders.run(*reset, "earliest")
+    kept = [key async for key in redis_client.scan_iter(keys)]
+    done = await orders.reset("ship", "earliest")
+    left = [key async for key in redis_client.scan_iter(keys)]
+    offsets = [await orders.committed(name, "paid") for name in ("ship", "thank")]
+    with orders.worker() as worker:
+        lines = await orders.lines(3)
+        await worker.terminate()
+    skipped = await orders.reset("ship", "latest")
+
+    assert (1, True) == (running.code, "stop them first" in running.err)
+    assert (len(before), 0) == (len(kept), len(left))
+    assert (0, "nothing was changed; --yes does it") == (dry.code, dry.out.splitlines()[-1])
+    assert (0, [0, 1]) == (done.code, offsets), done.text
+    assert "audit reset subscriber=ship at=earliest partitions=8 keys=" in done.err
+    assert ["ship", "ship", "thank"] == [line.split()[0] for line in lines]
+    assert (0, 1) == (skipped.code, await orders.committed("ship", "paid"))
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--subscriber", "ship"), "--subscriber and --at belong together"),
+        (("--fold", "folded", "--at", "latest"), "--subscriber and --at belong together"),
+        (("--fold", "folded", "--subscriber", "ship", "--at", "latest"), "name either --fold or --subscriber"),
+        (("--subscriber", "ship", "--at", "yesterday"), "--at: neither earliest nor latest"),
+        (
+            ("--subscriber", "shipp", "--at", "latest"),
+            "there is no subscriber 'shipp', did you mean 'ship'?; there are: ",
+        ),
+    ],
+)
+async def test_a_reset_that_cannot_be_meant_is_refused(orders: Orders, words: tuple[str, ...], fault: str) -> None:
+    ran = await orders.run("reset", *words)
+
+    assert (1, True) == (ran.code, fault in ran.err), ran.err
+
+
+@pytest.mark.apache
+async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_once(orders: Orders) -> None:
+    orders.declare(
+        CATALOGUE.replace('idempotent="yes", description="Thanks', 'idempotent="no", start="latest", description="Thanks')
+    )
+    await orders.site.topics("paid")
+    await orders.pay("o1")
+    first = await orders.run("topics", "create")
+    after_first = await orders.committed("thank", "paid")
+    await orders.pay("o2")
+    second = await orders.run("topics", "create")
+
+    assert "placed   subscriber thank in 8 partitions, by its `start`" in first.out
+    assert "placed" not in second.out
+    assert (0, 1, 1) == (second.code, after_first, await orders.committed("thank", "paid"))
+    assert await orders.has_begun("thank")
+
+
+async def test_a_broker_without_commit_metadata_has_no_subscriber_that_must_not_be_called_twice(
+    orders: Orders, kafka: KafkaServer
+) -> None:
+    if kafka.is_apache:
+        pytest.skip("Apache Kafka keeps it")
+    orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
+    ran = await orders.run("topics", "create")
+
+    assert (1, True) == (ran.code, "idempotent = 'no' cannot be promised there" in ran.err)
+    assert "paid.thank.dead" not in ran.out
+
+
+@pytest.mark.apache
+async def test_check_finds_what_subscribers_lack(orders: Orders) -> None:
+    orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
+    missing = await orders.run("check")
+    await create_topics(orders.site.bootstrap, [orders.topic("paid")], configs={"retention.ms": "3600000"})
+    await orders.run("topics", "create")
+    found = await orders.run("check")
+
+    assert (1, 0) == (missing.code, found.code), found.text
+    for topic, role in (("paid.ship.dead", "dead letters"), ("again", "put back")):
+        assert f"topic {orders.topic(topic)} ({role}) does not exist" in missing.out
+        assert f"topic {orders.topic(topic)} ({role}) has 4 partitions" in found.out
+    assert "keeps its log for 1 h, retries and patience take up to 1" in found.out
+    assert "subscriber thank: its commits say what has begun" in found.out
+    assert "subscriber thank remembers ids for 1h" in found.out
+
+
+async def test_check_says_what_is_wrong_with_a_catalogue(orders: Orders) -> None:
+    orders.declare("catalogue = 1")
+    ran = await orders.run("check")
+
+    assert (1, True) == (ran.code, "its_events:catalogue is of type int, not Catalogue" in ran.out)

@@ -1,0 +1,122 @@
+"""What subscribers need: logs that outlast retries, the key of a fold, commits that say what was begun, room for ids."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import noted_in
+from streams_app.durations import duration_text
+from streams_app.errors import StreamsAppError
+from streams_app.events.declaration import Event
+from streams_app.fold import RECORD_KEY, Fold
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
+from streams_app.settings import Settings
+from streams_app.subscribers.declaration import Records
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.placing import NO_METADATA, committed
+from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
+
+ID_BYTES: Final = 100
+"""About so much of Redis the id of an event takes."""
+
+
+async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
+    """Looks at the catalogue, then asks the broker where it ``asks``."""
+    if settings.events.catalogue is None:
+        return
+    try:
+        catalogue = catalogue_of(settings)
+        subscriptions = [one for one in subscriptions_of(catalogue, settings) if one.subscriber.is_enabled]
+    except StreamsAppError as error:
+        yield Finding(Level.ERROR, str(error), "correct the catalogue, or events.catalogue and [subscribers.NAME]")
+        return
+    yield Finding(Level.OK, f"the catalogue {settings.events.catalogue} fits the settings")
+    for finding in (*key_findings(catalogue.events, settings.folds), *id_findings(subscriptions)):
+        yield finding
+    if not asks:
+        return
+    try:
+        topics = [again_topic(settings.app_id), *(one.topic for one in subscriptions)]
+        async with admin_client(settings.kafka) as client:
+            counts = await partition_counts(client, topics)
+            retention = await retention_ms(client, list(counts))
+        for finding in retention_findings([one for one in subscriptions if one.topic in counts], retention):
+            yield finding
+        for one in subscriptions:
+            read = {one.topic, again_topic(settings.app_id)}
+            if one.subscriber.idempotent == "no" and read <= counts.keys():
+                tps = [TP(topic, number) for topic in sorted(read) for number in range(counts[topic])]
+                yield commit_finding(one, tps, await committed(settings, one, tps))
+    except StreamsAppError:
+        return  # a finding of its own says so already
+
+
+def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> Iterator[Finding]:
+    """Whether events that are a fold's source are keyed by what it groups by (pure)."""
+    for event in events:
+        for fold in folds:
+            if fold.source != event.topic or callable(fold.group_key) or fold.group_key == RECORD_KEY:
+                continue
+            grouped = (fold.group_key,) if isinstance(fold.group_key, str) else fold.group_key
+            if grouped != (event.keyed_by,):
+                text = (
+                    f"event {event.key} is keyed by {event.keyed_by or 'nothing'}, fold {fold.name} groups by {', '.join(grouped)}"
+                )
+                advice = "key the event by the group, or fold by @key: a group that lies in several partitions has several records"
+                yield Finding(Level.WARNING, text, advice)
+
+
+def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:
+    """What the ids of events take, and where they do not tell a repetition (pure)."""
+    for one in subscriptions:
+        declared = one.subscriber
+        if declared.idempotent == "yes":
+            continue
+        bytes_each = ID_BYTES * declared.remember_ms // 1000
+        text = f"subscriber {declared.name} remembers ids for {duration_text(declared.remember_ms)}"
+        yield Finding(Level.OK, f"{text}: about {ID_BYTES} bytes of Redis each, {bytes_each / 1000:,g} kB for each event a second")
+        if declared.idempotent == "no" and isinstance(declared.source, Records):
+            text = f"subscriber {declared.name} takes records of a fold: after a loss of Redis some overlap, under other ids"
+            yield Finding(Level.WARNING, text, "an event may be in two records then; guard by what the function has done before")
+
+
+def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping[str, int]) -> Iterator[Finding]:
+    """Whether an event is still in the log when its retries end (pure)."""
+    for one in subscriptions:
+        rule = one.subscriber.retry
+        span_ms = max(each.total_ms for each in (rule, *rule.by.values())) + one.subscriber.patience_ms
+        what = f"subscriber {one.subscriber.name}"
+        kept_ms = retention.get(one.topic)
+        if kept_ms is None:
+            text = f"{what}: the retention of {one.topic} is not known, retries take up to {_hours(span_ms)}"
+            yield Finding(Level.WARNING, text, "the broker does not tell it")
+        elif kept_ms == NO_RETENTION_LIMIT or kept_ms >= 2 * span_ms:
+            kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {_hours(kept_ms)}"
+            yield Finding(Level.OK, f"{what}: {one.topic} keeps its log {kept}, retries take up to {_hours(span_ms)}")
+        else:
+            level = Level.ERROR if kept_ms <= span_ms else Level.WARNING
+            text = f"{what}: {one.topic} keeps its log for {_hours(kept_ms)}, retries and patience take up to {_hours(span_ms)}"
+            yield Finding(level, text, "lengthen retention.ms to twice that, or have fewer attempts and less patience")
+
+
+def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Committed]) -> Finding:
+    """Whether a worker can tell what a subscriber that must not be called twice has begun (pure)."""
+    name = one.subscriber.name
+    missing = len(set(tps) - held.keys())
+    if missing:
+        text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
+        advice = f"streams-app topics create where it is new, else streams-app reset --subscriber {name} --at ..."
+        return Finding(Level.ERROR, text, advice)
+    if any(name not in (noted_in(commit) or {}) for commit in held.values()):
+        advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
+        return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
+    return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")
+
+
+def _hours(span_ms: int) -> str:
+    return f"{span_ms / 3_600_000:.3g} h"

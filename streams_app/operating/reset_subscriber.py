@@ -1,0 +1,66 @@
+"""Lets a subscriber begin somewhere else: its commits are moved, and what Redis knows of its attempts and ids is removed.
+
+No worker that runs it may be there: Kafka refuses to move the offsets of a group that has members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.kafka.admin import admin_client
+from streams_app.kafka.group_offsets import member_count
+from streams_app.operating.groups import redis_of
+from streams_app.settings import Settings
+from streams_app.subscribers.keys import scan_pattern
+from streams_app.subscribers.placing import At, committed, place, places
+from streams_app.subscribers.subscription import Subscription
+
+SCAN_COUNT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberPlan:
+    """What a reset would do.
+
+    Attributes:
+        offsets: Partition → what would be committed.
+        held: Partition → what is committed now, where something is.
+        keys: Keys in Redis that would be removed.
+        members: How many workers are in its group now; 0 where the broker does not tell.
+    """
+
+    offsets: dict[TP, Committed]
+    held: dict[TP, Committed]
+    keys: list[bytes]
+    members: int
+
+
+async def plan_subscriber(settings: Settings, one: Subscription, at: At) -> SubscriberPlan:
+    """Finds out what a reset would do; changes nothing.
+
+    Raises:
+        ConfigurationError: A topic does not exist.
+        TryAgainError: Redis or Kafka does not answer.
+    """
+    async with redis_of(settings) as redis:
+        pattern = scan_pattern(settings.app_id, one.subscriber.name)
+        keys = [key async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT)]
+    offsets = await places(settings, one, at)
+    async with admin_client(settings.kafka) as client:
+        members = await member_count(client, one.group)
+    return SubscriberPlan(offsets, await committed(settings, one, offsets), keys, members)
+
+
+async def reset_subscriber(settings: Settings, one: Subscription, planned: SubscriberPlan) -> None:
+    """Does what was planned: the offsets first, as Kafka knows whether a worker still runs it.
+
+    Raises:
+        ConfigurationError: A worker that runs it is there.
+        TryAgainError: Redis or Kafka does not answer; the reset may be repeated.
+    """
+    await place(settings, one, planned.offsets)
+    async with redis_of(settings) as redis:
+        for key in planned.keys:
+            await redis.unlink(key)

@@ -1,0 +1,120 @@
+"""Where a subscriber begins, committed by a command in the name of nobody: by ``topics create`` and ``reset``.
+
+A worker never chooses where a subscriber with ``idempotent = "no"`` begins: a commit that is gone would be taken for one that never
+was, and everything would run again. So that commit is made once, before its dead-letter topic, which says that it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, TypeAlias
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import commit_of
+from streams_app.delivery.processor import Mark
+from streams_app.errors import ConfigurationError
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.group_offsets import in_group, move
+from streams_app.kafka.log_reader import log_reader, stable_ends
+from streams_app.kafka.members import committed_of
+from streams_app.kafka.topic_ids import topic_ids
+from streams_app.settings import KafkaSettings, Settings
+from streams_app.subscribers.note import Note, encoded
+from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.window import NOTHING
+
+At: TypeAlias = Literal["earliest", "latest"] | int
+"""Where to begin: with the first record that is there, after the last one, or at a moment, in ms since 1970."""
+
+NO_METADATA: Final = "the broker keeps no metadata with commits, as the embedded one: idempotent = 'no' cannot be promised there"
+
+
+def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
+    """The commit of a subscriber that has finished what is below an offset, and nothing from there on (pure).
+
+    Args:
+        subscriber: Its name.
+        offset: Where it goes on.
+        topic_id: Id of the topic, "" where the broker gives none.
+    """
+    return commit_of({subscriber: Mark(offset, encoded(offset, Note(topic_id, NOTHING)))})
+
+
+async def places(settings: Settings, one: Subscription, at: At) -> dict[TP, Committed]:
+    """What is to be committed for a subscriber, so that it begins somewhere else.
+
+    What was put back until now is left behind, wherever it begins: the topic of the event has the same events.
+
+    Raises:
+        ConfigurationError: A topic does not exist.
+        TryAgainError: Kafka does not answer.
+    """
+    begins: dict[str, At] = {one.topic: at, again_topic(settings.app_id): "latest"}
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, list(begins))
+        if missing := begins.keys() - counts.keys():
+            raise ConfigurationError(
+                [f"topic {topic!r} does not exist; create it with `streams-app topics create`" for topic in missing]
+            )
+        ids = await topic_ids(client._client, list(begins))
+    found: dict[TP, Committed] = {}
+    for topic, begin in begins.items():
+        for tp, offset in (await _offsets(settings.kafka, topic, counts[topic], begin)).items():
+            found[tp] = mark_at(one.subscriber.name, offset, ids[topic])
+    return found
+
+
+async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) -> dict[TP, Committed]:
+    """What a subscriber's group has committed; partitions without a commit are left out.
+
+    Raises:
+        TryAgainError: Kafka does not answer.
+    """
+    async with in_group(settings.kafka, one.group) as consumer:
+        return await committed_of(consumer, tps)
+
+
+async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
+    """Commits, and looks whether the broker has kept what was committed.
+
+    Raises:
+        ConfigurationError: A worker that runs it is there; or the broker keeps no metadata with commits, and the subscriber must
+            not be called twice: then the offsets are committed all the same.
+        TryAgainError: Kafka does not answer.
+    """
+    async with in_group(settings.kafka, one.group) as consumer:
+        await move(consumer, one.group, offsets)
+        held = await committed_of(consumer, offsets)
+    if one.subscriber.idempotent == "no" and held != offsets:
+        raise ConfigurationError([f"subscriber {one.subscriber.name!r}: {NO_METADATA}"])
+
+
+async def place_new(settings: Settings, one: Subscription) -> int:
+    """Places a subscriber that is new by its ``start``, in the partitions for which nothing is committed.
+
+    Returns:
+        In how many partitions.
+
+    Raises:
+        ConfigurationError, TryAgainError: As :func:`place`.
+    """
+    wanted = await places(settings, one, one.subscriber.start)
+    held = await committed(settings, one, wanted)
+    missing = {tp: mark for tp, mark in wanted.items() if tp not in held}
+    if missing:
+        await place(settings, one, missing)
+    return len(missing)
+
+
+async def _offsets(kafka: KafkaSettings, topic: str, partitions: int, at: At) -> dict[TP, int]:
+    async with log_reader(kafka, topic, range(partitions)) as reader:
+        tps = sorted(reader.assignment())
+        if at == "earliest":
+            return {TP(*tp): begin for tp, begin in (await reader.beginning_offsets(tps)).items()}
+        ends = await stable_ends(reader, tps)
+        if at == "latest":
+            return {TP(*tp): end for tp, end in ends.items()}
+        first = await reader.offsets_for_times(dict.fromkeys(tps, at))
+        return {TP(*tp): ends[tp] if first[tp] is None else first[tp].offset for tp in tps}

@@ -1,0 +1,107 @@
+"""What `streams-app check` finds about subscribers, by what it was told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams_app import Catalogue, Event
+from streams_app.checking.finding import Level
+from streams_app.checking.subscribers import commit_finding, id_findings, key_findings, retention_findings
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.fold import Fold
+from streams_app.settings import EventsSettings, Settings
+from streams_app.subscribers.placing import mark_at
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from tests.shop import OrderPaid, catalogue, order_paid, recompute, ship
+
+HOUR_MS = 3_600_000
+TPS = [TP("orders", 0), TP("orders", 1)]
+
+
+def fold(**values: Any) -> Fold:
+    given = {"name": "account-metrics", "source": "orders", "group_key": "order_id", "changed": "m", "quiet_period": "15m"}
+    return Fold(**(given | values))
+
+
+def subscriptions(*subscribers: Any) -> list[Subscription]:
+    settings = Settings(app_id="social", folds=(fold(),), events=EventsSettings(catalogue="tests.shop:catalogue"))
+    return list(subscriptions_of(Catalogue(catalogue.events, subscribers or catalogue.subscribers), settings))
+
+
+@pytest.mark.parametrize(
+    ("group_key", "found"),
+    [
+        ("order_id", []),
+        (("order_id",), []),
+        ("@key", []),
+        (lambda event: "", []),
+        ("customer", ["event order.paid is keyed by order_id, fold account-metrics groups by customer"]),
+        (("order_id", "day"), ["event order.paid is keyed by order_id, fold account-metrics groups by order_id, day"]),
+    ],
+)
+def test_an_event_that_is_folded_is_keyed_by_the_group(group_key: Any, found: list[str]) -> None:
+    assert found == [one.text for one in key_findings([order_paid], [fold(group_key=group_key)])]
+
+
+def test_an_event_without_a_key_that_is_folded_is_told() -> None:
+    event = Event("order.paid", OrderPaid, description="It was paid.", keyed_by=None, topic="orders")
+
+    assert ["event order.paid is keyed by nothing, fold account-metrics groups by order_id"] == [
+        one.text for one in key_findings([event], [fold()])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kept_hours", "level"), [(-1, Level.OK), (4, Level.OK), (3.9, Level.WARNING), (2, Level.ERROR), (None, Level.WARNING)]
+)
+def test_a_log_is_kept_for_twice_the_retries_and_the_patience(kept_hours: float | None, level: Level) -> None:
+    (one,) = subscriptions(replace(ship, patience=timedelta(milliseconds=2 * HOUR_MS - ship.retry.total_ms)))
+    kept_ms = -1 if kept_hours == -1 else int((kept_hours or 0) * HOUR_MS)
+
+    (finding,) = retention_findings([one], {} if kept_hours is None else {"orders": kept_ms})
+
+    assert level == finding.level
+
+
+def test_the_longest_of_all_rules_counts() -> None:
+    (one,) = subscriptions(recompute)
+    longest_ms = max(rule.total_ms for rule in recompute.retry.by.values())
+
+    (finding,) = retention_findings([one], {one.topic: 2 * (longest_ms + HOUR_MS) - 1})
+
+    assert Level.WARNING == finding.level
+
+
+def test_ids_are_counted_where_they_are_kept() -> None:
+    assert ["subscriber ship remembers ids for 1h: about 100 bytes of Redis each, 360 kB for each event a second"] == [
+        one.text for one in id_findings(subscriptions())
+    ]
+
+
+def test_ids_of_a_fold_do_not_tell_every_repetition() -> None:
+    found = list(id_findings(subscriptions(replace(recompute, idempotent="no", retry=ship.retry))))
+
+    assert [Level.OK, Level.WARNING] == [one.level for one in found]
+    assert "under other ids" in found[1].text
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        ({tp: mark_at("ship", 7, "") for tp in TPS}, "its commits say what has begun"),
+        ({TPS[0]: mark_at("ship", 7, "")}, "has no commit in 1 of 2 partitions"),
+        ({tp: Committed(7, "") for tp in TPS}, "the broker keeps no metadata with commits"),
+    ],
+    ids=["placed", "a partition is missing", "no metadata"],
+)
+def test_a_subscriber_that_must_not_be_called_twice_wants_commits_that_say_what_has_begun(
+    held: dict[TP, Committed], text: str
+) -> None:
+    (one,) = subscriptions(ship)
+
+    assert text in commit_finding(one, TPS, held).text
