@@ -22,7 +22,7 @@ from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.errors import StreamsAppError, text_of
+from streams_app.errors import ConfigurationError, StreamsAppError, text_of
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
@@ -143,7 +143,12 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
 
     Returns:
         A ``faust.App``; ``app.settings``, ``app.ownership``, ``app.metrics`` and ``app.status`` are this project's.
+
+    Raises:
+        ConfigurationError: The settings have no fold.
     """
+    if not settings.folds:
+        raise ConfigurationError(["there is no fold: subscribers alone are run by `streams-app worker`, without Faust"])
     clock = clock or SystemClock()
     session_seconds = settings.kafka.session_timeout_ms / 1000
     app = FoldingApp(

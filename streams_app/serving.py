@@ -8,21 +8,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
-import threading
 
 import uvloop
 
 from streams_app.app import FoldingApp, create_app
-from streams_app.errors import InternalError, StreamsAppError, TryAgainError
+from streams_app.errors import InternalError, StreamsAppError
 from streams_app.kafka.admin import require_topics
+from streams_app.leaving import leave_in_time
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
-
-STOP_SECONDS = 18.0
-"""The process ends itself so long after SIGTERM, whatever hangs: what is not finished is in Redis and Kafka."""
 
 
 def serve(declared: Settings | FoldingApp) -> None:
@@ -66,7 +62,7 @@ async def _serve(declared: Settings | FoldingApp) -> None:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
             await asyncio.wait([stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        _deadline()
+        leave_in_time()
         if not starting.done():
             starting.cancel()
         await app.stop()
@@ -77,17 +73,6 @@ async def _serve(declared: Settings | FoldingApp) -> None:
 def _on_signal(stop: asyncio.Event, number: int) -> None:
     logger.info("signal received, committing and leaving the group signal=%s", signal.Signals(number).name)
     stop.set()
-
-
-def _deadline() -> None:
-    def end() -> None:
-        logger.error("not stopped within %s seconds, ending now; nothing is lost", STOP_SECONDS)
-        logging.shutdown()
-        os._exit(TryAgainError.exit_code)  # not leave(): perhaps it is stdout that hangs
-
-    timer = threading.Timer(STOP_SECONDS, end)
-    timer.daemon = True
-    timer.start()
 
 
 def _raise_fault(app: FoldingApp, starting: asyncio.Task[None]) -> None:

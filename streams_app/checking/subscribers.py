@@ -93,11 +93,11 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
         what = f"subscriber {one.subscriber.name}"
         kept_ms = retention.get(one.topic)
         if kept_ms is None:
-            text = f"{what}: the retention of {one.topic} is not known, retries take up to {_hours(span_ms)}"
+            text = f"{what}: the retention of {one.topic} is not known, retries and patience take up to {_hours(span_ms)}"
             yield Finding(Level.WARNING, text, "the broker does not tell it")
         elif kept_ms == NO_RETENTION_LIMIT or kept_ms >= 2 * span_ms:
             kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {_hours(kept_ms)}"
-            yield Finding(Level.OK, f"{what}: {one.topic} keeps its log {kept}, retries take up to {_hours(span_ms)}")
+            yield Finding(Level.OK, f"{what}: {one.topic} keeps its log {kept}, retries and patience take up to {_hours(span_ms)}")
         else:
             level = Level.ERROR if kept_ms <= span_ms else Level.WARNING
             text = f"{what}: {one.topic} keeps its log for {_hours(kept_ms)}, retries and patience take up to {_hours(span_ms)}"

@@ -130,6 +130,8 @@ def one_fold(settings: Settings, name: str | None) -> Fold:
     """The fold that was named, or the only one."""
     if name is not None:
         return settings.fold(name)
+    if not settings.folds:
+        raise ConfigurationError(["there is no fold in the settings"])
     if len(settings.folds) > 1:
         raise ConfigurationError([f"name a fold with --fold: {', '.join(fold.name for fold in settings.folds)}"])
     return settings.folds[0]

@@ -30,26 +30,34 @@ from streams_app.settings import Settings
     show_default=True,
     help="json: one object a line: time, level, logger, message, and each key=value of it as a field.",
 )
-@click.option("--only", metavar="NAME", help="Run one of [read_stores.NAME] and nothing else; workers without it share it.")
-def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: str | None) -> None:
-    """Run one worker: fold the sources, emit the records, sync the read store.
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Run this read store or subscriber, and no fold; may be repeated. Workers without it share them.",
+)
+def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: tuple[str, ...]) -> None:  # fmt: skip
+    """Run one worker: fold the sources, emit the records, sync the read stores, call the subscribers.
 
     Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds. Another worker (or this one,
     started again) goes on exactly where it was, also after kill -9.
-    """
+
+    \b
+    streams-app worker --only dashboard              one of [read_stores.NAME]
+    streams-app worker --only ship --only recompute  two subscribers
+    """  # noqa: D301  # \b is for click: keep these lines as they are
     declared = named(config, app)
     settings = declared if isinstance(declared, Settings) else declared.settings
-    store = None if only is None else settings.read_store(only)
     # Faust takes a second to import, and `--help` should not.
     from streams_app.leaving import leave
     from streams_app.logs import set_up_logging
 
     set_up_logging(log_level, log_format)
     try:
-        if store is not None:
-            from streams_app.serving_store import serve_store
+        if only or not settings.folds:
+            from streams_app.serving_apart import chosen, serve_apart
 
-            serve_store(settings, store)
+            serve_apart(settings, chosen(settings, only))
         else:
             from streams_app.serving import serve
 

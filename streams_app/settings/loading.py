@@ -15,6 +15,7 @@ from streams_app.fold import Fold
 from streams_app.settings.base import suggestion
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
+    NOTHING_DECLARED,
     HttpSettings,
     KafkaSettings,
     Limits,
@@ -50,10 +51,18 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        raise ConfigurationError([*_messages(error, values), *faults]) from None
+        # The model says so itself only where there is no other fault.
+        missing = [] if values.get("folds") or _section(values, "events").get("catalogue") else [NOTHING_DECLARED]
+        raise ConfigurationError(list(dict.fromkeys([*_messages(error, values), *missing, *faults]))) from None
     if faults:
         raise ConfigurationError(faults)
     return settings
+
+
+def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section as it was given; nothing where it is no table."""
+    table = values.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def _listed(values: dict[str, Any], section: str, what: str) -> list[str]:
@@ -169,10 +178,6 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
             text = "unknown key" + suggestion(str(fault["loc"][-1]), _known_keys(fault["loc"]))
         elif fault["type"] == "missing":
             text = "is required"
-        elif fault["type"] == "too_short" and fault["loc"] == ("folds",):
-            if values["folds"]:
-                continue  # the folds there are have faults of their own
-            text = "declare at least one fold, as a table [folds.NAME]"
         elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] in _NAMED and fault["loc"][FOLD_KEY] in KINDS:
             # One fault for each kind of value the model would take, functions among them: one message will do.
             where, text = where.removesuffix(".callable"), KINDS[str(fault["loc"][FOLD_KEY])]

@@ -25,6 +25,8 @@ REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "u
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 LAST_PORT: Final = 65_535
 
+NOTHING_DECLARED: Final = "folds: declare at least one fold, as a table [folds.NAME], or name a catalogue as events.catalogue"
+
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -196,7 +198,7 @@ class Settings(Section):
     http: HttpSettings = HttpSettings()
     worker: WorkerSettings = WorkerSettings()
     limits: Limits = Limits()
-    folds: Annotated[tuple[Fold, ...], Field(min_length=1)]
+    folds: tuple[Fold, ...] = ()
     read_stores: tuple[ReadStoreSettings, ...] = ()
     events: EventsSettings = EventsSettings()
     subscribers: tuple[SubscriberSettings, ...] = ()
@@ -214,6 +216,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check(self) -> Settings:
         faults = []
+        if not self.folds and self.events.catalogue is None:
+            faults.append(NOTHING_DECLARED)
         names = [fold.name for fold in self.folds]
         outputs = [fold.output for fold in self.folds]
         if len(set(names)) != len(names):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -46,6 +46,7 @@ class Subscribers:
         status: Status,
         on_fatal: Callable[[BaseException], None],
         watch: Callable[[str, Ownership], None],
+        only: Collection[str] | None = None,
     ) -> None:
         """Connects nothing yet.
 
@@ -58,6 +59,7 @@ class Subscribers:
             status: Where they tell which readers are paused.
             on_fatal: Ends the process.
             watch: Called with the group and the ownership of each subscriber whose progress is to be watched.
+            only: Names of those that run; None: all that are enabled.
 
         Raises:
             ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
@@ -74,7 +76,8 @@ class Subscribers:
         self._agents: dict[str, SubscriberAgent] = {}
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._declared = subscriptions_of(self._catalogue, settings)
-        self._subscriptions = [one for one in self._declared if one.subscriber.is_enabled]
+        enabled = [one for one in self._declared if one.subscriber.is_enabled]
+        self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
         if faults := not_kept_yet(self._subscriptions):
             raise ConfigurationError(faults)
 

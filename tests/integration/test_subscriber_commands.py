@@ -66,7 +66,7 @@ class Orders:
     def __post_init__(self) -> None:
         self.declare(CATALOGUE)
         self.ledger.touch()
-        fold = self.site.fold("folded", "paid", group_key="order_id", changed="changed")
+        fold = self.site.fold("folded", "paid", group_key="order_id", changed="changed", max_hold="10m")
         self.config = self.site.config(fold + '[events]\ncatalogue = "its_events:catalogue"\n')
 
     def declare(self, catalogue: str) -> None:
@@ -89,17 +89,6 @@ class Orders:
 
     async def run(self, *words: str) -> Ran:
         return await asyncio.to_thread(lambda: run(*words, "--config", str(self.config), cwd=None, **self.environment))
-
-    async def reset(self, subscriber: str, at: str) -> Ran:
-        """A reset, once no worker is in the group any more: the embedded broker notices late that one has left."""
-
-        async def done() -> Ran | None:
-            ran = await self.run("reset", "--subscriber", subscriber, "--at", at, "--yes")
-            return ran if "stop them first" not in ran.err else None
-
-        found = await wait_until(done, LIMIT_SECONDS, "the group is empty")
-        assert found is not None
-        return found
 
     async def pay(self, order: str, **headers: str) -> None:
         value = json.dumps({"order_id": order, "changed": ["x"]}).encode()
@@ -168,6 +157,7 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
     assert "audit replay subscriber=ship interrupted=False reason=any again=False events=1 " in replayed[0].err
 
 
+@pytest.mark.apache
 async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_runs_it(
     orders: Orders, redis_client: redis.asyncio.Redis
 ) -> None:
@@ -183,13 +173,13 @@ async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_ru
     before = [key async for key in redis_client.scan_iter(keys)]
     dry = await orders.run(*reset, "earliest")
     kept = [key async for key in redis_client.scan_iter(keys)]
-    done = await orders.reset("ship", "earliest")
+    done = await orders.run(*reset, "earliest", "--yes")
     left = [key async for key in redis_client.scan_iter(keys)]
     offsets = [await orders.committed(name, "paid") for name in ("ship", "thank")]
     with orders.worker() as worker:
         lines = await orders.lines(3)
         await worker.terminate()
-    skipped = await orders.reset("ship", "latest")
+    skipped = await orders.run(*reset, "latest", "--yes")
 
     assert (1, True) == (running.code, "stop them first" in running.err)
     assert (len(before), 0) == (len(kept), len(left))
@@ -253,7 +243,7 @@ async def test_a_broker_without_commit_metadata_has_no_subscriber_that_must_not_
 async def test_check_finds_what_subscribers_lack(orders: Orders) -> None:
     orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
     missing = await orders.run("check")
-    await create_topics(orders.site.bootstrap, [orders.topic("paid")], configs={"retention.ms": "3600000"})
+    await create_topics(orders.site.bootstrap, [orders.topic("paid")], configs={"retention.ms": "7200000"})
     await orders.run("topics", "create")
     found = await orders.run("check")
 
@@ -261,7 +251,7 @@ async def test_check_finds_what_subscribers_lack(orders: Orders) -> None:
     for topic, role in (("paid.ship.dead", "dead letters"), ("again", "put back")):
         assert f"topic {orders.topic(topic)} ({role}) does not exist" in missing.out
         assert f"topic {orders.topic(topic)} ({role}) has 4 partitions" in found.out
-    assert "keeps its log for 1 h, retries and patience take up to 1" in found.out
+    assert "keeps its log for 2 h, retries and patience take up to 1.18 h" in found.out
     assert "subscriber thank: its commits say what has begun" in found.out
     assert "subscriber thank remembers ids for 1h" in found.out
 
@@ -271,3 +261,34 @@ async def test_check_says_what_is_wrong_with_a_catalogue(orders: Orders) -> None
     ran = await orders.run("check")
 
     assert (1, True) == (ran.code, "its_events:catalogue is of type int, not Catalogue" in ran.out)
+
+
+async def test_a_worker_of_one_subscriber_runs_no_other_and_no_fold(orders: Orders) -> None:
+    await orders.run("topics", "create")
+    (orders.site.folder / "mended").touch()
+    with orders.worker("--only", "thank") as alone:
+        await orders.pay("o1")
+        first = await orders.lines(1)
+        code = await alone.terminate()
+    with orders.worker():
+        both = await orders.lines(2)
+
+    assert (0, ["thank"]) == (code, [line.split()[0] for line in first])
+    assert ["ship", "thank"] == [line.split()[0] for line in both]
+    assert "only=thank" in alone.log()
+
+
+async def test_an_application_without_folds_runs_its_subscribers(orders: Orders) -> None:
+    orders.config = orders.site.config('[events]\ncatalogue = "its_events:catalogue"\n')
+    (orders.site.folder / "mended").touch()
+    created = await orders.run("topics", "create")
+    with orders.worker() as worker:
+        await orders.pay("o1")
+        lines = await orders.lines(2)
+        await worker.wait_ready()
+        code = await worker.terminate()
+    checked = await orders.run("check")
+
+    assert 4 == len(created.out.splitlines())
+    assert (0, ["ship", "thank"]) == (code, [line.split()[0] for line in lines])
+    assert 0 == checked.code, checked.text

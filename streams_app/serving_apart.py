@@ -1,0 +1,129 @@
+"""A worker that folds nothing: it runs read stores or subscribers.
+
+``streams-app worker --only NAME`` and the worker of an application without folds are such. They are members of their consumer
+groups as any worker is, and share partitions with the others. Faust is not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Collection, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple
+
+import uvloop
+
+from streams_app.clock import SystemClock
+from streams_app.errors import ConfigurationError
+from streams_app.http import HttpServer
+from streams_app.kafka.member import wait
+from streams_app.kafka.producer import AckedProducer
+from streams_app.leaving import leave_in_time
+from streams_app.metrics import Metrics
+from streams_app.read_store.agents.agent import ReadStoreAgent
+from streams_app.redis_client import connect
+from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.settings.base import suggestion
+from streams_app.status import Status
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.running import Subscribers
+from streams_app.subscribers.subscription import subscriptions_of
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS: Final = 1.0
+
+
+class Chosen(NamedTuple):
+    """What a worker runs.
+
+    Attributes:
+        stores: Read stores.
+        subscribers: Names of subscribers.
+    """
+
+    stores: Sequence[ReadStoreSettings]
+    subscribers: Collection[str]
+
+    @property
+    def names(self) -> list[str]:
+        """All names, for people."""
+        return [*(store.name for store in self.stores), *self.subscribers]
+
+
+def chosen(settings: Settings, names: Collection[str]) -> Chosen:
+    """What is called by these names, a read store or a subscriber or both; without a name all subscribers that are enabled.
+
+    Raises:
+        ConfigurationError: Nothing is called so, a subscriber is not enabled, or there is nothing to run.
+    """
+    enabled: dict[str, bool] = {}
+    if settings.events.catalogue is not None:
+        found = [one.subscriber for one in subscriptions_of(catalogue_of(settings), settings)]
+        enabled = {one.name: one.is_enabled for one in found}
+    stores = {store.name: store for store in settings.read_stores}
+    known = list(dict.fromkeys([*stores, *enabled]))
+    faults = [
+        f"there is neither a read store nor a subscriber {name!r}{suggestion(name, known)}; there are: {', '.join(known) or 'none'}"
+        for name in names
+        if name not in known
+    ]
+    faults += [f"subscriber {name!r} is not enabled" for name in names if name not in stores and enabled.get(name) is False]
+    if not names and not any(enabled.values()):
+        faults.append("there is nothing to run: no fold, and no subscriber that is enabled")
+    if faults:
+        raise ConfigurationError(faults)
+    wanted = names or enabled
+    return Chosen([stores[name] for name in names if name in stores], [name for name in wanted if enabled.get(name)])
+
+
+def serve_apart(settings: Settings, runs: Chosen) -> None:
+    """Runs them until SIGTERM or SIGINT; a store, a source, a Redis or a Kafka that is away later on is waited for.
+
+    Raises:
+        ConfigurationError: One of them cannot be run, or its topics are missing.
+        TryAgainError: Kafka cannot be reached at the start, or there is no port for the metrics.
+        Exception: A defect, or one of the lifespan of the catalogue, has ended it.
+    """
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, runs))
+
+
+async def _serve(settings: Settings, runs: Chosen) -> None:
+    stop, clock, metrics, status = asyncio.Event(), SystemClock(), Metrics(settings), Status()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        works: dict[str, Coroutine[Any, Any, None]] = {}
+        agents = [(store, ReadStoreAgent(settings, store, metrics, clock)) for store in runs.stores]
+        if runs.subscribers:
+            producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
+            stack.push_async_callback(producer.stop)
+            redis = connect(settings.redis)
+            stack.push_async_callback(redis.aclose)
+            subscribers = Subscribers(settings, redis, producer, clock, metrics, runs.subscribers)
+            await subscribers.require_topics()
+            works["subscribers"] = subscribers.run(stop)
+        works |= {store.group: agent.run(stop) for store, agent in agents}
+        http = HttpServer(settings.http, status, metrics, clock)
+        http.start()
+        stack.callback(http.stop)
+        logger.info("worker starts app_id=%s only=%s", settings.app_id, ",".join(runs.names))
+        status.clear("start")
+        await _until_told([asyncio.create_task(work, name=name) for name, work in works.items()], stop, status, clock)
+    logger.info("worker ended")
+
+
+async def _until_told(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event, status: Status, clock: SystemClock) -> None:
+    """Waits for the end of all; the first that ends without having been told to ends the others."""
+    try:
+        while not (stop.is_set() or any(task.done() for task in tasks)):
+            status.beat(clock.monotonic_ms())
+            await wait(stop, BEAT_SECONDS)
+    finally:
+        stop.set()
+        leave_in_time()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        task.result()

@@ -1,0 +1,53 @@
+"""What `worker --only` runs, and the worker of an application without folds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.app import create_app
+from streams_app.errors import ConfigurationError
+from streams_app.serving_apart import chosen
+from streams_app.settings import EventsSettings, Settings
+
+FOLD = {"name": "account-metrics", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
+STORE = {"name": "dashboard", "url": "sqlite:///read.db", "folds": ["account-metrics"], "source": "carried"}
+
+
+def settings(**more: Any) -> Settings:
+    given = {"app_id": "social", "folds": [FOLD | {"keep": "last"}], "events": {"catalogue": "tests.shop:catalogue"}}
+    return Settings.model_validate(given | more)
+
+
+def test_a_name_is_that_of_a_read_store_or_of_a_subscriber() -> None:
+    runs = chosen(settings(read_stores=[STORE]), ["ship", "dashboard"])
+
+    assert ["dashboard", "ship"] == runs.names
+
+
+def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
+    runs = chosen(settings(subscribers=[{"name": "ship", "enabled": False}]), ())
+
+    assert (["recompute"], []) == (runs.subscribers, runs.stores)
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "fault"),
+    [
+        (["shp"], {}, "there is neither a read store nor a subscriber 'shp', did you mean 'ship'?; there are: ship, recompute"),
+        (["ship"], {"events": EventsSettings()}, "there is neither a read store nor a subscriber 'ship'; there are: none"),
+        (["ship"], {"subscribers": [{"name": "ship", "enabled": False}]}, "subscriber 'ship' is not enabled"),
+        ([], {"events": EventsSettings()}, "there is nothing to run: no fold, and no subscriber that is enabled"),
+    ],
+)
+def test_what_cannot_run_is_told(names: list[str], more: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        chosen(settings(**more), names)
+
+    assert [fault] == caught.value.faults
+
+
+def test_faust_wants_a_fold() -> None:
+    with pytest.raises(ConfigurationError, match="there is no fold"):
+        create_app(Settings(app_id="shop", events=EventsSettings(catalogue="tests.no_folds:catalogue")))
