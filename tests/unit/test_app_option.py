@@ -87,7 +87,7 @@ def test_a_module_within_a_package_is_found(folder: Path) -> None:
         pytest.param("1 / 0\n", "my_folds:app", "raised ZeroDivisionError: division by zero (", id="it raises"),
         pytest.param("app = (\n", "my_folds:app", "importing 'my_folds' raised SyntaxError: ", id="it is no Python"),
         pytest.param('Settings(app_id="a b", folds=())\n', "my_folds:app", "--app: my_folds: app_id: String should", id="settings"),
-        pytest.param('Settings(app_id="a b", folds=())\n', "my_folds:app", "--app: my_folds: folds: Tuple should", id="each fault"),
+        pytest.param('Settings(app_id="a b", http=1)\n', "my_folds:app", "--app: my_folds: http: Input should", id="each fault"),
         pytest.param('Settings.load(None, {})\n', "my_folds:app", "there is no streams.toml here", id="a file that is missing"),
     ],
 )  # fmt: skip
