@@ -112,7 +112,7 @@ def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Com
         text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
         advice = f"streams-app topics create where it is new, else streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, text, advice)
-    if any(name not in (noted_in(commit) or {}) for commit in held.values()):
+    if not all((marks := noted_in(commit)) and name in marks and marks[name].note for commit in held.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
     return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")
