@@ -17,7 +17,7 @@ import uvloop
 
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
-from streams_app.http import HttpServer
+from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave_in_time
@@ -91,7 +91,7 @@ def serve_apart(settings: Settings, runs: Chosen) -> None:
 
 
 async def _serve(settings: Settings, runs: Chosen) -> None:
-    stop, clock, metrics, status = asyncio.Event(), SystemClock(), Metrics(settings), Status()
+    stop, clock, metrics, status, fatal = asyncio.Event(), SystemClock(), Metrics(settings), Status(), _Fatal()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
@@ -102,8 +102,11 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             stack.push_async_callback(producer.stop)
             redis = connect(settings.redis)
             stack.push_async_callback(redis.aclose)
-            subscribers = Subscribers(settings, redis, producer, clock, metrics, runs.subscribers)
+            subscribers = Subscribers(
+                settings, redis, producer, clock, metrics, status, fatal.put, lambda name, ownership: None, runs.subscribers
+            )
             await subscribers.require_topics()
+            status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
             works["subscribers"] = subscribers.run(stop)
         works |= {store.group: agent.run(stop) for store, agent in agents}
         http = HttpServer(settings.http, status, metrics, clock)
@@ -111,19 +114,34 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         stack.callback(http.stop)
         logger.info("worker starts app_id=%s only=%s", settings.app_id, ",".join(runs.names))
         status.clear("start")
-        await _until_told([asyncio.create_task(work, name=name) for name, work in works.items()], stop, status, clock)
+        await _until_told([asyncio.create_task(work, name=name) for name, work in works.items()], stop, status, clock, fatal)
     logger.info("worker ended")
 
 
-async def _until_told(tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event, status: Status, clock: SystemClock) -> None:
+class _Fatal:
+    """The first error after which the process cannot go on."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def put(self, error: BaseException) -> None:
+        """Takes an error; called from any thread."""
+        self.error = self.error or error
+
+
+async def _until_told(
+    tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event, status: Status, clock: SystemClock, fatal: _Fatal
+) -> None:
     """Waits for the end of all; the first that ends without having been told to ends the others."""
     try:
-        while not (stop.is_set() or any(task.done() for task in tasks)):
+        while not (stop.is_set() or fatal.error or any(task.done() for task in tasks)):
             status.beat(clock.monotonic_ms())
             await wait(stop, BEAT_SECONDS)
     finally:
         stop.set()
         leave_in_time()
         await asyncio.wait(tasks)
+    if fatal.error is not None:
+        raise fatal.error
     for task in tasks:
         task.result()

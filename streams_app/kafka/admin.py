@@ -112,12 +112,7 @@ async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dic
     return found
 
 
-async def create_topics(settings: Settings, more: Sequence[Topic] = ()) -> tuple[list[str], list[str]]:
-    """As :func:`create`, of the topics that the settings name and of ``more``."""
-    return await create(settings.kafka, [*topics_of(settings), *more])
-
-
-async def create(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[list[str], list[str]]:
+async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[list[str], list[str]]:
     """Creates the topics that are missing, with ``kafka.partitions`` and ``kafka.replication_factor``.
 
     Returns:

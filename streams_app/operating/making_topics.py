@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streams_app.errors import ConfigurationError
-from streams_app.kafka.admin import Topic, admin_client, create, partition_counts, topics_of
+from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts, topics_of
 from streams_app.settings import Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.placing import place_new
@@ -58,7 +58,7 @@ async def make_topics(settings: Settings) -> Made:
 
 
 async def _create(settings: Settings, made: Made, topics: list[Topic]) -> None:
-    created, existing = await create(settings.kafka, topics)
+    created, existing = await create_topics(settings.kafka, topics)
     made.created += created
     made.existing += existing
 
