@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streams_app.cli.options import with_settings
+from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
+from streams_app.settings.base import suggestion
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
@@ -69,6 +73,29 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     if not changes:
         click.echo("no breaking change")
     return 1 if changes else 0
+
+
+@command.command(name="explain")
+@with_settings
+@click.argument("subscriber")
+@click.argument("event", metavar="ID|TOPIC:PARTITION:OFFSET")
+def explain(settings: Settings, subscriber: str, event: str) -> None:
+    """Why has SUBSCRIBER not finished this event?
+
+    An event by its id (ce_id, or the fold-id of a folded record), which is looked for from the committed offsets on and in the dead
+    letters; or by its place, which is quicker and finds what is finished, too.
+
+    How the subscriber stands is asked of the worker on this machine, if it runs; everything else of Kafka and Redis.
+    """
+    from streams_app.operating.explain_event import explain_event
+
+    _, subscriptions = _declared(settings)
+    names = [one.subscriber.name for one in subscriptions]
+    if subscriber not in names:
+        raise ConfigurationError([f"there is no subscriber {subscriber!r}{suggestion(subscriber, names)}"])
+    one = subscriptions[names.index(subscriber)]
+    columns = shutil.get_terminal_size().columns
+    click.echo(asyncio.run(explain_event(settings, one, event, SystemClock(), columns)))
 
 
 def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:

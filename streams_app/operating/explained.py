@@ -69,7 +69,7 @@ def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | N
         "read": _read(found.place, fold, meta, fence, lag, now_ms),
         "again": again,
     }
-    return _laid_out(_verdict(found, fold, lag, now_ms), lines, width)
+    return laid_out(_verdict(found, fold, lag, now_ms), lines, width)
 
 
 def describe_none(group: str, fold: Fold, partitions: int, again: str, width: int) -> str:
@@ -90,7 +90,7 @@ def describe_none(group: str, fold: Fold, partitions: int, again: str, width: in
         "streams_app_lag_events: they may not have been folded yet",
         "again": again,
     }
-    return _laid_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
+    return laid_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
 
 
 def opened_again(page: Page | None, fold: Fold) -> str:
@@ -120,7 +120,8 @@ def opened_again(page: Page | None, fold: Fold) -> str:
     )
 
 
-def _laid_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
+def laid_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
+    """A verdict and below it the lines, each behind its label."""
     columns = max(2 * LABEL, min(width, WIDEST))
     return "\n".join(
         [

@@ -1,0 +1,230 @@
+"""What is said about an event that a subscriber has not finished: a verdict and five lines, each with its label (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.processor import Mark
+from streams_app.operating.explained import laid_out
+from streams_app.operating.letters import Letter
+from streams_app.operating.text import escaped, shown
+from streams_app.subscribers.note import Note
+from streams_app.subscribers.subscription import Subscription
+from streams_app.words import counted, span, time_text
+
+if TYPE_CHECKING:
+    from streams_app.operating.worker_pages import Page
+    from streams_app.subscribers.store import Entry
+
+_GAUGES: Final = "streams_app_subscriber_"
+_ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of one event.
+
+    Attributes:
+        tp: Its partition.
+        offset: Its offset.
+        begin: First offset of the log.
+        end: End of the log.
+        mark: What the group has committed; None: nothing yet.
+        note: What stands beside it, where that can be read.
+        event_id: Its id; "": there is no record at this offset.
+        type: What its producer says that it is; "": nothing.
+        timestamp_ms: Of its record.
+        is_ours: Whether it is of the type, or put back for the subscriber, that is handled at all.
+        kept: What Redis knows of it; None: nothing.
+        redis_fault: Why Redis is not known; "": it was asked.
+        letters: Its dead letters, oldest first.
+    """
+
+    tp: TP
+    offset: int
+    begin: int
+    end: int
+    mark: Mark | None = None
+    note: Note | None = None
+    event_id: str = ""
+    type: str = ""
+    timestamp_ms: int = 0
+    is_ours: bool = True
+    kept: Entry | None = None
+    redis_fault: str = ""
+    letters: tuple[Letter, ...] = ()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the commit, or its note, says so."""
+        if self.mark is None:
+            return False
+        runs = () if self.note is None else self.note.above.finished
+        return self.offset < self.mark.offset or any(run.begin <= self.offset < run.end for run in runs)
+
+    @property
+    def is_noted_begun(self) -> bool:
+        """Whether the note says that it was begun."""
+        return self.note is not None and self.offset in self.note.above.begun
+
+
+def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
+    """What there is to say about an event.
+
+    Args:
+        found: What is known of it.
+        one: The subscriber.
+        page: What a worker of this machine says; None: nobody knows where one listens.
+        now_ms: Wall clock.
+        width: Columns of the terminal.
+    """
+    lines = {
+        "mark": _mark(found, one),
+        "note": _note(found),
+        "redis": _redis(found, now_ms),
+        "letter": _letters(found.letters, one),
+        "lag": f"{_lag(found)}; {standing(page, one.subscriber.name)}",
+    }
+    return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, now_ms)}.", lines, width)
+
+
+def describe_none(event_id: str, one: Subscription, looked_at: int, page: Page | None, width: int) -> str:
+    """The same where no unfinished event has the id, and no letter either.
+
+    Args:
+        event_id: As it was typed.
+        one: The subscriber.
+        looked_at: Records from the committed offsets on.
+        page: As for :func:`describe`.
+        width: Columns of the terminal.
+    """
+    lines = {
+        "mark": f"{counted(looked_at, 'record')} of {one.topic} from the committed offsets on were looked at",
+        "note": "not asked: it speaks of offsets alone",
+        "redis": "not asked: it knows offsets alone",
+        "letter": _letters((), one),
+        "look": f"for the event by its place: streams-app events explain {one.subscriber.name} {one.topic}:PARTITION:OFFSET; "
+        + standing(page, one.subscriber.name),
+    }
+    verdict = (
+        f"No unfinished event of subscriber {one.subscriber.name} has the id {shown(event_id)}: it is finished, or never came."
+    )
+    return laid_out(verdict, lines, width)
+
+
+def standing(page: Page | None, name: str) -> str:
+    """How the subscriber stands in the worker of this machine."""
+    if page is None:
+        return "no worker was asked, as http.port is 0"
+    if page.text is None:
+        return f"the worker at {page.url} {page.fault}"
+    values = {
+        sample.name.removeprefix(_GAUGES): sample.value
+        for family in text_string_to_metric_families(page.text)
+        for sample in family.samples
+        if sample.name.startswith(_GAUGES) and sample.labels.get("subscriber") == name
+    }
+    if not values.keys() >= set(_ASKED):
+        return f"the worker at {page.url} does not run it"
+    waiting, running, retrying, suspended = (int(values[asked]) for asked in _ASKED)
+    text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
+    return f"{text}, and it is suspended: its last attempts have all failed" if suspended else text
+
+
+def _name(found: Found) -> str:
+    place = f"{found.tp.topic}:{found.tp.partition}:{found.offset}"
+    return f"Event {place}" if found.event_id in ("", place) else f"Event {shown(found.event_id)} ({place})"
+
+
+def _verdict(found: Found, now_ms: int) -> str:
+    if (ended := _ended(found)) is not None:
+        return ended
+    kept = found.kept
+    if kept is not None and not kept.is_begun:
+        left_ms = kept.due_ms - now_ms
+        when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
+        return f"has failed {counted(kept.attempts, 'time')} and waits for its next attempt, {when}"
+    if kept is not None or found.is_noted_begun:
+        return "runs now, or the process in which it ran has died and its partition is not claimed yet"
+    assert found.mark is not None  # or it would have ended
+    ahead = found.offset - found.mark.offset
+    if not ahead:
+        return "is the next one"
+    # Without a note nobody knows what is finished above the mark.
+    unless = "" if found.note is not None else ", unless it is finished: the commit does not say what is, above its offset"
+    return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
+
+
+def _ended(found: Found) -> str | None:
+    """What is said of an event for which there is nothing to do, or not yet."""
+    reasons = [letter.reason for letter in found.letters if not letter.is_late]
+    late = ", and has ended well after all" if len(reasons) < len(found.letters) else ""
+    # An event that was put back has its former letter, and may have to be handled all the same.
+    is_letter = bool(reasons) and (found.is_finished or found.kept is None)
+    whose = f"its type is {shown(found.type)}" if found.type else "it was put back for another one"
+    cases = [
+        (found.offset >= found.end, "is not in the log yet"),
+        (is_letter, f"is a dead letter: {escaped(reasons[-1])}{late}" if reasons else ""),
+        (found.is_finished, "is finished"),
+        (found.mark is None, "has not begun: no worker has ever run this subscriber"),
+        (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
+        (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
+        (not found.is_ours, f"is not its own, and is passed over: {whose}"),
+    ]
+    return next((text for is_so, text in cases if is_so), None)
+
+
+def _mark(found: Found, one: Subscription) -> str:
+    if found.mark is None:
+        return f"group {one.group} has committed nothing for {found.tp}"
+    side = "is" if found.offset < found.mark.offset else "is not"
+    return f"group {one.group} has committed {found.mark.offset} for {found.tp}: what is below it is finished, this {side}"
+
+
+def _note(found: Found) -> str:
+    if found.mark is None:
+        return "none"
+    if found.note is None:
+        return "none that can be read: nothing above the mark is known to be finished"
+    runs, begun = found.note.above.finished, found.note.above.begun
+    text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the mark finished, {len(begun)} begun"
+    if found.offset < found.mark.offset:
+        return text
+    is_what = "finished" if found.is_finished else "begun" if found.is_noted_begun else "neither"
+    return f"{text}; this one is {is_what}. It is as old as the last commit"
+
+
+def _redis(found: Found, now_ms: int) -> str:
+    kept = found.kept
+    if found.redis_fault:
+        return f"not known: {found.redis_fault}"
+    if kept is None:
+        return "nothing is kept of it: it does not wait for a retry, and was not seen running"
+    deaths = f", {counted(kept.deaths, 'time')} when its process died" if kept.deaths else ""
+    if kept.is_begun:
+        return f"attempt {kept.attempts} is under way{deaths}"
+    left_ms = kept.due_ms - now_ms
+    when = f"in {span(left_ms)}" if left_ms > 0 else f"{span(max(1, -left_ms))} ago"
+    return f"{counted(kept.attempts, 'attempt')} made{deaths}; the next one is due {when} ({time_text(kept.due_ms)})"
+
+
+def _letters(letters: Sequence[Letter], one: Subscription) -> str:
+    if not letters:
+        return f"none of it in {one.dead_letters}"
+    told = [
+        f"{escaped(letter.reason)} at {time_text(letter.timestamp_ms)} after {letter.headers.get('attempts', '?')} attempts: "
+        f"{escaped(letter.headers.get('detail', ''))}"
+        for letter in letters
+    ]
+    return f"in {one.dead_letters}: {'; '.join(told)}"
+
+
+def _lag(found: Found) -> str:
+    if found.mark is None:
+        return f"the log ends at {found.end}"
+    return f"the log ends at {found.end}, {counted(max(0, found.end - found.mark.offset), 'offset')} above the mark"

@@ -1,0 +1,162 @@
+"""``streams-app events explain``: why a subscriber has not finished an event."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from functools import partial
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.operating.explain_event import explain_event
+from streams_app.settings import RedisSettings
+from streams_app.subscribers.declaration import subscriber
+from streams_app.subscribers.received import Received, Reject
+from streams_app.subscribers.subscription import Subscription
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import create_topics, produce, wait_until
+from tests.integration import subscribing
+from tests.integration.commands import Ran, run
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.subscribing import Paid
+from tests.servers.cache import ROOT
+from tests.workers import WorkerProcess
+
+pytestmark = pytest.mark.timeout(200)
+
+CATALOGUE = """
+import os
+import msgspec
+from streams_app import Catalogue, Event, Received, Retries, subscriber
+
+class OrderPaid(msgspec.Struct, frozen=True):
+    order_id: str
+
+order_paid = Event("order.paid", OrderPaid, description="Paid.", keyed_by="order_id", topic=os.environ["PAID"])
+
+@subscriber(
+    order_paid, idempotent="yes", description="Hands the parcel over.", timeout="10m", concurrency=2,
+    retry=Retries(attempts=3, first="10m", longest="10m"),
+)
+async def ship(event: Received[OrderPaid]) -> None:
+    with open(os.environ["LEDGER"], "a") as ledger:
+        ledger.write(event.data.order_id + "\\n")
+    if event.data.order_id == "unlucky":
+        raise ConnectionError("the carrier is away")
+
+catalogue = Catalogue(events=(order_paid,), subscribers=(ship,))
+"""
+
+
+class Shop:
+    """A site with one subscriber, its worker, and the command."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.topic = site.names.topic("paid")
+        self._ledger = site.folder / "ledger"
+        self._ledger.touch()
+        (site.folder / "explained_events.py").write_text(CATALOGUE)
+        self._config = site.config(site.fold("folded", "events") + '[events]\ncatalogue = "explained_events:catalogue"\n')
+        self._environment = {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]),
+            "PAID": self.topic,
+            "LEDGER": str(self._ledger),
+        }
+
+    def worker(self) -> WorkerProcess:
+        return WorkerProcess(self._config, self._site.folder, self._environment)
+
+    async def send(self, *orders: str) -> None:
+        for order in orders:
+            headers = [("ce_id", f"id-{order}".encode())]
+            await produce(self._site.bootstrap, self.topic, [(b"k", b'{"order_id": "%s"}' % order.encode())], headers=headers)
+
+    async def until_called(self, *orders: str) -> None:
+        await wait_until(lambda: set(self._ledger.read_text().split()) >= set(orders), LIMIT_SECONDS, f"{orders} were called")
+
+    def explained(self, which: str, *, subscriber: str = "ship", **environment: str) -> Ran:
+        given = {**self._environment, "COLUMNS": "400", **environment}
+        return run("events", "explain", subscriber, which, "--config", str(self._config), cwd=self._site.folder, **given)
+
+    def verdict(self, which: str) -> str:
+        ran = self.explained(which)
+        assert 0 == ran.code, ran.err
+        return " ".join(ran.out.split("\n  mark", 1)[0].split()).replace(self.topic, "TOPIC")
+
+
+@pytest.fixture
+async def shop(site: Site) -> Shop:
+    made = Shop(site)
+    await site.topics("events", "events.dead", "folded", "paid.ship.dead")
+    await create_topics(site.bootstrap, [made.topic], 1)
+    await create_topics(site.bootstrap, [f"{site.names.app_id}.again"], 1)
+    return made
+
+
+async def test_an_event_that_waits_for_its_next_attempt_is_explained(shop: Shop) -> None:
+    await shop.send("done", "unlucky")
+    with shop.worker():
+        await shop.until_called("done", "unlucky")
+        expected = r"^Event id-unlucky \(TOPIC:0:1\) of subscriber ship has failed 1 time and waits .* due in \d+ min"
+        await wait_until(lambda: re.search(expected, shop.verdict("id-unlucky")), LIMIT_SECONDS, "it waits")
+        told = shop.explained("id-unlucky").out
+
+    assert ["mark", "note", "redis", "letter", "lag"] == re.findall(r"^  (\w+)  +\S", told, re.MULTILINE)
+    assert "1 attempt made; the next one is due in" in told
+    assert "has committed 1 for" in told
+
+
+async def test_what_no_worker_has_begun_is_told_as_such_and_redis_need_not_answer(shop: Shop) -> None:
+    await shop.send("done")
+    ran = shop.explained(f"{shop.topic}:0:0", STREAMS_APP_REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert 0 == ran.code
+    assert "has not begun: no worker has ever run this subscriber" in ran.out
+    assert "not known: " in next(line for line in ran.out.splitlines() if line.startswith("  redis"))
+
+
+async def test_what_cannot_be_explained_is_refused_with_what_to_do(shop: Shop) -> None:
+    other = shop.explained("elsewhere:0:0")
+    partition = shop.explained(f"{shop.topic}:7:0")
+    unknown = shop.explained("e1", subscriber="shop")
+    away = shop.explained("e1", STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1")
+
+    assert [1, 1, 1, 75] == [ran.code for ran in (other, partition, unknown, away)]
+    assert f"subscriber 'ship' reads {shop.topic} and " in other.err
+    assert "has partitions 0 to 0, not 7" in partition.err
+    assert "there is no subscriber 'shop', did you mean 'ship'?" in unknown.err
+
+
+async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id(
+    kafka: KafkaServer, redis_server: RedisServer, names: Names
+) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "unwanted":
+            raise Reject("nobody lives there")
+        if event.data.order_id == "runs":
+            await asyncio.Event().wait()
+
+    site = subscribing.Shop(names, kafka.bootstrap_servers, redis_server.url)
+    await site.open()
+    await site.send("done", "unwanted", "runs")
+    declared = subscriber(subscribing.order_paid, idempotent="yes", description="Under test.")(ship)
+    one = Subscription(declared, site.topic, f"{names.app_id}.ship", f"{site.topic}.dead")
+
+    settings = site.settings.model_copy(update={"redis": RedisSettings(url=redis_server.url)})
+
+    async def says(which: str, expected: str) -> bool:
+        text = await explain_event(settings, one, which, SystemClock(), 400)
+        return f"of subscriber ship {expected}" in " ".join(text.split())
+
+    async with site.member(ship):
+        for which, expected in (
+            (f"{site.topic}:0:0", "is finished."),
+            (f"{site.topic}:0:1", "is a dead letter: rejected."),
+            (f"{site.topic}:0:2", "runs now, or the process in which it ran has died"),
+            (f"{site.topic}:0:3", "is not in the log yet."),
+            ("e7", "has the id e7: it is finished, or never came."),
+        ):
+            await wait_until(partial(says, which, expected), LIMIT_SECONDS, f"{which} {expected}")

@@ -1,0 +1,118 @@
+"""What is said about an event of a subscriber, by what is known of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.processor import Mark
+from streams_app.operating.explained_event import Found, describe, standing
+from streams_app.operating.letters import Letter
+from streams_app.operating.worker_pages import Page
+from streams_app.settings import Settings
+from streams_app.subscribers.note import Note
+from streams_app.subscribers.runs import Run
+from streams_app.subscribers.store import Entry
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.window import Above
+from tests import shop
+
+NOW_MS = 1_700_000_000_000
+TP0 = TP("orders", 0)
+FOLD = {"name": "account-metrics", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
+NOTE = Note("", Above((Run(12, 20),), (22,)))
+
+
+@pytest.fixture(scope="module")
+def ship() -> Subscription:
+    settings = Settings.model_validate({"app_id": "shop", "folds": [FOLD]})
+    return next(one for one in subscriptions_of(shop.catalogue, settings) if one.subscriber.name == "ship")
+
+
+def found(offset: int = 30, **what: Any) -> Found:
+    known = {"begin": 0, "end": 100, "mark": Mark(10), "note": NOTE, "event_id": "e1", "type": "order.paid"}
+    return Found(TP0, offset, **{**known, **what})
+
+
+def letter(reason: str) -> Letter:
+    return Letter(0, 5, b"k", b"v", NOW_MS, {"reason": reason, "attempts": "8", "detail": "no such article"})
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (found(100), "is not in the log yet"),
+        (found(mark=None, note=None), "has not begun: no worker has ever run this subscriber"),
+        (found(9), "is finished"),
+        (found(12), "is finished"),
+        (found(19), "is finished"),
+        (found(20), "waits for its turn, behind 10 offsets at most"),
+        (found(30), "waits for its turn, behind 20 offsets at most"),
+        (found(10), "is the next one"),
+        (
+            found(30, note=None),
+            "behind 20 offsets at most, unless it is finished: the commit does not say what is, above its offset",
+        ),
+        (found(15, begin=20, note=None), "is lost: retention has removed it before it was finished"),
+        (found(event_id=""), "is none: the log has no record at this offset, and passes over it"),
+        (found(type="order.sent", is_ours=False), "is not its own, and is passed over: its type is order.sent"),
+        (found(kept=Entry(2, 0, NOW_MS + 5_000)), "has failed 2 times and waits for its next attempt, due in 5.0 s"),
+        (found(kept=Entry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
+        (found(kept=Entry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
+        (found(22), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
+        (found(9, letters=(letter("failed"),)), "is a dead letter: failed"),
+        (
+            found(9, letters=(letter("interrupted"), letter("finished-late"))),
+            "is a dead letter: interrupted, and has ended well after all",
+        ),
+        (found(kept=Entry(1, 0, NOW_MS + 5_000), letters=(letter("failed"),)), "has failed 1 time"),
+    ],
+)
+def test_the_verdict_is_what_is_known_best(event: Found, expected: str, ship: Subscription) -> None:
+    verdict = " ".join(describe(event, ship, None, NOW_MS, 10_000).partition("\n  mark")[0].split())
+
+    assert expected in verdict
+    assert verdict.startswith("Event ")
+
+
+def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) -> None:
+    event = found(22, kept=Entry(2, 1, NOW_MS + 5_000), letters=(letter("failed"),))
+    _, *lines = describe(event, ship, None, NOW_MS, 10_000).splitlines()
+
+    assert [
+        "  mark    group shop.ship has committed 10 for orders-0: what is below it is finished, this is not",
+        "  note    8 offsets above the mark finished, 1 begun; this one is begun. It is as old as the last commit",
+        "  redis   2 attempts made, 1 time when its process died; the next one is due in 5.0 s (2023-11-14 22:13:25Z)",
+        f"  letter  in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",
+        "  lag     the log ends at 100, 90 offsets above the mark; no worker was asked, as http.port is 0",
+    ] == [line.rstrip() for line in lines]
+
+
+def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subscription) -> None:
+    text = describe(found(redis_fault="Redis at redis://x does not answer"), ship, None, NOW_MS, 10_000)
+
+    assert "  redis   not known: Redis at redis://x does not answer" in text
+
+
+GAUGES = "\n".join(
+    f'streams_app_subscriber_{name}{{subscriber="ship"}} {value}'
+    for name, value in (("waiting_events", 7.0), ("running_events", 2.0), ("retrying_events", 1.0), ("suspended", 1.0))
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (None, "no worker was asked, as http.port is 0"),
+        (Page("http://w", None, "does not answer"), "the worker at http://w does not answer"),
+        (Page("http://w", "up 1\n"), "the worker at http://w does not run it"),
+        (
+            Page("http://w", f"{GAUGES}\n"),
+            "in the worker at http://w 7 wait, 2 run, 1 wait for a retry, and it is suspended: its last attempts have all failed",
+        ),
+    ],
+)
+def test_a_worker_says_how_the_subscriber_stands(page: Page | None, expected: str) -> None:
+    assert expected == standing(page, "ship")
