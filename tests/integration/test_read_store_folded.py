@@ -29,12 +29,12 @@ def folded(offset: int, names: Any, version: int, group: str = "a") -> Record:
     return Record(offset, group.encode(), json.dumps(value).encode())
 
 
-def sync_of(target: Target) -> tuple[Sync, Metrics]:
+def sync_of(target: Target, **given: Any) -> tuple[Sync, Metrics]:
     settings = Settings.model_validate(
         {
             "app_id": "t",
             "folds": [{"name": "f", "source": "s", "group_key": "id", "changed": "m", "keep": "last", "quiet_period": "1s"}],
-            "read_stores": [target.settings.model_dump()],
+            "read_stores": [{**target.settings.model_dump(), **given}],
         }
     )
     metrics = Metrics(settings)
@@ -78,6 +78,33 @@ async def test_a_value_that_is_gone_is_not_brought_back_by_an_older_record(targe
 
     assert any(value is None for value, _ in expected.values())
     assert [shown, shown] == [seen, again]
+
+
+async def test_of_a_group_that_is_gone_no_name_has_a_value_and_an_older_record_brings_none_back(target: Target) -> None:
+    values = {(group, name): 1 for group in ("a", "b") for name in ("likes", "shares", "n1")}
+
+    def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        gone = {(group, None): None for group, _ in pairs if group not in {known for known, _ in values}}
+        return gone | {pair: values[pair] for pair in pairs if pair in values}
+
+    sync, _ = sync_of(target, source="python", current=current)
+    late = folded(3, ["shares"], 5)
+    await sync_on(sync, [folded(0, ["likes", "shares"], 1), folded(1, ["n1"], 2), folded(2, ["likes", "shares"], 3, "b")], 3)
+    for name in ("likes", "shares", "n1"):
+        del values["a", name]
+    await sync_on(sync, [folded(4, ["likes"], 7)], 5)
+    gone = [row[:4] for row in await target.rows()]
+    values["a", "shares"] = 9
+    await sync_on(sync, [late], 6)
+    after_older = [row[:4] for row in await target.rows()]
+    await sync_on(sync, [folded(6, ["shares"], 8)], 7)
+    after_newer = [row[:4] for row in await target.rows()]
+    await sync.close()
+    rest = [("b", "likes", held(target, 1), 3), ("b", "shares", held(target, 1), 3)]
+
+    assert [("a", "likes", None, 7), ("a", "n1", None, 7), ("a", "shares", None, 7), *rest] == gone
+    assert gone == after_older
+    assert [("a", "likes", None, 7), ("a", "n1", None, 7), ("a", "shares", held(target, 9), 8), *rest] == after_newer
 
 
 @pytest.mark.parametrize("seed", range(4))

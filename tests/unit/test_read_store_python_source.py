@@ -55,6 +55,24 @@ async def test_a_pair_that_is_not_returned_is_gone() -> None:
     assert [None, 3] == await values(lambda fold, pairs: {("a", "shares"): 3}, LIKES, SHARES)
 
 
+async def test_a_pair_without_a_name_says_that_the_group_is_gone() -> None:
+    other = Change(Cell("f", "b", "likes"), 1)
+    async with opened(lambda fold, pairs: {("a", None): None, ("b", "likes"): 2}) as source:
+        found = await source.current([LIKES, SHARES, other])
+
+    assert [(None, True), (None, True), (2, False)] == [(change.value, change.is_group_gone) for change in found]
+
+
+async def test_of_groups_that_python_takes_for_the_same_only_the_one_that_is_named_is_gone() -> None:
+    def current(fold: str, pairs: Any) -> dict[Any, Any]:
+        return {(group, None) if group is True else (group, name): None if group is True else 1 for group, name in pairs}
+
+    async with opened(current) as source:
+        found = await source.current([Change(Cell("f", "1", "likes"), 1), Change(Cell("f", "true", "shares"), 1)])
+
+    assert [(1, False), (None, True)] == [(change.value, change.is_group_gone) for change in found]
+
+
 @pytest.mark.parametrize("group", [("a",), ("17",), (17,), (1.5,), (True,), ("a", 1), ("true",), ("", '"'), ("{}",), ("null",)])
 def test_a_group_has_the_type_it_has_in_events(group: tuple[Any, ...]) -> None:
     found = group_of(group_column(member_of(group)))
@@ -134,6 +152,9 @@ endless.append(endless)
         ([("a", "likes", 1)], "returned list; expected a dict"),
         ({("b", "likes"): 1}, r"returned 1 pairs it was not asked for, such as \(str, str\)"),
         ({(1, "likes"): 1, "a": 2}, r"returned 2 pairs it was not asked for, such as \(int, str\); .* such as \(str, str\)"),
+        ({("b", None): None}, r"returned 1 pairs it was not asked for, such as \(str, None\)"),
+        ({("a", None): 1}, "a value for a group that it says is gone"),
+        ({("a", None): None, ("a", "likes"): 1}, "a value for a group that it says is gone"),
         ({("a", "likes"): float("nan")}, "a value that is not a finite number"),
         ({("a", "likes"): Decimal("NaN")}, "a value that is not a finite number"),
         ({("a", "likes"): float("-inf")}, "a value that is not a finite number"),

@@ -40,13 +40,17 @@ def write_db(tmp_path: Path) -> Path:
     return file
 
 
-async def current(file: Path, sql: str, *wanted: Cell) -> list[Any]:
+async def changes_of(file: Path, sql: str, *wanted: Cell) -> list[Change]:
     settings = ReadStoreSettings(name="dashboard", url="sqlite:///read.db", folds=("f",), source_url=f"sqlite:///{file}", sql=sql)
     source = SqliteSource(f"sqlite:///{file}", sql, settings)
     try:
-        return [change.value for change in await source.current([Change(cell, 1) for cell in wanted])]
+        return await source.current([Change(cell, 1) for cell in wanted])
     finally:
         await source.close()
+
+
+async def current(file: Path, sql: str, *wanted: Cell) -> list[Any]:
+    return [change.value for change in await changes_of(file, sql, *wanted)]
 
 
 async def test_sql_gives_the_current_values_in_the_order_of_the_changes(write_db: Path) -> None:
@@ -55,6 +59,25 @@ async def test_sql_gives_the_current_values_in_the_order_of_the_changes(write_db
 
 async def test_name_without_a_row_is_gone_from_the_source(write_db: Path) -> None:
     assert [7, None, None] == await current(write_db, SUM, LIKES, SHARES, Cell("f", "absent", "likes"))
+
+
+async def test_a_row_without_a_name_says_that_its_group_is_gone_and_no_row_says_nothing_of_other_names(write_db: Path) -> None:
+    sql = f"{SUM} UNION ALL SELECT value, NULL, NULL FROM json_each(:groups) WHERE value = 'b'"
+    found = await changes_of(write_db, sql, LIKES, SHARES, Cell("f", "c", "likes"))
+    run(write_db, "DELETE FROM post_metrics WHERE account_id = 'b'")
+    (gone,) = await changes_of(write_db, sql, Cell("f", "b", "likes"))
+
+    assert [(7, False), (None, False), (None, False)] == [(change.value, change.is_group_gone) for change in found]
+    assert (None, True) == (gone.value, gone.is_group_gone)
+
+
+async def test_a_group_that_is_gone_and_has_values_is_asked_for_again(write_db: Path) -> None:
+    sql = f"{SUM} UNION ALL SELECT value, NULL, NULL FROM json_each(:groups)"
+    for cell in (LIKES, Cell("f", "7", "shares")):
+        with pytest.raises(
+            TryAgainError, match="a row without a name, which says that the group is gone, beside rows of its names"
+        ):
+            await current(write_db, sql, cell)
 
 
 async def test_sql_may_return_more_pairs_than_asked_for(write_db: Path) -> None:

@@ -15,7 +15,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.refused import Refused
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.letters import Read, Record, StoreLetters, not_a_record, not_storable
-from streams_app.read_store.core.merge import FORMER, Cell, Change, newest
+from streams_app.read_store.core.merge import FORMER, Cell, Change, newest, with_the_rest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
@@ -197,11 +197,16 @@ class Sync:
         await self._letters.close()
 
     async def _current(self, read: Sequence[Read]) -> list[Change]:
-        """What may be written: every value that is carried; or the source's of each cell, under its newest version."""
+        """What may be written: every value that is carried; or the source's of each cell, under its newest version.
+
+        Of a group that is gone it is also the other names, which the records do not tell.
+        """
         announced = [change for one in read for change in one.changes]
         if self._source.carries_values:
             return announced
-        return await self._source.current(newest(announced)) if announced else []
+        current = await self._source.current(newest(announced)) if announced else []
+        gone = list(dict.fromkeys(change.cell[:2] for change in current if change.is_group_gone))
+        return with_the_rest(current, await self._store.names(gone)) if gone else current
 
     def _storable(self, current: Sequence[Change], refused: dict[tuple[Cell, int], str]) -> list[Change]:
         """The newest change of each cell that the store can hold, as far as it can tell; those that it cannot are noted."""

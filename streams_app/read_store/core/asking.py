@@ -43,32 +43,52 @@ def group_of(column: str) -> Group:
 
 
 def calls_for(changes: Sequence[Change]) -> list[dict[Pair, Change]]:
-    """What is asked for the changes of one fold, in one call; in several where pairs are equal in Python, as ``1`` and ``True``."""
+    """What is asked for the changes of one fold in one call, in several where groups are equal in Python, as ``1`` and ``True``."""
     calls: list[dict[Pair, Change]] = []
+    columns: list[dict[Group, str]] = []
     for change in changes:
-        pair = (group_of(change.cell.group_key), change.cell.name)
-        call = next((call for call in calls if pair not in call), None)
-        if call is None:
-            calls.append(call := {})
-        call[pair] = change
+        column = change.cell.group_key
+        group = group_of(column)
+        number = next((number for number, known in enumerate(columns) if known.get(group, column) == column), len(calls))
+        if number == len(calls):
+            calls.append({})
+            columns.append({})
+        calls[number][group, change.cell.name] = change
+        columns[number][group] = column
     return calls
 
 
 def with_answer(asked: Mapping[Pair, Change], answer: object) -> list[Change]:
     """The changes that were asked for with the values of the answer; a pair without one is gone, its value is None.
 
+    A pair ``(group, None)`` says that the whole group is gone.
+
     Raises:
         BadAnswerError: The answer is no mapping of the pairs to values that can be held.
     """
     if not isinstance(answer, Mapping):
         raise BadAnswerError(f"returned {_type(answer)}; expected a dict (group, name) → value")
-    unknown = [pair for pair in answer if pair not in asked]
+    gone = _gone(asked, answer)
+    unknown = [pair for pair in answer if pair not in asked and pair not in gone.values()]
     if unknown:
         raise BadAnswerError(
             f"returned {len(unknown)} pairs it was not asked for, such as {_shape(unknown[0])}; "
             f"it was asked for such as {_shape(next(iter(asked), ()))}, and groups have the type they have in events"
         )
-    return [replace(change, value=_value(answer.get(pair))) for pair, change in asked.items()]
+    return [replace(change, value=_value(answer.get(pair)), is_group_gone=pair[0] in gone) for pair, change in asked.items()]
+
+
+def _gone(asked: Mapping[Pair, Change], answer: Mapping[Any, Any]) -> dict[Group, tuple[Group, None]]:
+    """Groups among those asked for that are gone, with the pairs that say so.
+
+    Raises:
+        BadAnswerError: A group is gone and has a value.
+    """
+    gone: dict[Group, tuple[Group, None]] = {group: (group, None) for group, _ in asked if (group, None) in answer}
+    told = [*gone.values(), *(pair for pair in asked if pair[0] in gone)]
+    if any(answer.get(pair) is not None for pair in told):
+        raise BadAnswerError("returned a value for a group that it says is gone: (group, None) stands for all of it, with None")
+    return gone
 
 
 def _value(value: object) -> Any:

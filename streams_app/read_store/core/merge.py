@@ -6,7 +6,7 @@ of a group arrive out of order, the older one may carry a name that the newer on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -45,11 +45,13 @@ class Change:
         cell: Which one.
         version: Version of the folded record.
         value: As carried by the record, or as read from the source.
+        is_group_gone: The source says that the whole group is gone: with it whatever other names the store has of it.
     """
 
     cell: Cell
     version: int
     value: Value = None
+    is_group_gone: bool = False
 
     @property
     def place(self) -> tuple[Cell, int]:
@@ -111,6 +113,25 @@ def newest(changes: Iterable[Change]) -> list[Change]:
         if known is None or change.version > known.version:
             best[change.cell] = change
     return list(best.values())
+
+
+def with_the_rest(changes: Sequence[Change], known: Iterable[Cell]) -> list[Change]:
+    """The changes, and one for each other name of the groups that are gone.
+
+    Args:
+        changes: At most one a cell.
+        known: Cells that the store has of the groups that are gone.
+
+    Returns:
+        Each further change has the highest version that names its group, so that what an older record says does not come back.
+    """
+    versions: dict[tuple[str, str], int] = {}
+    for change in changes:
+        if change.is_group_gone:
+            group = change.cell[:2]
+            versions[group] = max(change.version, versions.get(group, change.version))
+    named = {change.cell for change in changes}
+    return [*changes, *(Change(cell, versions[cell[:2]]) for cell in known if cell not in named)]
 
 
 def is_same(left: Value, right: Value) -> bool:

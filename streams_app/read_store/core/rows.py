@@ -39,19 +39,23 @@ def with_values(changes: Sequence[Change], rows: Iterable[Sequence[Any]], settin
 
     Args:
         changes: Of one fold.
-        rows: (group, name, value), of more pairs than asked for perhaps.
+        rows: (group, name, value), of more pairs than asked for perhaps; without a name and a value: the whole group is gone.
         setting: The query's name, for messages.
 
     Raises:
-        TryAgainError: Two rows are of one pair, or a row has another number of columns.
+        TryAgainError: Two rows are of one pair, one of a group that is gone, or a row has another number of columns.
     """
     pairs = _pairs(rows, setting)
     same_text = _by_text(pairs)
+
+    def row_of(column: str, name: str | None) -> tuple[str, str | None] | None:
+        return (column, name) if (column, name) in pairs else same_text.get((_plain(column), name))
+
     found = []
     for change in changes:
         _, column, name = change.cell
-        row = (column, name) if (column, name) in pairs else same_text.get((_plain(column), name))
-        found.append(replace(change, value=None if row is None else pairs[row]))
+        row = row_of(column, name)
+        found.append(replace(change, value=None if row is None else pairs[row], is_group_gone=row_of(column, None) is not None))
     return found
 
 
@@ -65,18 +69,21 @@ def check_columns(count: int, setting: str) -> None:
         raise TryAgainError(f"{setting} returns {count} columns; expected group, name, value")
 
 
-def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str], Value]:
-    pairs: dict[tuple[str, str], Value] = {}
+def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str | None], Value]:
+    pairs: dict[tuple[str, str | None], Value] = {}
     for row in rows:
         check_columns(len(row), setting)
         group, name, value = row
-        if group is None or name is None:
+        if group is None or (name is None and value is not None):
             continue  # no group and no name is called so
-        pair = (_column(value_of(group)), _text(value_of(name)))
+        pair = (_column(value_of(group)), None if name is None else _text(value_of(name)))
         if pair in pairs:
             # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
             raise TryAgainError(f"{setting} returns several rows for one group and name; aggregate them (GROUP BY)")
         pairs[pair] = value_of(value)
+    gone = {_plain(group) for group, name in pairs if name is None}
+    if any(_plain(group) in gone for group, name in pairs if name is not None):
+        raise TryAgainError(f"{setting} returns a row without a name, which says that the group is gone, beside rows of its names")
     return pairs
 
 
@@ -98,9 +105,9 @@ def _plain(column: str) -> str:
     return group if isinstance(group, str) else column
 
 
-def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+def _by_text(pairs: Iterable[tuple[str, str | None]]) -> dict[tuple[str, str | None], tuple[str, str | None]]:
     """Pairs by how they read; without those that read as another one does, as nobody can tell which is meant."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    found: dict[tuple[str, str | None], list[tuple[str, str | None]]] = {}
     for column, name in pairs:
         found.setdefault((_plain(column), name), []).append((column, name))
     return {text: same[0] for text, same in found.items() if len(same) == 1}

@@ -7,8 +7,9 @@ The SQL of ``read_stores.NAME.sql`` gets two parameters and returns three column
 * ``:names``: the changed names in the same form;
 * rows ``(group, name, value)``, at most one for each pair.
 
-It may return more pairs than asked for. A pair without a row is gone from the source: its value becomes NULL. A row belongs to the
-group of its type, text or number; where there is none, to the one that reads the same: ids are often text here and numbers there.
+It may return more pairs than asked for. A pair without a row is gone from the source: its value becomes NULL. A row without a name
+and a value says so of its whole group. A row belongs to the group of its type, text or number; where there is none, to the one that
+reads the same: ids are often text here and numbers there.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ from streams_app.read_store.targets.reading_back import Repair
 CELLS_A_GROUP: Final = 50
 """A page has fewer groups than cells: a document of a group has several."""
 
+PAGE: Final = 1_000
+"""Names of one group asked for at once."""
+
 _SORT: Final = {"cells": ("group_key", "name"), "groups": ("group_key",)}
 _HIDDEN: Final = ["counts", "number", "text"]
 
@@ -38,8 +41,7 @@ class OpenSearchBack(OpenSearchStore):
             await self._client.ask("POST", f"/{self._table}/_refresh")
         else:
             body["search_after"] = [getattr(after, key) for key in keys]
-        found = await self._client.ask("POST", f"/{self._table}/_search", body, {"allow_partial_search_results": "false"})
-        return [one for hit in found["hits"]["hits"] for one in self._of(hit["_source"])]
+        return [one for hit in await self._hits(body) for one in self._of(hit["_source"])]
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         """What the store holds of some cells, in this moment."""
@@ -52,6 +54,27 @@ class OpenSearchBack(OpenSearchStore):
             raise TryAgainError(f"{self._client.what}: {failed[0].get('reason')}")
         known = {cell: stored for doc in found["docs"] if doc["found"] for cell, stored in self._of(doc["_source"])}
         return {cell: known[cell] for cell in cells if cell in known}
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups, those that were written just now among them."""
+        await self._client.ask("POST", f"/{self._table}/_refresh")
+        return [cell for group in groups for cell in await self._names_of(*group)]
+
+    async def _names_of(self, fold: str, group_key: str) -> list[Cell]:
+        body: dict[str, Any] = {
+            "size": PAGE, "query": {"bool": {"filter": [{"term": {"fold": fold}}, {"term": {"group_key": group_key}}]}},
+            "sort": list(_SORT[self._shape.name]), "_source": {"excludes": _HIDDEN},
+        }  # fmt: skip
+        found: list[Cell] = []
+        while hits := await self._hits(body):
+            found += [cell for hit in hits for cell, _ in self._of(hit["_source"])]
+            body["search_after"] = hits[-1]["sort"]
+        return found
+
+    async def _hits(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        found = await self._client.ask("POST", f"/{self._table}/_search", body, {"allow_partial_search_results": "false"})
+        hits: list[dict[str, Any]] = found["hits"]["hits"]
+        return hits
 
     async def held(self, changes: Sequence[Change]) -> list[Change]:
         """The same changes with values as the server would hold them."""

@@ -24,6 +24,9 @@ READ: Final = """
 SELECT fold, group_key, name, version, value::text
 FROM unnest($1::text[], $2::text[], $3::text[]) AS given (fold, group_key, name) JOIN {table} USING (fold, group_key, name)
 """
+NAMES: Final = """
+SELECT fold, group_key, name FROM unnest($1::text[], $2::text[]) AS given (fold, group_key) JOIN {table} USING (fold, group_key)
+"""
 HELD: Final = "SELECT value::jsonb::text FROM unnest($1::text[]) WITH ORDINALITY AS given (value, place) ORDER BY place"
 REPAIR: Final = """
 WITH given AS MATERIALIZED (
@@ -63,6 +66,12 @@ class PostgresBack:
         sql = READ.format(**self._names)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_columns(cells)))
         return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        sql = NAMES.format(**self._names)
+        given = [fold for fold, _ in groups], [group_key for _, group_key in groups]
+        return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
     async def held(self, changes: Sequence[Change]) -> list[Change]:
         """The same changes with values as the server would hold them, of which it is asked."""

@@ -65,6 +65,10 @@ class PostgresGroupsBack(PostgresGroups):
         """What the store holds of some cells."""
         return await self._pool.call(lambda connection: self._read(connection, cells))
 
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
+
     async def held(self, changes: Sequence[Change]) -> list[Change]:
         """The same changes with values as their columns would hold them, of which the server is asked."""
 

@@ -44,6 +44,9 @@ class ReadBack(ReadStore, Protocol):
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         """What the store holds of some cells; those it does not have are left out."""
 
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells that the store has of some groups, each a fold and a group key."""
+
     async def held(self, changes: Sequence[Change]) -> list[Change]:
         """The same changes with values as the store would hold them. None of them is one that :meth:`refusal` refuses.
 

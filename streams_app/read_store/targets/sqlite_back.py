@@ -18,6 +18,7 @@ SELECT group_key, name, version, value FROM "{table}" WHERE fold = ? {beyond} OR
 """
 BEYOND: Final = "AND (group_key, name) > (?, ?)"
 READ: Final = 'SELECT version, value FROM "{table}" WHERE fold = ? AND group_key = ? AND name = ?'
+NAMES: Final = 'SELECT name FROM "{table}" WHERE fold = ? AND group_key = ?'
 CHANGE: Final = """
 UPDATE "{table}" SET value = ?, version = ?, updated_ms = ? WHERE fold = ? AND group_key = ? AND name = ? AND version = ?
 """
@@ -47,6 +48,15 @@ class SqliteBack:
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
             rows = ((cell, connection.execute(sql, cell).fetchone()) for cell in cells)
             return {cell: Stored(*row) for cell, row in rows if row is not None}
+
+        return await self._thread.call(run)
+
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        sql = NAMES.format(table=self._table)
+
+        def run(connection: sqlite3.Connection) -> list[Cell]:
+            return [Cell(*group, name) for group in groups for (name,) in connection.execute(sql, group)]
 
         return await self._thread.call(run)
 

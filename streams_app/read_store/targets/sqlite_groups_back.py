@@ -49,6 +49,10 @@ class SqliteGroupsBack(SqliteGroups):
 
         return await self._thread.call(run)
 
+    async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
+        """The cells of some groups."""
+        return list(await self.read([Cell(*group, name) for group in groups for name in self._columns]))
+
     async def held(self, changes: Sequence[Change]) -> list[Change]:
         """The same changes with values as their columns would hold them."""
         await self._thread.call(self._require_tables)
