@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -37,6 +38,10 @@ class OwnLoop:
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Runs a coroutine in the thread and waits for its end, from any other thread."""
         return waited_for(work, self._loop)
+
+    def begin(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        """Runs a coroutine in the thread; whoever has a loop of its own waits for the end by :func:`asyncio.wrap_future`."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """Ends the thread, once what is called back at the moment has returned."""

@@ -25,7 +25,13 @@ from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
 
 if TYPE_CHECKING:
-    from streams_app.kafka.producer import AckedProducer
+    from streams_app.delivery.outgoing import Producer
+
+    class ClosingProducer(Producer, Protocol):
+        """Sends, and closes its connections."""
+
+        async def stop(self) -> None:
+            """Closes its connections."""
 
 
 SEND_SECONDS: Final = 25.0
@@ -81,7 +87,7 @@ class Events:
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds
         self._decoders = {event.key: decoder_of(event, settings.limits) for event in catalogue.events}
-        self._producer: AckedProducer | None = None
+        self._producer: ClosingProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: OwnLoop | None = None
         self._lock = threading.Lock()
@@ -215,7 +221,7 @@ class Events:
             own.run(self.__aexit__(None, None, None))
             own.close()
 
-    def _new_producer(self) -> AckedProducer:
+    def _new_producer(self) -> ClosingProducer:
         # aiokafka takes half a second to import; who only declares events, or never publishes, need not wait for it.
         from streams_app.kafka.producer import AckedProducer
 

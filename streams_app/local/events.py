@@ -1,0 +1,164 @@
+"""Events for development: publishing and subscribers in one process, on the wall clock, without Kafka and Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from streams_app.clock import Clock, SystemClock
+from streams_app.errors import ConfigurationError
+from streams_app.events.headers import header
+from streams_app.events.own_loop import OwnLoop
+from streams_app.events.publishing import Events
+from streams_app.local.broker import Broker, MemoryProducer
+from streams_app.local.member import LocalMember
+from streams_app.local.process import LocalProcess
+from streams_app.local.scripts import MemoryScripts
+from streams_app.local.settings import settings_of
+from streams_app.settings import Settings
+from streams_app.subscribers.agent import OnEnded
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
+from streams_app.subscribers.runner import Runner
+from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
+from streams_app.subscribers.threads import ThreadRunner
+
+logger = logging.getLogger(__name__)
+
+APP_ID: Final = "local"
+STOP_SECONDS: Final = 2.0
+AGAIN_SECONDS: Final = 1.0
+
+
+class LocalEvents(Events):
+    """Publishes as :class:`streams_app.Events` does, and calls the subscribers of the catalogue in this process.
+
+    Each subscriber gets each event, with retries, time-outs, order and dead letters as in production; dead letters are logged. All
+    is in memory and lost with the process. Nothing is folded: subscribers of the records of a fold are never called.
+    """
+
+    def __init__(self, catalogue: Catalogue, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            catalogue: Which events are known and which subscribers called.
+            settings: What they override of subscribers, and limits; None: nothing.
+            clock: Read for the times of events.
+
+        Raises:
+            ConfigurationError: The catalogue does not fit the settings, or promises what this version does not keep.
+        """
+        self._chosen = settings or settings_of(APP_ID, catalogue)
+        self._time = clock or SystemClock()
+        super().__init__(self._chosen, catalogue, clock=self._time)
+        self._catalogue = catalogue
+        self._subscriptions = [one for one in subscriptions_of(catalogue, self._chosen) if one.subscriber.is_enabled]
+        if faults := not_kept_yet(self._subscriptions):
+            raise ConfigurationError(faults)
+        self._broker = Broker(self._time)
+        self._worker: _Worker | None = None
+
+    async def __aenter__(self) -> Self:
+        """Starts the subscribers, in threads of their own.
+
+        Raises:
+            RuntimeError: It was entered already.
+        """
+        await super().__aenter__()
+        logger.warning("events are kept in memory and lost with this process: LocalEvents is for development")
+        self._worker = _Worker(self._chosen, self._catalogue, self._subscriptions, self._broker, self._time)
+        try:
+            await self._worker.start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Lets what runs end, within a few seconds; what waits is lost."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.stop()
+        await super().__aexit__(kind, error, trace)
+
+    def _new_producer(self) -> MemoryProducer:
+        return MemoryProducer(self._broker)
+
+
+class _Inside(Events):
+    """Publishes what functions want published."""
+
+    def __init__(self, settings: Settings, catalogue: Catalogue, broker: Broker, clock: Clock) -> None:
+        super().__init__(settings, catalogue, clock=clock)
+        self._broker = broker
+
+    def _new_producer(self) -> MemoryProducer:
+        return MemoryProducer(self._broker)
+
+
+class _Worker:
+    """The subscribers of a catalogue, on a loop beside that of the application: neither holds up the other."""
+
+    def __init__(
+        self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], broker: Broker, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._catalogue = catalogue
+        self._subscriptions = subscriptions
+        self._broker = broker
+        self._clock = clock
+        self._listening = [(one.dead_letters, partial(self._letter, one)) for one in subscriptions]
+        self._told = dict.fromkeys((one.dead_letters for one in subscriptions), 0)
+        self._users = UserLoop()
+        self._own = OwnLoop("local-events")
+        self._process: LocalProcess | None = None
+
+    async def start(self) -> None:
+        for topic, tell in self._listening:
+            self._told[topic] = self._broker.end(topic)
+            self._broker.listen(topic, tell)
+        await self._there(self._start())
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            await self._there(self._process.stop())
+        for topic, tell in self._listening:
+            self._broker.unlisten(topic, tell)
+        await asyncio.to_thread(self._users.stop, STOP_SECONDS)
+        await asyncio.to_thread(self._own.close)
+
+    async def _there(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine on the loop of the worker."""
+        await asyncio.wrap_future(self._own.begin(work))
+
+    async def _start(self) -> None:
+        inside = _Inside(self._settings, self._catalogue, self._broker, self._clock)
+        self._process = LocalProcess(
+            "local", self._settings, self._subscriptions, broker=self._broker, scripts=MemoryScripts(self._clock.now_ms),
+            producer=MemoryProducer(self._broker), events=inside, clock=self._clock, slots=self._slots, users=self._users.loop,
+            lifespan=self._catalogue.lifespan, on_fatal=self._failed,
+        )  # fmt: skip
+        await self._process.start()
+
+    def _slots(self, one: Subscription, on_ended: OnEnded) -> Runner:
+        declared = one.subscriber
+        given = (declared.function, declared.concurrency, declared.timeout_ms, self._clock, on_ended)
+        return AsyncRunner(self._users.loop, *given) if declared.is_async else ThreadRunner(*given)
+
+    def _failed(self, member: LocalMember, error: BaseException) -> None:
+        logger.error("a subscriber in this process has failed and begins again", exc_info=error)
+        asyncio.get_running_loop().call_later(AGAIN_SECONDS, member.assign)
+
+    def _letter(self, one: Subscription) -> None:
+        """Says what became a dead letter: nobody looks into a topic in memory."""
+        letters = self._broker.records(one.dead_letters, self._told[one.dead_letters])
+        self._told[one.dead_letters] += len(letters)
+        for letter in letters:
+            said = {name: header(letter.headers, name) or "" for name in ("reason", "event-id", "attempts", "detail", "trace")}
+            logger.error(
+                "dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *said.values()
+            )

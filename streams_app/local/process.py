@@ -1,0 +1,102 @@
+"""What of a worker calls subscribers, over a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from streams_app.clock import Clock
+from streams_app.delivery.outgoing import Producer
+from streams_app.events.publishing import Events
+from streams_app.local.broker import Broker
+from streams_app.local.member import LocalMember
+from streams_app.settings import Settings
+from streams_app.subscribers.agent import OnEnded, Serving, serving
+from streams_app.subscribers.catalogue import Lifespan
+from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.runner import Runner
+from streams_app.subscribers.shared import Shared
+from streams_app.subscribers.store import Scripts
+from streams_app.subscribers.subscription import Subscription
+
+MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Runner]
+"""Makes the slots of a subscriber; called on the loop of the process."""
+
+
+class LocalProcess:
+    """One process that calls subscribers. It owns their groups from :meth:`start` on, until it stops or another one starts."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        subscriptions: Sequence[Subscription],
+        *,
+        broker: Broker,
+        scripts: Scripts,
+        producer: Producer,
+        events: Events,
+        clock: Clock,
+        slots: MakeSlots,
+        users: asyncio.AbstractEventLoop,
+        lifespan: Lifespan | None,
+        on_fatal: Callable[[LocalMember, BaseException], None],
+    ) -> None:
+        """Calls nothing yet; made on the loop of the process.
+
+        Args:
+            name: Tells it from others.
+            settings: Of the application.
+            subscriptions: What is called.
+            broker: Has the log and the groups.
+            scripts: In the place of Redis.
+            producer: Sends dead letters.
+            events: Publishes what functions want published.
+            clock: Of the process.
+            slots: Makes the slots of a subscriber.
+            users: Where functions that are ``async`` run.
+            lifespan: Of the catalogue.
+            on_fatal: Called with an error after which a member cannot go on.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._shared = Shared(users, lifespan, events)
+        self._is_open = False
+        self._served: list[tuple[LocalMember, Serving]] = []
+        again = again_topic(settings.app_id)
+        for one in subscriptions:
+            member = LocalMember(broker, one.group, name, [one.topic, again], clock)
+            self._served.append((
+                member,
+                serving(
+                    settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
+                    decode=decode_of(one.subscriber, settings.limits, events, clock.now_ms, again), scripts=scripts,
+                    producer=producer, clock=clock, runner=partial(slots, one),
+                    on_fatal=partial(on_fatal, member), again=again,
+                ),
+            ))  # fmt: skip
+
+    async def start(self) -> None:
+        """Opens what functions share, and takes the groups."""
+        await self._shared.__aenter__()
+        self._is_open = True
+        worker = self._settings.worker
+        for member, served in self._served:
+            member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
+
+    async def stop(self) -> None:
+        """Lets what runs end as a rebalance does, commits, and closes what functions share."""
+        await asyncio.gather(*(member.leave() for member, _ in self._served))
+        for _, served in self._served:
+            await served.dispatcher.runner.stop()
+        if self._is_open:
+            self._is_open = False
+            await self._shared.__aexit__()
+
+    def forget(self) -> None:
+        """The process was killed: nobody tells it anything any more."""
+        for member, _ in self._served:
+            member.forget()

@@ -1,0 +1,116 @@
+"""What Redis keeps of subscribers, in memory: each script as a function that replies as the script does.
+
+``tests/integration/test_subscriber_scripts.py`` compares them with the scripts on a real server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from streams_app.delivery.scripts import RefusedError
+from streams_app.subscribers.store import SCRIPTS
+
+Hash = dict[str, str]
+
+
+class MemoryScripts:
+    """In the place of :class:`streams_app.subscribers.store.ScriptSet`, for all subscribers of a process or of several."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """Keeps nothing yet.
+
+        Args:
+            now_ms: When ids have been kept for long enough.
+        """
+        self._now_ms = now_ms
+        self._hashes: dict[str, Hash] = {}
+        self._expire_ms: dict[str, int] = {}
+        self.by_name: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]] = {
+            name: self._script(name) for name in SCRIPTS
+        }
+
+    def wipe(self) -> None:
+        """Loses everything, as by FLUSHALL."""
+        self._hashes.clear()
+        self._expire_ms.clear()
+
+    def lose(self, key: str) -> None:
+        """Loses one key, as where somebody has deleted it."""
+        self._hashes.pop(key, None)
+        self._expire_ms.pop(key, None)
+
+    def _script(self, name: str) -> Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]:
+        run: Callable[[Sequence[str], Mapping[str, Any]], list[bytes]] = getattr(self, f"_{name}")
+
+        async def called(keys: Sequence[str], arguments: Mapping[str, Any]) -> list[bytes]:
+            for key in [key for key, at_ms in self._expire_ms.items() if at_ms <= self._now_ms()]:
+                del self._expire_ms[key]
+                self._hashes.pop(key, None)
+            return run(keys, arguments)
+
+        return called
+
+    def _claim(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+        meta = self._hash(keys[0])
+        if arg["again"] and meta.get("token", arg["token"]) != arg["token"]:
+            raise RefusedError("subscriber-claim", "token")
+        if not ("fence" in meta and "number" in meta):
+            if not arg["begin"]:
+                return [b"none"]
+            self._hashes.pop(keys[1], None)
+            meta |= {"fence": arg["begin"], "number": "0"}
+        meta["token"] = arg["token"]
+        self._hashes[keys[0]] = meta
+        held = self._hash(keys[1])
+        return _bytes("ok", meta["fence"], meta["number"], *(text for entry in held.items() for text in entry))
+
+    def _begin(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+        meta = self._owned("subscriber-begin", keys, arg)
+        events = arg["events"]
+        after = str(int(arg["number"]) + len(events) // 3)
+        if meta["number"] not in (arg["number"], after):
+            raise RefusedError("subscriber-begin", "number")
+        reply = ["ok", after]
+        for offset, entry, event_id in zip(events[::3], events[1::3], events[2::3], strict=True):
+            first = self._first(keys[2:], event_id, offset) if event_id else offset
+            if first == offset:
+                self._hashes.setdefault(keys[1], {})[offset] = entry
+            reply.append("" if first == offset else first)
+        if len(keys) > 2 and keys[2] in self._hashes:  # noqa: PLR2004  # the keys of ids follow the two of the state
+            self._expire_ms[keys[2]] = self._now_ms() + arg["expire_ms"]
+        meta["number"] = after
+        return _bytes(*reply)
+
+    def _end(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+        meta = self._owned("subscriber-end", keys, arg)
+        if meta["number"] != arg["number"]:
+            raise RefusedError("subscriber-end", "number")
+        held = self._hashes.setdefault(keys[1], {})
+        for offset in arg["finished"]:
+            held.pop(offset, None)
+        held |= dict(zip(arg["waiting"][::2], arg["waiting"][1::2], strict=True))
+        meta["fence"] = arg["low"]
+        return _bytes("ok")
+
+    def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:
+        """The offset at which an id was first seen; this one where it never was."""
+        known = next((found for key in keys if (found := self._hash(key).get(event_id)) is not None), None)
+        if known is None:
+            self._hashes.setdefault(keys[0], {})[event_id] = offset
+        return known or offset
+
+    def _owned(self, script: str, keys: Sequence[str], arg: Mapping[str, Any]) -> Hash:
+        meta = self._hash(keys[0])
+        if "fence" not in meta:
+            raise RefusedError(script, "no-state")
+        if meta.get("token") != arg["token"]:
+            raise RefusedError(script, "token")
+        return meta
+
+    def _hash(self, key: str) -> Hash:
+        return self._hashes.get(key, {})
+
+
+def _bytes(*texts: str) -> list[bytes]:
+    return [text.encode() for text in texts]

@@ -1,0 +1,131 @@
+"""Events for development: published and consumed in one process, without servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from streams_app import Catalogue, Event, Received, Reject, Retries, records_of, subscriber
+from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.local import LocalEvents
+from tests.helpers import wait_until
+
+LIMIT_SECONDS = 20
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+class Sent(msgspec.Struct, frozen=True):
+    order_id: str
+    carrier: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+sent = Event("parcel.sent", Sent, description="Sent.", keyed_by="order_id")
+
+
+class Shop:
+    """Subscribers of both kinds of functions, and what they have seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+        seen, life = self.seen, []
+
+        @asynccontextmanager
+        async def resources() -> AsyncIterator[None]:
+            life.append("open")
+            yield
+            seen.append(("closed",))
+
+        @subscriber(paid, idempotent="yes", description="Ships.", retry=Retries(attempts=3, first="10ms"))
+        async def ship(event: Received[Paid]) -> None:
+            assert life == ["open"]
+            if event.attempt < 2:
+                raise ConnectionError("the carrier is away")
+            if event.data.order_id == "nowhere":
+                raise Reject("nobody lives there")
+            await event.publish(sent, Sent(event.data.order_id, "post"))
+
+        @subscriber(sent, idempotent="yes", description="Notes.")
+        def note(event: Received[Sent]) -> None:
+            seen.append(("note", event.data.order_id, event.data.carrier, event.causation_id, event.context.get("userid")))
+
+        @subscriber(sent, idempotent="yes", description="Publishes from a thread.")
+        def bill(event: Received[Sent]) -> None:
+            if event.data.carrier == "post":
+                event.publish_sync(sent, Sent(event.data.order_id, "billed"))
+            seen.append(("bill", event.data.order_id, event.data.carrier))
+
+        self.catalogue = Catalogue(events=(paid, sent), subscribers=(ship, note, bill), lifespan=resources)
+
+    async def until_seen(self, count: int) -> None:
+        await wait_until(lambda: len(self.seen) >= count, LIMIT_SECONDS, f"{count} calls")
+
+
+async def test_what_is_published_reaches_every_subscriber_with_retries_and_what_follows_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shop = Shop()
+    async with LocalEvents(shop.catalogue) as events:
+        event_id = await events.publish(paid, Paid("o1"), context={"userid": "u7"})
+        await shop.until_seen(4)
+
+    child = {one[3] for one in shop.seen if one[:3] == ("note", "o1", "billed")}
+    assert {event_id} != child
+    assert [
+        ("bill", "o1", "billed"), ("bill", "o1", "post"), ("closed",), ("note", "o1", "billed", *child, "u7"),
+        ("note", "o1", "post", event_id, "u7"),
+    ] == sorted(shop.seen)  # fmt: skip
+    assert "lost with this process" in caplog.text
+
+
+def test_a_program_without_a_loop_publishes_and_its_subscribers_are_called() -> None:
+    shop = Shop()
+    with LocalEvents(shop.catalogue) as events:
+        events.publish_sync(paid, Paid("o1"))
+        asyncio.run(shop.until_seen(4))
+
+    assert ("closed",) == shop.seen[-1]
+
+
+async def test_a_dead_letter_is_logged_as_nobody_reads_a_topic_in_memory(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    shop = Shop()
+    async with LocalEvents(shop.catalogue) as events:
+        event_id = await events.publish(paid, Paid("nowhere"))
+        await wait_until(lambda: caplog.records, LIMIT_SECONDS, "it is logged")
+
+    (line,) = caplog.messages
+    assert f"subscriber=ship reason=rejected event={event_id} attempts=2 detail=nobody lives there" in line
+    assert "in ship" in line
+
+
+async def test_an_event_that_does_not_fit_is_refused_as_in_production() -> None:
+    async with LocalEvents(Shop().catalogue) as events:
+        with pytest.raises(BadEventError, match=r"\$\.order_id"):
+            await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_promise_that_is_not_kept_yet_is_refused() -> None:
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="5/s")
+    def ship(event: Received[Paid]) -> None:
+        raise NotImplementedError
+
+    with pytest.raises(ConfigurationError, match="keeps no rate"):
+        LocalEvents(Catalogue(events=(paid,), subscribers=(ship,)))
+
+
+async def test_a_subscriber_of_a_fold_needs_no_settings_for_it() -> None:
+    @subscriber(records_of("account-metrics", Paid), idempotent="yes", description="Recomputes.")
+    def recompute(event: Received[Paid]) -> None:
+        raise NotImplementedError
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(recompute,))) as events:
+        assert await events.publish(paid, Paid("o1"))
