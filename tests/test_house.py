@@ -85,7 +85,7 @@ def reached(module: str) -> set[str]:
 FLOORS = [
     "settings", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core", "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
-    "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "tuning", "operating", "checking",
+    "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "local", "tuning", "operating", "checking",
     "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
@@ -86,9 +86,7 @@ class ThreadRunner(Runner):
             self._held[slot] = call
             error: BaseException | None = None
             try:
-                returned = self._function(call.event)
-                if inspect.isawaitable(returned):
-                    error = _left_waiting(returned)
+                call_inline(self._function, call.event)
             except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
                 error = raised
             del self._held[slot]
@@ -96,8 +94,15 @@ class ThreadRunner(Runner):
                 self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
 
 
-def _left_waiting(returned: Awaitable[Any]) -> TypeError:
-    """The error of a function that is not ``async`` and returns what nobody awaits."""
+def call_inline(function: Callable[[Any], Any], event: Any) -> None:
+    """Calls a function that is not ``async``.
+
+    Raises:
+        TypeError: It returned what nobody awaits.
+    """
+    returned = function(event)
+    if not inspect.isawaitable(returned):
+        return
     if inspect.iscoroutine(returned):
         returned.close()
-    return TypeError("the function is not async and returned an awaitable: nothing of it has run")
+    raise TypeError("the function is not async and returned an awaitable: nothing of it has run")

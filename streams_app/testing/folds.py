@@ -16,7 +16,7 @@ It reads events, decides and renders records with the same code as the worker; t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ from streams_app.fold import Fold
 from streams_app.folding.core.chunks import Cutter
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.model import MemoryShard
-from streams_app.folding.core.record import RecordShape, Sealed, render
+from streams_app.folding.core.record import FoldedRecord, RecordShape, Sealed, render
 from streams_app.folding.core.shard_clock import RangeTime, ShardClock
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import decode_all
@@ -114,6 +114,12 @@ class FoldTester:
         self._clock = ShardClock(backlog=fold.backlog, quiet_ms=fold.quiet_period_ms)
         self._shape = RecordShape.of(fold)
         self._offset = 0
+        self._on_record: Callable[[FoldedRecord], None] | None = None
+
+    @property
+    def fold(self) -> Fold:
+        """The declaration under test."""
+        return self._fold
 
     @property
     def open_groups(self) -> list[bytes]:
@@ -151,17 +157,38 @@ class FoldTester:
 
         Returns:
             What was emitted meanwhile, in order.
+
+        Raises:
+            RuntimeError: The fold is connected to a kit, whose clock it lives by.
         """
-        until_ms = self.now_ms + milliseconds(parse_duration(by))
+        if self._on_record is not None:
+            raise RuntimeError("this fold is connected to a SubscriberTester: advance that one")
+        return self.advance_to(self.now_ms + milliseconds(parse_duration(by)))
+
+    def advance_to(self, until_ms: int) -> list[Record]:
+        """The same up to a moment."""
         emitted: list[Record] = []
-        while (due_ms := self._shard.next_due_ms()) is not None:
-            tick_ms = self._tick_at(max(due_ms, self.now_ms + 1))
-            if tick_ms > until_ms:
-                break
+        while (tick_ms := self.next_due_ms()) is not None and tick_ms <= until_ms:
             self.now_ms = tick_ms
             emitted += self._look()
         self.now_ms = until_ms
         return emitted
+
+    def next_due_ms(self) -> int | None:
+        """The tick in which something may be emitted next; None: nothing is open."""
+        due_ms = self._shard.next_due_ms()
+        return None if due_ms is None else self._tick_at(max(due_ms, self.now_ms + 1))
+
+    def follow(self, now_ms: int, on_record: Callable[[FoldedRecord], None]) -> None:
+        """Lives by the clock of somebody else, who is told of each record; see :meth:`.SubscriberTester.connect`.
+
+        Raises:
+            ValueError: It has got events by its own clock.
+        """
+        if self._offset:
+            raise ValueError("this fold has got events already: connect it before")
+        self.now_ms = self._start_ms = now_ms
+        self._on_record = on_record
 
     def flush(self) -> list[Record]:
         """Emits every open group now, as ``streams-app groups flush --all``."""
@@ -199,10 +226,10 @@ class FoldTester:
         return emitted
 
     def _emit(self, sealed: Iterable[Sealed]) -> list[Record]:
-        emitted = [
-            Record(record.key, orjson.loads(record.value), record.fold_id.decode(), self.now_ms)
-            for entry in sealed
-            for record in render(entry, self._shape, self._fold.source, 0)
-        ]
+        folded = [record for entry in sealed for record in render(entry, self._shape, self._fold.source, 0)]
+        emitted = [Record(record.key, orjson.loads(record.value), record.fold_id.decode(), self.now_ms) for record in folded]
         self.records += emitted
+        if self._on_record is not None:
+            for record in folded:
+                self._on_record(record)
         return emitted

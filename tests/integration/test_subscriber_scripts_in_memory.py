@@ -64,7 +64,7 @@ class Side:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example([CLAIM, ONE, ("begin", "a", [Begin(2, Entry(1), "o1")], 2)])
+@example([CLAIM, ONE, ("begin", "a", [Begin(2, Entry(1), "o1")], 1)])
 @example([CLAIM, ONE, ("forget", "a"), ONE])
 @example([CLAIM, ONE, ("forget", "a"), ("end", "a", [1], [], 2)])
 @example([CLAIM, ONE, ONE, ("forget", "a"), ONE])

@@ -1,0 +1,220 @@
+"""The processes of a test kit: each a worker's code for subscribers on a virtual loop, to be killed, frozen and taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.events.codec import decoder_of
+from streams_app.events.declaration import Event
+from streams_app.events.publishing import Events
+from streams_app.local.broker import Broker, MemoryProducer
+from streams_app.local.member import LocalMember
+from streams_app.local.process import LocalProcess
+from streams_app.settings import Settings
+from streams_app.subscribers.agent import OnEnded
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.figures import attempted
+from streams_app.subscribers.runner import Call, Runner
+from streams_app.subscribers.store import Scripts
+from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.threads import call_inline
+from streams_app.testing.seen import Run
+from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
+
+if TYPE_CHECKING:
+    from streams_app.subscribers.received import Received
+
+
+class VirtualEvents(Events):
+    """Publishes into the log of a kit, from functions with and without ``async`` alike."""
+
+    def __init__(
+        self, settings: Settings, catalogue: Catalogue, producer: MemoryProducer, time: VirtualTime, *, knows_all: bool
+    ) -> None:
+        """Connects nothing.
+
+        Args:
+            settings: Of the kit.
+            catalogue: The events that may be published.
+            producer: Appends to the log.
+            time: Times events.
+            knows_all: Whether an event that the catalogue does not name is refused, as in production.
+        """
+        super().__init__(settings, catalogue, clock=time)
+        self._producer_of_ours = producer
+        self._knows_all = knows_all
+
+    def _new_producer(self) -> MemoryProducer:
+        return self._producer_of_ours
+
+    def _faults(self, event: Event[Any, Any], context: Mapping[str, str], event_id: str) -> list[str]:
+        if not self._knows_all:
+            self._events.setdefault(event.key, event)
+            self._decoders.setdefault(event.key, decoder_of(event, self._settings.limits))
+        return super()._faults(event, context, event_id)
+
+    def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if not is_here:
+            return super()._waited_for(publish)
+        # A function without ``async`` runs inline, and the log is in memory: nothing is waited for.
+        work = publish()
+        try:
+            work.send(None)
+        except StopIteration as ended:
+            return str(ended.value)
+        work.close()
+        raise RuntimeError("the process of this function was killed")
+
+
+class DyingProducer(MemoryProducer):
+    """A producer that sends nothing once its process is dead."""
+
+    def __init__(self, broker: Broker, process: Process) -> None:
+        """Belongs to a process."""
+        super().__init__(broker)
+        self._process = process
+
+    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+        """See :class:`MemoryProducer`."""
+        await self._process.living()
+        return await super().send(records)
+
+
+class Process:
+    """One process.
+
+    Attributes:
+        is_alive: Whether it was not killed.
+        is_frozen: Whether it stands still.
+        silences: How often it was killed or frozen.
+        loop: Its event loop.
+        events: Publishes what functions want published.
+        runs: Attempts by the name of their subscriber; of all processes together.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        catalogue: Catalogue,
+        subscriptions: Sequence[Subscription],
+        *,
+        broker: Broker,
+        scripts: Scripts,
+        time: VirtualTime,
+        knows_all: bool,
+        runs: Mapping[str, list[Run]],
+        dies: Callable[[str, str, Process], bool],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """Starts it.
+
+        Args:
+            name: Tells it from others.
+            settings: Of the kit.
+            catalogue: Its lifespan is entered.
+            subscriptions: What is called.
+            broker: Has the log and the groups.
+            scripts: In the place of Redis.
+            time: Of the kit.
+            knows_all: See :class:`VirtualEvents`.
+            runs: Where attempts are noted.
+            dies: Called with where an attempt is, ``begun`` or ``done``, its subscriber and this process; returns whether it kills
+                the process and goes no further.
+            on_fatal: Called with errors that nobody expects.
+        """
+        self.is_alive, self.is_frozen = True, False
+        self.silences = 0
+        self.runs = runs
+        self._name = name
+        self._dies = dies
+        self._time = time
+        self._running: dict[Any, Run] = {}
+        self.loop = VirtualLoop(time, lambda: bool(self._running))
+        producer = DyingProducer(broker, self)
+        self.events = VirtualEvents(settings, catalogue, producer, time, knows_all=knows_all)
+
+        async def start() -> None:
+            self._local = LocalProcess(
+                name, settings, subscriptions, broker=broker, scripts=scripts, producer=producer, events=self.events, clock=time,
+                slots=self._slots, users=self.loop, lifespan=catalogue.lifespan, on_fatal=self._failed,
+            )  # fmt: skip
+            await self._local.start()
+
+        self._on_fatal = on_fatal
+        self.starting = self.loop.create_task(start())
+        self.starting.add_done_callback(self._started)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a function runs."""
+        return bool(self._running)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether it is neither dead nor frozen."""
+        return self.is_alive and not self.is_frozen
+
+    def stop(self) -> asyncio.Task[None]:
+        """Lets go of everything, as on SIGTERM or where another member takes over."""
+        return self.loop.create_task(self._local.stop())
+
+    def kill(self) -> None:
+        """Nothing of it goes on, as after SIGKILL; what ran is a crash."""
+        self.is_alive = False
+        self._local.forget()
+        for run in self._running.values():
+            run.outcome = "crash"
+        self._running.clear()
+        self.loop.stop()
+
+    async def living(self) -> None:
+        """Returns while the process is alive, else never."""
+        if not self.is_alive:
+            await self.loop.create_future()
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
+
+    def _failed(self, member: LocalMember, error: BaseException) -> None:
+        self._on_fatal(error)
+
+    def _slots(self, one: Subscription, on_ended: OnEnded) -> Runner:
+        declared = one.subscriber
+        function: Callable[[Any], Awaitable[None] | None] = declared.function
+
+        async def call(event: Received[Any, Any]) -> None:
+            run = self._running[event] = Run(event.attempt, "running", event.id, event.data)
+            self.runs[declared.name].append(run)
+            await self._passed("begun", declared.name)
+            if declared.is_async:
+                await function(event)  # type: ignore[misc]  # it is awaited, as it is async
+            else:
+                call_inline(function, event)
+            await self._passed("done", declared.name)
+
+        def ended(calls: list[Call]) -> None:
+            for one_call in calls:
+                self._note(one_call)
+            on_ended(calls)
+
+        return AsyncRunner(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)
+
+    async def _passed(self, where: str, subscriber: str) -> None:
+        if self._dies(where, subscriber, self):
+            await self.loop.create_future()
+
+    def _note(self, call: Call) -> None:
+        run = self._running.pop(call.event, None)
+        if run is not None:
+            run.outcome = attempted(call) or "interrupted"
+            run.error = call.error

@@ -1,0 +1,105 @@
+"""Who runs when: steps the loops, the folds and what was arranged of a test kit through virtual time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+from math import floor
+from typing import Final
+
+from streams_app.testing.folds import FoldTester
+from streams_app.testing.processes import Process
+from streams_app.testing.virtual_time import SHORT_SECONDS, VirtualLoop, VirtualTime
+
+TICK_SECONDS: Final = 1.0
+"""While no function runs, loops have their turn so often: what waits for a retry is looked at in each tick of a worker only."""
+
+QUIET_SECONDS: Final = 60.0
+"""The same while nothing at all is unfinished."""
+
+
+class Stage:
+    """All that moves with the virtual clock.
+
+    Attributes:
+        is_running: Whether loops are being stepped.
+    """
+
+    def __init__(self, time: VirtualTime, loops: Sequence[VirtualLoop], is_quiet: Callable[[], bool]) -> None:
+        """Has no process yet.
+
+        Args:
+            time: The clock.
+            loops: Loops that are no process.
+            is_quiet: Whether every event is finished.
+        """
+        self.is_running = False
+        self._time = time
+        self._loops = list(loops)
+        self._is_quiet = is_quiet
+        self._processes: list[Process] = []
+        self._folds: list[FoldTester] = []
+        self._arranged: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def add_process(self, process: Process) -> None:
+        """Steps a process from now on."""
+        self._processes.append(process)
+
+    def add_fold(self, fold: FoldTester) -> None:
+        """Moves the clock of a fold from now on."""
+        self._folds.append(fold)
+
+    def at(self, seconds: float, act: Callable[[], None]) -> None:
+        """Calls something when it is so late."""
+        heapq.heappush(self._arranged, (seconds, next(self._numbers), act))
+
+    def settle(self) -> None:
+        """Runs what can run without time going on."""
+        if self.is_running:
+            return
+        self.is_running = True
+        try:
+            while self._step():
+                continue
+        finally:
+            self.is_running = False
+
+    def run_until(self, until_seconds: float, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Lets time pass.
+
+        Args:
+            until_seconds: How late it is in the end,
+            is_done: unless this is so before.
+        """
+        self.settle()
+        while not is_done():
+            self._time.seconds = max(self._time.seconds, min(self._next(), until_seconds))
+            self._act()
+            self.settle()
+            if self._time.seconds >= until_seconds:
+                return
+
+    def _step(self) -> bool:
+        """Runs each loop once; returns whether one had anything to do."""
+        # A list, not a generator: all have their turn, also those behind the first that ran.
+        return any([loop.run_ready() for loop in self._stepped()])
+
+    def _stepped(self) -> list[VirtualLoop]:
+        return [*self._loops, *(process.loop for process in self._processes if process.can_run)]
+
+    def _next(self) -> float:
+        """When something happens next."""
+        due = min((loop.next_seconds for loop in self._stepped() if loop.next_seconds is not None), default=float("inf"))
+        if not any(process.is_busy for process in self._processes if process.can_run):
+            now = self._time.seconds
+            due = max(due, now + QUIET_SECONDS if self._is_quiet() else floor(now / TICK_SECONDS + SHORT_SECONDS) + TICK_SECONDS)
+        folds = (self._time.seconds_at(due_ms) for fold in self._folds if (due_ms := fold.next_due_ms()) is not None)
+        return min([due, *(seconds for seconds, _, _ in self._arranged[:1]), *folds])
+
+    def _act(self) -> None:
+        for fold in self._folds:
+            fold.advance_to(self._time.now_ms())
+        while self._arranged and self._arranged[0][0] <= self._time.seconds:
+            heapq.heappop(self._arranged)[2]()

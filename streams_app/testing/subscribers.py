@@ -1,0 +1,280 @@
+"""A test kit for your own subscribers: publish, let time pass, look at what ran. No Kafka, no Redis, no waiting.
+
+Everything between a record and the function is the code that a worker runs: codec, windows, notes, retries, time-outs, order, the
+protocol of claims and commits. The log, the consumer groups and what Redis keeps are in memory; events go through bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.durations import milliseconds, parse_duration
+from streams_app.errors import ConfigurationError
+from streams_app.events.codec import FOLD_ID
+from streams_app.events.declaration import Event, M, T
+from streams_app.folding.core.record import FoldedRecord
+from streams_app.local.settings import settings_of
+from streams_app.settings import Settings
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.declaration import Records, Subscriber, subscriber
+from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.received import Received
+from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
+from streams_app.testing.folds import FoldTester
+from streams_app.testing.made import record_of
+from streams_app.testing.seen import Letter, Run, UnseenLettersError
+from streams_app.testing.workers import Workers
+
+Declared: TypeAlias = Subscriber[Any, Any, Any]
+
+APP_ID: Final = "test"
+
+
+class SubscriberTester:
+    """Subscribers of one application under a virtual clock; a context manager.
+
+    ::
+
+        with SubscriberTester(ship, clock="2026-01-01") as kit:
+            kit.publish(order_paid, OrderPaid("o1", 500))
+            kit.advance("1m")
+            assert [(run.attempt, run.outcome) for run in kit.runs(ship)] == [(1, "retry"), (2, "done")]
+
+    A step returns when nothing is left to do at the present moment; time goes on in :meth:`advance` alone, and as far as a fault
+    takes time. Functions that are ``async`` run on the virtual loop, so that ``asyncio.sleep`` takes no time; others run inline.
+    Leaving the block raises :class:`UnseenLettersError` where events became dead letters that nobody has looked at.
+    """
+
+    def __init__(
+        self, *declared: Declared | Catalogue, clock: str | datetime = "2026-01-01", settings: Settings | None = None
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            declared: Subscribers, or a catalogue with its lifespan. Of a catalogue only declared events can be published, as in
+                production; without one any event can.
+            clock: When it begins: ISO 8601, of UTC where it names no time zone.
+            settings: What they override of subscribers, their limits and folds; None: defaults.
+
+        Raises:
+            ConfigurationError: The declarations do not fit together, or promise what this version does not keep.
+        """
+        catalogues = [one for one in declared if isinstance(one, Catalogue)]
+        if len(catalogues) > 1 or (catalogues and len(declared) > 1):
+            raise ConfigurationError(["SubscriberTester takes subscribers, or one catalogue"])
+        catalogue = catalogues[0] if catalogues else _catalogue_of([one for one in declared if isinstance(one, Subscriber)])
+        self._settings = settings or settings_of(APP_ID, catalogue)
+        self._subscriptions = {one.subscriber.name: one for one in subscriptions_of(catalogue, self._settings)}
+        enabled = [one for one in self._subscriptions.values() if one.subscriber.is_enabled]
+        if faults := not_kept_yet(enabled):
+            raise ConfigurationError(faults)
+        begin = datetime.fromisoformat(clock) if isinstance(clock, str) else clock
+        start_ms = round((begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp() * 1000)
+        self._workers = Workers(self._settings, catalogue, enabled, start_ms, knows_all=bool(catalogues))
+        self._seen: defaultdict[str, int] = defaultdict(int)
+
+    # ---- the block
+
+    def __enter__(self) -> Self:
+        """Starts a process with all subscribers.
+
+        Raises:
+            RuntimeError: A loop runs already: the test is ``async``.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._workers.open()
+            return self
+        raise RuntimeError("SubscriberTester has loops of its own: use it in a test without async")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Ends the processes.
+
+        Raises:
+            UnseenLettersError: Events became dead letters, and nobody has looked at them.
+        """
+        self._workers.close()
+        unseen = [(name, letter) for name in self._subscriptions for letter in self._letters(name)[self._seen[name] :]]
+        if unseen and kind is None:
+            raise UnseenLettersError(unseen)
+
+    # ---- what happens
+
+    @property
+    def now(self) -> datetime:
+        """The virtual clock."""
+        return datetime.fromtimestamp(self._workers.time.now_ms() / 1000, UTC)
+
+    def publish(
+        self,
+        event: Event[T, M] | Records[T],
+        data: T,
+        *,
+        before: T | None = None,
+        metadata: M | None = None,
+        context: Mapping[str, str] | None = None,
+        event_id: str | None = None,
+        group: str | None = None,
+    ) -> str:
+        """Publishes an event as a producer does, and returns its id.
+
+        Args:
+            event: Its declaration; or ``records_of(…)``, for a record of a fold that no :class:`FoldTester` makes.
+            data: Its payload.
+            before: The payload as it was before.
+            metadata: What stands beside the payload.
+            context: Text that follows the event.
+            event_id: None: a new one.
+            group: Of a record of a fold: its key.
+
+        Raises:
+            BadEventError: It does not fit its declaration.
+        """
+        workers = self._workers
+        if isinstance(event, Records):
+            topic = self._topic_of(event.fold)
+            record = record_of(event, data, workers.broker.end(topic), workers.time.now_ms(), event_id, group)
+            self._emitted(topic, record)
+            return record.fold_id.decode()
+        publishing = workers.events.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
+        return workers.wait_for(workers.outside.create_task(publishing))
+
+    def produce(
+        self, event: Event[Any, Any], value: bytes | None, *, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
+        """Appends bytes to the topic of an event, as a producer that knows nothing of the declaration."""
+        self._workers.broker.append(Outgoing(event.topic, key, value, list(headers)))
+        self._workers.settle()
+
+    def advance(self, by: str | timedelta) -> None:
+        """Lets time pass, with all that becomes due in it, in order."""
+        self._workers.advance(_seconds(by))
+
+    # ---- what is seen
+
+    def runs(self, subscriber: Declared) -> list[Run]:
+        """The attempts of a subscriber, in the order in which they began."""
+        return list(self._workers.runs[self._known(subscriber).subscriber.name])
+
+    def published(self, event: Event[T, M]) -> list[Received[T, M]]:
+        """The events of one kind in the log, whoever has published them, in order."""
+
+        @subscriber(event, idempotent="yes", description="Reads what was published.")
+        def read(_: Received[T, M]) -> None:
+            """Is never called."""
+
+        decode = decode_of(read, self._settings.limits, None, self._workers.time.now_ms)
+        found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
+        return [one.event for one in found if one is not None]
+
+    def dead_letters(self, subscriber: Declared) -> list[Letter]:
+        """The dead letters of a subscriber, in order; they are looked at with this."""
+        name = self._known(subscriber).subscriber.name
+        letters = self._letters(name)
+        self._seen[name] = len(letters)
+        return letters
+
+    # ---- a bad night
+
+    def crash(self, at: Literal["now", "begun", "done"] = "now", of: Declared | None = None) -> None:
+        """Kills the process that has the subscribers, as SIGKILL does; another one has them a session time-out later.
+
+        Args:
+            at: ``begun``: when the next attempt has begun, before its function runs; ``done``: when the next function has returned,
+                before anybody knows of it; ``now``.
+            of: The subscriber whose attempt that is; None: any.
+        """
+        if at == "now":
+            self._workers.kill()
+        else:
+            self._workers.crash_at = (at, None if of is None else self._known(of).subscriber.name)
+
+    def wipe_redis(self) -> None:
+        """Redis loses everything."""
+        self._workers.scripts.wipe()
+        self._workers.settle()
+
+    def rebalance(self) -> None:
+        """Gives the subscribers to a new process; takes the time that the former one needs to let go of them."""
+        self._workers.hand_over()
+
+    def freeze(self, lasting: str | timedelta) -> None:
+        """Lets the process stand still, as SIGSTOP does, and go on after so long.
+
+        After a session time-out another one has its subscribers; what the frozen one does then comes too late.
+        """
+        self._workers.freeze(_seconds(lasting))
+
+    # ---- folds
+
+    def connect(self, tester: FoldTester) -> FoldTester:
+        """Lets the records of a fold flow on to its subscribers, and the events of its source into it.
+
+        From now on the clock of the fold is that of this kit.
+
+        Args:
+            tester: Has got no event yet.
+
+        Raises:
+            ValueError: It has got events, by a clock of its own; or nobody takes records of such a fold.
+        """
+        workers, source = self._workers, tester.fold.source
+        topic = self._topic_of(tester.fold.name)
+        tester.follow(workers.time.now_ms(), partial(self._emitted, topic))
+        workers.stage.add_fold(tester)
+        offsets = count(workers.broker.end(source))
+        workers.broker.listen(source, lambda: self._fold(tester, next(offsets)))
+        return tester
+
+    def _emitted(self, topic: str, record: FoldedRecord) -> None:
+        self._workers.broker.append(Outgoing(topic, record.key, record.value, [(FOLD_ID, record.fold_id)]))
+        self._workers.settle()
+
+    def _fold(self, tester: FoldTester, offset: int) -> None:
+        """Gives a fold what was published to its source."""
+        (record,) = self._workers.broker.records(tester.fold.source, offset, 1)
+        tester.send(record.value, key=record.key, at_ms=record.timestamp)
+
+    # ---- what there is
+
+    def _topic_of(self, fold: str) -> str:
+        """Where the records of a fold stand.
+
+        Raises:
+            ValueError: Nobody takes them.
+        """
+        topics = {
+            source.fold: one.topic for one in self._subscriptions.values() if isinstance(source := one.subscriber.source, Records)
+        }
+        if fold not in topics:
+            raise ValueError(f"no subscriber takes the records of {fold!r}; taken are those of: {', '.join(topics) or 'none'}")
+        return topics[fold]
+
+    def _known(self, subscriber: Declared) -> Subscription:
+        name = getattr(subscriber, "name", None)
+        if name not in self._subscriptions:
+            raise ValueError(f"{name or subscriber!r} is no subscriber of this kit; there are: {', '.join(self._subscriptions)}")
+        return self._subscriptions[name]
+
+    def _letters(self, name: str) -> list[Letter]:
+        return [Letter.of(record) for record in self._workers.broker.records(self._subscriptions[name].dead_letters)]
+
+
+def _seconds(duration: str | timedelta) -> float:
+    return milliseconds(parse_duration(duration)) / 1000
+
+
+def _catalogue_of(subscribers: Sequence[Declared]) -> Catalogue:
+    """A catalogue of subscribers alone, with the events that they take."""
+    events = dict.fromkeys(one.source for one in subscribers if isinstance(one.source, Event))
+    return Catalogue(events=tuple(events), subscribers=subscribers)

@@ -1,0 +1,151 @@
+"""Event loops under one virtual clock, which moves only when whoever steps them says so.
+
+Each process of the kit has a loop of its own, all in one thread: one that is not stepped any more is a process that was killed, one
+that is stepped later is one that was frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextvars import Context
+from typing import Any, Final, TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
+
+START_SECONDS: Final = 1.0
+"""Not 0, which stands for "not yet" in places."""
+
+SHORT_SECONDS: Final = 1e-6
+REAL_SECONDS: Final = 0.01
+"""So long a connection that a function waits for is given before the clock goes on, at each step."""
+
+
+class VirtualTime:
+    """How late it is, for all loops and clocks of a kit.
+
+    Attributes:
+        seconds: Since some moment.
+    """
+
+    def __init__(self, start_ms: int) -> None:
+        """Begins at ``start_ms`` of the wall clock."""
+        self.seconds = START_SECONDS
+        self._wall_ms = start_ms - self.monotonic_ms()
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return self._wall_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        """Monotonic clock."""
+        return round(self.seconds * 1000)
+
+    def seconds_at(self, wall_ms: int) -> float:
+        """When it is so late by the wall clock."""
+        return (wall_ms - self._wall_ms) / 1000
+
+
+class _Selector(selectors.DefaultSelector):
+    """Ends the run of its loop instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_idle: Callable[[float | None], None] = lambda seconds: None
+        self.in_threads = 0
+        self.is_busy: Callable[[], bool] = lambda: False
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= SHORT_SECONDS):
+            return ready
+        if self.in_threads:
+            # Threads live by the real clock: the virtual one stands still until they have ended.
+            return super().select(None)
+        if len(self.get_map()) > 1 and self.is_busy():
+            # Beside the loop's own pipe there is a connection, and a function that may wait for it.
+            ready = super().select(REAL_SECONDS)
+        if not ready:
+            self.on_idle(timeout)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop that runs until nothing is left to do at the present moment."""
+
+    def __init__(self, time: VirtualTime, is_busy: Callable[[], bool] = lambda: False) -> None:
+        """Has nothing to do.
+
+        Args:
+            time: How late it is.
+            is_busy: Whether something runs that may wait for a connection.
+        """
+        self._selector_of_ours = _Selector()
+        self._time_of_all = time
+        self._next_seconds: float | None = None
+        super().__init__(self._selector_of_ours)
+        self._selector_of_ours.on_idle = self._idle
+        self._selector_of_ours.is_busy = is_busy
+        self._is_woken = False
+
+    def time(self) -> float:
+        """The virtual clock."""
+        return self._time_of_all.seconds
+
+    @property
+    def next_seconds(self) -> float | None:
+        """When it has something to do next; None: never, as far as it knows."""
+        return self._time_of_all.seconds if self._is_woken else self._next_seconds
+
+    def run_ready(self) -> bool:
+        """Runs what can run without time going on; returns whether there was anything."""
+        due = self.next_seconds
+        if due is None or due > self._time_of_all.seconds + SHORT_SECONDS:
+            return False
+        self._is_woken = False
+        self.run_forever()
+        return True
+
+    def _idle(self, wait_seconds: float | None) -> None:
+        self._next_seconds = None if wait_seconds is None else self._time_of_all.seconds + wait_seconds
+        self._is_woken = False
+        self.stop()
+
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
+        """Also from outside, while the loop does not run."""
+        self._is_woken = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
+        """As above."""
+        self._is_woken = True
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As above."""
+        self._is_woken = True
+        return super().call_at(when, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # its stub has type variables that nobody else needs
+        """Lets the clock stand still until the thread has ended."""
+        future = super().run_in_executor(executor, func, *args)
+        self._selector_of_ours.in_threads += 1
+        future.add_done_callback(self._left_thread)
+        return future
+
+    def _left_thread(self, _: Any) -> None:
+        self._selector_of_ours.in_threads -= 1
+
+    def end(self) -> None:
+        """Cancels what is left, gives it a chance to close what it has open, and closes the loop."""
+        for _ in range(3):
+            left = asyncio.all_tasks(self)
+            for task in left:
+                task.cancel()
+            self._is_woken = True
+            self.run_ready()
+        self.close()

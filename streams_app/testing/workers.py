@@ -1,0 +1,203 @@
+"""The workers of a test kit, one after the other: they are started, killed, frozen and take over from each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from streams_app.delivery.batch import TP
+from streams_app.local.broker import Broker, MemoryProducer
+from streams_app.local.scripts import MemoryScripts
+from streams_app.settings import Settings
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.subscription import Subscription
+from streams_app.testing.processes import Process, VirtualEvents
+from streams_app.testing.seen import Run
+from streams_app.testing.stage import Stage
+from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
+
+R = TypeVar("R")
+
+LONGEST_SECONDS: Final = 600.0
+"""What takes longer than this, by the virtual clock, never ends."""
+
+DYING_SECONDS: Final = 0.1
+"""So long an attempt has begun, or ended, when it kills its process: Redis has been told of it, as it is now and then."""
+
+
+class Workers:
+    """The application under test: its log, what Redis keeps of it, and its processes.
+
+    Attributes:
+        time: How late it is.
+        broker: Has the log and the groups.
+        scripts: In the place of Redis.
+        stage: Steps everything.
+        outside: The loop of whoever publishes from outside.
+        events: Publishes from outside.
+        runs: Attempts by the name of their subscriber.
+        crash_at: Where an attempt is to kill its process, and of which subscriber; None: nowhere.
+    """
+
+    def __init__(
+        self, settings: Settings, catalogue: Catalogue, subscriptions: Sequence[Subscription], start_ms: int, *, knows_all: bool
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            settings: Of the kit.
+            catalogue: Of the application.
+            subscriptions: What is called.
+            start_ms: How late it is.
+            knows_all: Whether an event that the catalogue does not name is refused, as in production.
+        """
+        self.time = VirtualTime(start_ms)
+        self.broker = Broker(self.time)
+        self.scripts = MemoryScripts(self.time.now_ms)
+        self.events = VirtualEvents(settings, catalogue, MemoryProducer(self.broker), self.time, knows_all=knows_all)
+        self.runs: defaultdict[str, list[Run]] = defaultdict(list)
+        self.crash_at: tuple[str, str | None] | None = None
+        self._settings = settings
+        self._catalogue = catalogue
+        self._subscriptions = subscriptions
+        self._knows_all = knows_all
+        self._processes: list[Process] = []
+        self._errors: list[BaseException] = []
+        self._dies_at: float | None = None
+
+    @property
+    def owner(self) -> Process:
+        """The process that has the groups, or had them when it was killed or frozen."""
+        return self._processes[-1]
+
+    def open(self) -> None:
+        """Starts the first process."""
+        self.outside = VirtualLoop(self.time)
+        self.stage = Stage(self.time, [self.outside], self._is_quiet)
+        try:
+            self.wait_for(self.outside.create_task(self._publishing()))
+            self.wait_for(self._start())
+        except BaseException:
+            self._end_loops()
+            raise
+
+    def close(self) -> None:
+        """Ends all processes."""
+        try:
+            if self.owner.is_alive:
+                self.owner.is_frozen = False
+                self.wait_for(self.owner.stop())
+        finally:
+            self._end_loops()
+
+    # ---- time
+
+    def settle(self) -> None:
+        """Runs what can run without time going on.
+
+        Raises:
+            BaseException: What the product has found that nobody expects.
+        """
+        self.stage.settle()
+        if self._dies_at is not None:
+            self.stage.run_until(self._dies_at)
+        self._raise_errors()
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass; raises as :meth:`settle`."""
+        self.stage.run_until(self.time.seconds + seconds)
+        self._raise_errors()
+
+    def wait_for(self, task: asyncio.Task[R]) -> R:
+        """Runs until a task has ended, with as much time as that takes; raises what it raises."""
+        self.stage.run_until(self.time.seconds + LONGEST_SECONDS, task.done)
+        if not task.done():
+            raise TimeoutError(f"{task.get_name()} has not ended within {LONGEST_SECONDS:g} s of the virtual clock")
+        self._errors = [error for error in self._errors if task.cancelled() or error is not task.exception()]
+        result = task.result()
+        self.settle()
+        return result
+
+    # ---- processes
+
+    def kill(self) -> None:
+        """As SIGKILL."""
+        self._kill(self.owner)
+        self.settle()
+
+    def hand_over(self) -> None:
+        """Another process has the groups, once the former one has let go of them."""
+        if self.owner.can_run:
+            self.wait_for(self.owner.stop())
+        self.wait_for(self._start())
+
+    def freeze(self, seconds: float) -> None:
+        """As SIGSTOP, and SIGCONT after so long."""
+        frozen = self.owner
+        frozen.is_frozen = True
+        self._take_over_later(frozen)
+        self.advance(seconds)
+        frozen.is_frozen = False
+        self.settle()
+        if frozen is not self.owner and frozen.is_alive:
+            # By its next heartbeat it learns that its group has gone on without it.
+            frozen.stop()
+            self.settle()
+
+    def _start(self) -> asyncio.Task[None]:
+        """Starts a process, which takes the groups from whoever had them."""
+        process = Process(
+            f"p{len(self._processes)}", self._settings, self._catalogue, self._subscriptions, broker=self.broker,
+            scripts=self.scripts, time=self.time, knows_all=self._knows_all, runs=self.runs, dies=self._dies,
+            on_fatal=self._errors.append,
+        )  # fmt: skip
+        self._processes.append(process)
+        self.stage.add_process(process)
+        return process.starting
+
+    def _dies(self, where: str, subscriber: str, process: Process) -> bool:
+        """Whether an attempt goes no further, as it kills its process."""
+        if self.crash_at is None or where != self.crash_at[0] or self.crash_at[1] not in (None, subscriber):
+            return False
+        self.crash_at = None
+        self._dies_at = self.time.seconds + DYING_SECONDS
+        self.stage.at(self._dies_at, lambda: self._kill(process))
+        return True
+
+    def _kill(self, process: Process) -> None:
+        self._dies_at = None
+        process.kill()
+        self._take_over_later(process)
+
+    def _take_over_later(self, former: Process) -> None:
+        """Another process has the groups after a session time-out in which the former one was dead or frozen without a break."""
+        former.silences += 1
+        silence = former.silences
+
+        def take_over() -> None:
+            if former is self.owner and not former.can_run and former.silences == silence:
+                self._start()
+
+        self.stage.at(self.time.seconds + self._settings.kafka.session_timeout_ms / 1000, take_over)
+
+    def _is_quiet(self) -> bool:
+        """Whether every event is finished, by what is committed."""
+        return all(
+            (held := self.broker.groups[one.group].committed.get(TP(one.topic, 0))) is not None
+            and held.offset == self.broker.end(one.topic)
+            for one in self._subscriptions
+        )
+
+    async def _publishing(self) -> Any:
+        return await self.events.__aenter__()
+
+    def _end_loops(self) -> None:
+        for process in self._processes:
+            process.loop.end()
+        self.outside.end()
+
+    def _raise_errors(self) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
