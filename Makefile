@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test lint docs bench chaos chaos-stores clean
+.PHONY: install demo test lint docs bench chaos chaos-stores chaos-subscribers clean
 
 install: $(STAMP)
 
@@ -50,6 +50,10 @@ chaos: install
 # or with --store opensearch or opensearch-groups an OpenSearch
 chaos-stores: install
 	@$(BIN)/python -m tests.chaos.stores $(ARGS)
+
+# make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each promise under the faults of `make chaos`
+chaos-subscribers: install
+	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

@@ -102,6 +102,7 @@ class Stage:
         acknowledged: Events acknowledged to the load so far.
         outages: Of the whole broker or Redis, as faults have made them.
         healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
+        more_settings: Beside those of the folds and the read store; the topics that they name are made, too.
     """
 
     folder: Path
@@ -114,6 +115,7 @@ class Stage:
     outages: list[Outage] = field(default_factory=list)
     acknowledged: Callable[[], int] = lambda: 0
     healed_at: tuple[float, int] = (0.0, 0)
+    more_settings: str = ""
     _supervisor: asyncio.Task[None] | None = None
 
     async def start(self, count: int) -> None:
@@ -130,14 +132,19 @@ class Stage:
         # The embedded broker names its own address to clients: behind a proxy they would not stay.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
         self.cut_config = self._config("cut.toml", broker_port, self.redis_proxy.port)
-        init = Child("init", [sys.executable, "-m", "streams_app", "read-store", "init", "--config", str(self.config)])
-        await wait_until(lambda: not init.is_running, 60, "the tables of the read store are made")
-        init.stop()
+        await self._command("read-store", "init")
+        if self.more_settings:
+            await self._command("topics", "create")
         # The first one reaches Redis and the broker through proxies that can be cut.
         self.workers = [WorkerProcess(self.cut_config if number == 0 else self.config, self.folder) for number in range(count)]
         for worker in self.workers:
             await worker.wait_ready(60)
         self._supervisor = asyncio.create_task(self._supervise())
+
+    async def _command(self, *words: str) -> None:
+        child = Child("command", [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)])
+        await wait_until(lambda: not child.is_running, 60, " ".join(words))
+        child.stop()
 
     @property
     def bootstrap(self) -> str:
@@ -245,5 +252,5 @@ class Stage:
             app_id=APP_ID, bootstrap=f"127.0.0.1:{broker_port}", session=SESSION_SECONDS, redis=f"redis://127.0.0.1:{redis_port}/0",
             fold=FOLD, excused=EXCUSED, folder=self.folder,
         )  # fmt: skip
-        path.write_text(text, "utf-8")
+        path.write_text(text + self.more_settings, "utf-8")
         return path

@@ -1,0 +1,129 @@
+"""The subscribers of a chaos run: one of each promise, and an ordered one. Each call is written down as it begins and as it ends.
+
+The environment says into which SQLite file, and which of them run. What a function does is decided by the number of its event
+alone, so that a judge knows what it must have done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from typing import Final
+
+import msgspec
+
+from streams_app import Catalogue, Event, Received, Reject, Retries, Retry, subscriber
+
+CALLS: Final = "CHAOS_CALLS"
+SUBSCRIBERS: Final = "CHAOS_SUBSCRIBERS"
+TOPIC: Final = "orders"
+TABLE: Final = """
+CREATE TABLE IF NOT EXISTS calls (
+    pid INTEGER, subscriber TEXT, event_id TEXT, number INTEGER, partition INTEGER, offset INTEGER, attempt INTEGER, phase TEXT
+)
+"""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """An event that says what is done with it by its number."""
+
+    number: int
+    customer: str
+
+
+class DownError(Exception):
+    """What a function calls does not answer."""
+
+
+def is_rejected(number: int) -> bool:
+    """Whether no attempt can do it: it ends as a dead letter."""
+    return number % 97 == 3
+
+
+def is_retried(number: int) -> bool:
+    """Whether its first attempt fails, and says that nothing was done."""
+    return number % 23 == 5
+
+
+def is_failing(number: int) -> bool:
+    """Whether its first attempt fails, and nobody knows what was done."""
+    return number % 89 == 7
+
+
+def nap_seconds(number: int) -> float:
+    """How long its function takes; now and then so long that it is running when something happens to its process."""
+    return 1.0 if number % 61 == 11 else number * 7919 % 40 / 1000
+
+
+order_placed = Event("order.placed", Order, description="Something was ordered.", keyed_by="customer", topic=TOPIC)
+
+_connections = threading.local()
+
+
+def opened(path: str) -> sqlite3.Connection:
+    """The ledger, as each thread has it."""
+    connection = sqlite3.connect(path, timeout=60, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = OFF")  # processes are killed here, not the machine
+    return connection
+
+
+def write(event: Received[Order], phase: str) -> None:
+    """Adds a row to the ledger."""
+    if not hasattr(_connections, "ledger"):
+        _connections.ledger = opened(os.environ[CALLS])
+    row = (
+        os.getpid(), event.subscriber, event.id, event.data.number, event.partition, event.offset, event.attempt, phase,
+    )  # fmt: skip
+    _connections.ledger.execute("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+async def work(event: Received[Order]) -> None:
+    """What each of them does."""
+    number = event.data.number
+    write(event, "begin")
+    await asyncio.sleep(nap_seconds(number))
+    if is_rejected(number):
+        write(event, "reject")
+        raise Reject("nobody wants it")
+    if is_retried(number) and event.attempt == 1:
+        write(event, "retry")
+        raise Retry
+    if is_failing(number) and event.attempt == 1:
+        write(event, "fail")
+        raise DownError("no answer")
+    write(event, "end")
+
+
+QUICK: Final = Retries(attempts=5, first="200ms", longest="1s")
+
+
+@subscriber(order_placed, idempotent="yes", description="May be called again.", timeout="10s", retry=QUICK)
+async def again(event: Received[Order]) -> None:
+    """At least once."""
+    await work(event)
+
+
+@subscriber(order_placed, idempotent="yes", ordered="key", description="In the order of its key.", timeout="10s", retry=QUICK)
+async def in_order(event: Received[Order]) -> None:
+    """At least once, the events of a customer one after the other."""
+    await work(event)
+
+
+@subscriber(order_placed, idempotent="unknown", description="Once as a rule.", timeout="10s", retry=QUICK)
+async def once(event: Received[Order]) -> None:
+    """Once while Redis keeps its data."""
+    await work(event)
+
+
+@subscriber(order_placed, idempotent="no", description="Never twice.", timeout="10s", retry=QUICK)
+async def never_twice(event: Received[Order]) -> None:
+    """At most once."""
+    await work(event)
+
+
+ALL: Final = (again, in_order, once, never_twice)
+chosen = os.environ.get(SUBSCRIBERS, "again,in_order").split(",")
+catalogue = Catalogue(events=(order_placed,), subscribers=tuple(one for one in ALL if one.name in chosen))

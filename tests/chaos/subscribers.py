@@ -1,0 +1,242 @@
+"""``python -m tests.chaos.subscribers``: subscribers of each promise under the faults of :mod:`tests.chaos.faults`.
+
+Judged from outside: what their functions have written down when they were called, dead letters, and commits. Some events are
+published twice under one id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Final
+
+import click
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from tests.chaos import subscribed
+from tests.chaos.faults import FAULTS, LOSING, available, schedule
+from tests.chaos.load import Load
+from tests.chaos.stage import APP_ID, PARTITIONS, Stage
+from tests.chaos.subscribers_judge import KEYS, Place, Produced, Row, Verdict, verdict
+from tests.helpers import wait_until
+
+WORKERS: Final = 3
+STEP_SECONDS: Final = 0.05
+DRAIN_SECONDS: Final = 120.0
+FOLDED_RATE: Final = 300.0
+TWICE_EVERY: Final = 20
+SETTINGS: Final = '[events]\ncatalogue = "tests.chaos.subscribed:catalogue"\n'
+CHOSEN: Final = [one for one in subscribed.ALL if one in subscribed.catalogue.subscribers]
+
+
+class Run:
+    """One run, from the first server to the judgement.
+
+    Attributes:
+        wrong: What breaks a promise, or did not work.
+        verdicts: Subscriber → what came of it.
+    """
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        """Starts nothing yet."""
+        self.seed = seed
+        self.stage = Stage(folder, is_apache=True, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS)
+        self.produced = Produced()
+        self.faults: list[str] = []
+        self.wrong: list[str] = []
+        self.verdicts: dict[str, Verdict] = {}
+        self._calls = folder / "calls.db"
+        self._chance = random.Random(seed)
+        self._numbers = 0
+        self._drain_seconds = 0.0
+
+    async def perform(self, names: list[str], seconds: float, rate: float) -> None:
+        """Breaks things for a while, heals, drains and judges."""
+        os.environ[subscribed.CALLS] = str(self._calls)  # the workers of the stage inherit it
+        ledger = subscribed.opened(str(self._calls))
+        ledger.execute(subscribed.TABLE)
+        ledger.close()
+        # Half of the runs keep Redis's data, so that "unknown" is judged by its whole promise.
+        chosen = [name for name in names if name not in LOSING] if self.seed % 2 else names
+        try:
+            await self.stage.start(WORKERS)
+            self.stage.acknowledged = lambda: len(self.produced.sent)
+            breaking = asyncio.create_task(self._break(chosen, seconds))
+            # The same workers fold, too: some faults strike at a point of that.
+            folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
+            await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
+            await self._drain()
+            codes = await self.stage.stop_workers()
+            if any(codes):
+                self.wrong.append(f"workers ended with {codes} on SIGTERM")
+            await self._judge()
+        except AssertionError as error:
+            self.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
+        finally:
+            if self.wrong:
+                (self.stage.folder.parent / f"seed-{self.seed}.log").write_text(self.stage.logs(), "utf-8")
+                shutil.copy(self._calls, self.stage.folder.parent / f"seed-{self.seed}.db")
+            await self.stage.close()
+
+    async def _break(self, names: list[str], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        for at, name in schedule(self._chance, names, seconds, self.seed // 2):
+            await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
+            if loop.time() - begin > seconds:
+                break
+            self.faults.append(name)
+            await FAULTS[name](self.stage, self._chance)
+        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
+
+    async def _produce(self, rate: float, until: asyncio.Task[None]) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.stage.bootstrap, acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
+        )
+        await producer.start()
+        acks: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        try:
+            while not until.done():
+                while self._numbers < (loop.time() - begin) * rate and not until.done():
+                    self._numbers += 1
+                    times = 2 if self._numbers % TWICE_EVERY == 0 else 1
+                    acks += [asyncio.create_task(self._send(producer, self._numbers)) for _ in range(times)]
+                await asyncio.sleep(STEP_SECONDS)  # the pace of the load
+            await asyncio.wait(acks, timeout=90)
+        finally:
+            await producer.stop()
+
+    async def _send(self, producer: AIOKafkaProducer, number: int) -> None:
+        customer = f"customer_{number % KEYS}"
+        event_id = self.produced.ids[number] = f"order-{number}"
+        headers = [("ce_id", event_id.encode()), ("ce_type", subscribed.order_placed.key.encode())]
+        value = json.dumps({"number": number, "customer": customer}).encode()
+        try:
+            sent = await producer.send_and_wait(subscribed.TOPIC, value, customer.encode(), headers=headers)
+        except KafkaError:
+            self.produced.perhaps.add(number)
+        else:
+            self.produced.sent[sent.partition, sent.offset] = number
+
+    async def _drain(self) -> None:
+        """Waits until every group has committed the end of its log."""
+        loop = asyncio.get_running_loop()
+        healed = loop.time()
+
+        async def is_done() -> bool:
+            ends, committed = await self._commits()
+            return all(committed[one.name] == ends for one in CHOSEN)
+
+        try:
+            await wait_until(is_done, DRAIN_SECONDS, "all is committed")
+        except AssertionError:
+            pass  # the judge says what is missing
+        self._drain_seconds = round(loop.time() - healed, 1)
+
+    async def _commits(self) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
+        tps = [TopicPartition(subscribed.TOPIC, number) for number in range(PARTITIONS)]
+        ends: dict[int, int] = {}
+        committed: dict[str, dict[int, int]] = {}
+        for one in CHOSEN:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.stage.bootstrap, group_id=f"{APP_ID}.{one.name}", enable_auto_commit=False
+            )
+            await consumer.start()
+            try:
+                committed[one.name] = {tp.partition: await consumer.committed(tp) or 0 for tp in tps}
+                ends = {tp.partition: end for tp, end in (await consumer.end_offsets(tps)).items()}
+            finally:
+                await consumer.stop()
+        return ends, committed
+
+    async def _letters(self, name: str) -> dict[Place, list[str]]:
+        topic = f"{subscribed.TOPIC}.{name}.dead"
+        tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.stage.bootstrap, enable_auto_commit=False)
+        await consumer.start()
+        found: dict[str, tuple[Place, str]] = {}
+        try:
+            consumer.assign(tps)
+            await consumer.seek_to_beginning(*tps)
+            ends = await consumer.end_offsets(tps)
+            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+                for records in (await consumer.getmany(timeout_ms=500)).values():
+                    for record in records:
+                        headers = {key: value.decode() for key, value in record.headers}
+                        place = int(headers["source-partition"]), int(headers["source-offset"])
+                        # A letter that was sent again has the id of the first one.
+                        found[headers["letter-id"]] = place, headers["reason"]
+        finally:
+            await consumer.stop()
+        letters: dict[Place, list[str]] = defaultdict(list)
+        for place, reason in found.values():
+            letters[place].append(reason)
+        return letters
+
+    async def _judge(self) -> None:
+        ledger = subscribed.opened(str(self._calls))
+        ends, committed = await self._commits()
+        for one in CHOSEN:
+            found = ledger.execute("SELECT * FROM calls WHERE subscriber = ? ORDER BY rowid", (one.name,)).fetchall()
+            self.verdicts[one.name] = judged = verdict(
+                one.idempotent, self.produced, [Row(*row) for row in found], await self._letters(one.name), committed[one.name],
+                ends, kept_data=self.stage.kept_data, is_ordered=one.ordered is not None,
+            )  # fmt: skip
+            self.wrong += [f"{one.name}: {fault}" for fault in judged.wrong]
+        ledger.close()
+        if 1 in self.stage.exits:
+            self.wrong.append("a worker ended with exit code 1")
+
+    def line(self) -> str:
+        """The run in a few lines."""
+        data = "kept its data" if self.stage.kept_data else "lost data"
+        faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
+        head = f"seed {self.seed}: {len(self.produced.sent):,} events, Redis {data}, drained in {self._drain_seconds} s; {faults}"
+        lines = [
+            f"  {name:<12} {one.calls:>6,} calls, {one.done:>6,} done, letters {one.letters}, repeated {one.repeated}, "
+            f"begun without an end {one.interrupted}"
+            for name, one in self.verdicts.items()
+        ]
+        return "\n".join([head, *lines, *(f"  WRONG: {fault}" for fault in self.wrong)])
+
+
+@click.command()
+@click.option("--runs", default=3, show_default=True, help="Each with a seed of its own; the odd ones keep Redis's data.")
+@click.option("--seed", default=1, show_default=True, help="Of the first run.")
+@click.option("--seconds", default=40.0, show_default=True, help="How long events arrive and things break.")
+@click.option("--rate", default=150.0, show_default=True, help="Events a second.")
+@click.option("--faults", default=None, help="Only these, separated by commas.")
+def main(runs: int, seed: int, seconds: float, rate: float, faults: str | None) -> None:
+    """Breaks workers, Redis and broker while subscribers are called, and looks whether each promise is kept."""
+    for name in ("aiokafka", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
+    base = Path(tempfile.mkdtemp(prefix="chaos-subscribers-"))
+    names = available(faults.split(",") if faults else None, is_apache=True)
+    has_failed = False
+    for number in range(seed, seed + runs):
+        folder = base / f"run-{number}"
+        folder.mkdir()
+        run = Run(number, folder)
+        asyncio.run(run.perform(names, seconds, rate))
+        click.echo(run.line())
+        has_failed |= bool(run.wrong)
+    if has_failed:
+        click.echo(f"logs: {base}", err=True)
+    else:
+        shutil.rmtree(base, ignore_errors=True)
+    sys.exit(1 if has_failed else 0)
+
+
+if __name__ == "__main__":
+    main()

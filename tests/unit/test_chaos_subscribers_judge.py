@@ -1,0 +1,93 @@
+"""The judge of subscribers under chaos finds whatever breaks a promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.chaos.subscribers_judge import KEYS, Produced, Row, verdict
+
+SENT = {(0, 0): 10, (0, 1): 10 + KEYS, (0, 2): 200}
+"""Two events of one customer, and another one that is published twice in some cases."""
+
+GOOD = ("0 begin", "0 end", "1 begin", "1 end", "2 begin", "2 end")
+
+
+def row(text: str, pid: int = 1) -> Row:
+    offset, phase = text.split()
+    number = SENT.get((0, int(offset)), 200)
+    return Row(pid, "s", f"order-{number}", number, 0, int(offset), 1, phase)
+
+
+def wrong(
+    calls: Sequence[str], promise: str = "yes", letters: Sequence[int] = (), *, committed: int = 3, kept_data: bool = True,
+    is_ordered: bool = False, is_twice: bool = False,
+) -> list[str]:  # fmt: skip
+    sent = SENT | ({(0, 3): 200} if is_twice else {})
+    produced = Produced(sent, {number: f"order-{number}" for number in sent.values()})
+    found = verdict(
+        promise, produced, [row(text) for text in calls], {(0, offset): ["interrupted"] for offset in letters}, {0: committed},
+        {0: len(sent)}, kept_data=kept_data, is_ordered=is_ordered,
+    )  # fmt: skip
+    return [fault.partition(",")[0] for fault in found.wrong]
+
+
+@pytest.mark.parametrize("promise", ["yes", "unknown", "no"])
+def test_each_event_called_once_keeps_every_promise(promise: str) -> None:
+    assert [] == wrong(GOOD, promise, is_ordered=True)
+
+
+def test_an_event_that_is_neither_done_nor_a_letter_is_lost() -> None:
+    assert ["1 neither done nor a letter"] == wrong(GOOD[:4])
+
+
+def test_a_letter_finishes_an_event() -> None:
+    assert [] == wrong([*GOOD[:4], "2 begin"], letters=[2])
+
+
+def test_an_event_that_was_begun_wants_an_end_or_a_letter() -> None:
+    assert ["1 neither done nor a letter", "1 begun"] == wrong([*GOOD[:4], "2 begin"], "no")
+
+
+def test_what_is_not_committed_is_found() -> None:
+    assert ["partition 0: 2 of 3 is committed"] == wrong(GOOD, committed=2)
+
+
+@pytest.mark.parametrize(
+    ("promise", "kept_data", "said"),
+    [
+        ("yes", True, []),
+        ("unknown", True, ["1 called twice for an id"]),
+        ("unknown", False, []),
+        ("no", False, ["1 called twice for a record", "1 called twice for an id"]),
+    ],
+)
+def test_a_second_call_for_one_record_breaks_what_was_promised(promise: str, kept_data: bool, said: list[str]) -> None:
+    assert said == wrong([*GOOD, "2 begin", "2 end"], promise, kept_data=kept_data)
+
+
+@pytest.mark.parametrize(
+    ("promise", "said"), [("yes", []), ("unknown", ["1 called twice for an id"]), ("no", ["1 called twice for an id"])]
+)
+def test_an_event_that_was_published_twice_is_called_once(promise: str, said: list[str]) -> None:
+    assert said == wrong([*GOOD, "3 begin", "3 end"], promise, committed=4, is_twice=True)
+
+
+def test_the_second_copy_of_an_event_need_not_be_called_for_it_is_done() -> None:
+    assert [] == wrong(GOOD, "no", committed=4, is_twice=True)
+
+
+def test_the_second_copy_must_be_called_where_each_record_counts() -> None:
+    assert ["1 neither done nor a letter"] == wrong(GOOD, committed=4, is_twice=True)
+
+
+def test_an_attempt_that_says_that_nothing_was_done_may_be_made_again() -> None:
+    assert [] == wrong(["0 begin", "0 retry", *GOOD], "no")
+
+
+def test_an_event_that_begins_before_the_one_before_it_is_finished_breaks_the_order() -> None:
+    calls = ["0 begin", "1 begin", "0 end", "1 end", *GOOD[4:]]
+
+    assert ["1 begun before the one before it was finished"] == wrong(calls, is_ordered=True)
+    assert [] == wrong(calls)
