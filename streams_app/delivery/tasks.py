@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from streams_app.delivery.processor import Claim
 from streams_app.delivery.scripts import RefusedError
+
+AGAIN_SECONDS: Final = 0.5
+"""So long a cancelled task may take to end before it is cancelled once more."""
 
 NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -26,6 +29,19 @@ def run(claim: Claim, work: Coroutine[Any, Any, None], name: str, words: Mapping
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(partial(_ended, claim, words))
     return task
+
+
+async def ended(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancels tasks, again and again until each has ended.
+
+    Once is not enough: ``asyncio.wait_for`` of Python 3.11, by which redis-py sends, drops a cancellation that comes in the very
+    moment in which its call completes (python/cpython#86296). Whoever waited for such a task would wait for ever.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
 
 
 def _ended(claim: Claim, words: Mapping[str, str], task: asyncio.Task[None]) -> None:

@@ -19,6 +19,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.tasks import ended
 from streams_app.kafka.asking import CALL_SECONDS, AskingHost
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, moved, notify_waiters
@@ -130,12 +131,10 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         try:
             done, _ = await asyncio.wait({*tasks, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await ended(tasks)
             self._failed.cancel()
-        for ended in done:
-            ended.result()
+        for one in done:
+            one.result()
 
     async def _leave(self, ownership: Ownership) -> None:
         """Commits and leaves the group; never raises."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark, Processor
-from streams_app.delivery.tasks import run
+from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.beginning import CLAIMS, found
@@ -152,10 +152,8 @@ class AgainProcessor(Processor):
         if not await self._all_ended(min(seconds, CANCEL_SECONDS)):
             self._around.dispatcher.runner.cancel(list(self._running))
             await self._all_ended(1.0)
-        for task in self._tasks:
-            task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await ended(self._tasks)
             # What was cut off is not to be taken for what has killed its process.
             await self._marking.write_last(LAST_MARKS_SECONDS)
 

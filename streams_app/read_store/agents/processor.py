@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
-from streams_app.delivery.tasks import run
+from streams_app.delivery.tasks import ended, run
 from streams_app.patience import Patience
 from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.sync import Sync, steps
@@ -165,8 +165,7 @@ class StoreProcessor(Processor):
         if self._task is not None:
             if self._processors.is_busy_with(self):
                 await asyncio.wait({self._task}, timeout=seconds)
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await ended({self._task})
         self._processors.syncing(self._tp, None)
         self._processors.forget(self)
 

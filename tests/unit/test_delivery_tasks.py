@@ -1,0 +1,28 @@
+"""The tasks of a processor end with its claim."""
+
+from __future__ import annotations
+
+import asyncio
+
+from streams_app.delivery.tasks import ended
+
+
+async def test_a_task_that_drops_a_cancellation_is_cancelled_again() -> None:
+    dropped = 0
+
+    async def sends() -> None:
+        nonlocal dropped
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                dropped += 1
+                if dropped > 1:
+                    raise
+
+    task = asyncio.create_task(sends())
+    await asyncio.sleep(0)  # it has begun
+    async with asyncio.timeout(10):
+        await ended([task])
+
+    assert (True, 2) == (task.cancelled(), dropped)
