@@ -54,6 +54,8 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--stores", "read_stores", is_flag=True, help="Also what folding and batches save each read store.")
 @click.option("--subscribers", is_flag=True, help="Also how fast subscribers are called, and what an idle one costs.")
 @click.option("--only", default="again,ordered,napping,idle", help="Which of --subscribers; also once, never_twice.")
+@click.option("--peers", is_flag=True, help="Also the same functions called by FastStream, Taskiq, Dramatiq and Celery.")
+@click.option("--rivals", default="", help="Which of --peers: beginnings of their names, with commas.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
 @click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
 def main(
@@ -142,11 +144,21 @@ async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[st
 
         _say("stores: writes and records/s of SQLite, PostgreSQL and OpenSearch")
         findings += await stores(scale)
+    return findings + await _calls(servers, folder, scale, extra)
+
+
+async def _calls(servers: Servers, folder: Path, scale: float, extra: dict[str, Any]) -> list[Finding]:
+    findings: list[Finding] = []
     if extra["subscribers"]:
         from benchmarks.subscribers import subscribers  # its catalogue is made when it is imported
 
         _say("subscribers: each beside awaiting its function alone")
         findings += await subscribers(servers, folder, scale, extra["only"].split(","), _say)
+    if extra["peers"]:
+        from benchmarks.peers.rivals import rivals  # as above
+
+        _say("peers: the same functions called by others")
+        findings += await rivals(servers, folder, scale, [name for name in extra["rivals"].split(",") if name], _say)
     return findings
 
 

@@ -154,11 +154,13 @@ async def idle(bench: Bench, subscribers: int) -> float:
 
 
 @asynccontextmanager
-async def working(bench: Bench, topic: str, ledger: Path, enabled: Sequence[str]) -> AsyncIterator[tuple[WorkerProcess, str]]:
-    """A worker that runs these subscribers of the catalogue, beside a fold without events; with its ``app_id``."""
+async def configured(
+    bench: Bench, topic: str, ledger: Path, enabled: Sequence[str], more: str = ""
+) -> AsyncIterator[tuple[Path, dict[str, str]]]:
+    """Settings and environment of workers that run these subscribers of the catalogue, beside a fold without events."""
     app_id = f"bench-{secrets.token_hex(4)}"
     names = [one.name for one in subscribed.catalogue.subscribers]
-    made = [f"{app_id}.{kind}" for kind in ("source", "folded", "dead")] + [f"{topic}.{name}.dead" for name in enabled]
+    made = [f"{app_id}.{kind}" for kind in ("source", "folded", "dead", "again")] + [f"{topic}.{name}.dead" for name in names]
     await topics.make(bench.servers.bootstrap, *made)
     switches = "".join(f"[subscribers.{name}]\nenabled = false\n" for name in names if name not in enabled)
     config = bench.folder / f"{app_id}.toml"
@@ -180,17 +182,24 @@ changed = "metrics"
 quiet_period = "1m"
 [events]
 catalogue = "benchmarks.subscribed:catalogue"
-{switches}""",
+{switches}{more}""",
         "utf-8",
     )
     environment = {subscribed.TOPIC: topic, subscribed.LEDGER: str(ledger), "PYTHONPATH": python_path()}
     try:
-        with WorkerProcess(config, bench.folder, environment) as worker:
-            yield worker, app_id
-            await worker.terminate(limit_seconds=30)
+        yield config, environment
     finally:
         bench.servers.forget(app_id)
         await topics.remove(bench.servers.bootstrap, *made)
+
+
+@asynccontextmanager
+async def working(bench: Bench, topic: str, ledger: Path, enabled: Sequence[str]) -> AsyncIterator[tuple[WorkerProcess, str]]:
+    """A worker with settings of its own; with its ``app_id``."""
+    async with configured(bench, topic, ledger, enabled) as (config, environment):
+        with WorkerProcess(config, bench.folder, environment) as worker:
+            yield worker, config.stem
+            await worker.terminate(limit_seconds=30)
 
 
 @contextmanager

@@ -1,0 +1,32 @@
+"""FastStream with Kafka; ``PEERS_LATE`` acknowledges an event after its function instead of before it, as is the default."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from faststream import AckPolicy, FastStream
+from faststream.kafka import KafkaBroker
+
+from benchmarks.peers.note import NAME, SERVER, note
+
+WORKERS = int(os.environ.get("PEERS_WORKERS", "1"))
+broker = KafkaBroker(os.environ[SERVER])
+app = FastStream(broker)
+
+
+@broker.subscriber(
+    os.environ[NAME],
+    group_id=os.environ[NAME],
+    auto_offset_reset="earliest",
+    session_timeout_ms=10_000,
+    max_workers=WORKERS,
+    ack_policy=AckPolicy.ACK if "PEERS_LATE" in os.environ else AckPolicy.ACK_FIRST,
+)
+async def noted(event: dict[str, int | str]) -> None:
+    """Notes an event."""
+    await note(int(event["number"]))
+
+
+if __name__ == "__main__":
+    asyncio.run(app.run())

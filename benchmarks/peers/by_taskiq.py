@@ -1,0 +1,31 @@
+"""Taskiq with a stream of Redis, which acknowledges."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from taskiq_redis import RedisStreamBroker
+
+from benchmarks.peers.note import NAME, SERVER, note
+
+broker = RedisStreamBroker(os.environ[SERVER], queue_name=os.environ[NAME], consumer_group_name=os.environ[NAME])
+
+
+@broker.task
+async def noted(number: int) -> None:
+    """Notes an event."""
+    await note(number)
+
+
+async def fill(events: int) -> None:
+    """Sends so many tasks, some at a time."""
+    await broker.startup()
+    for first in range(0, events, 50):
+        await asyncio.gather(*(noted.kiq(number) for number in range(first, min(events, first + 50))))
+    await broker.shutdown()
+
+
+if __name__ == "__main__":
+    asyncio.run(fill(int(sys.argv[1])))

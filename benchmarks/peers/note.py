@@ -1,0 +1,34 @@
+"""What the functions of all of them do: note the event, at once or after a nap. Needs nothing but the standard library."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from benchmarks.ledger import Ledger
+
+LEDGER = "PEERS_LEDGER"
+NAP = "PEERS_NAP_SECONDS"
+SERVER = "PEERS_SERVER"
+NAME = "PEERS_NAME"
+
+_ledger = Ledger(Path(os.environ[LEDGER])) if LEDGER in os.environ else None
+_nap_seconds = float(os.environ.get(NAP, "0"))
+
+
+def note_sync(number: int) -> None:
+    """In a thread."""
+    if _nap_seconds:
+        time.sleep(_nap_seconds)
+    if _ledger is not None:
+        _ledger.note(number)
+
+
+async def note(number: int) -> None:
+    """On a loop."""
+    if _nap_seconds:
+        await asyncio.sleep(_nap_seconds)
+    if _ledger is not None:
+        _ledger.note(number)

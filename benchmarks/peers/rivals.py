@@ -1,0 +1,266 @@
+"""Calls of the same function by others and by this project: how many a second, and what one SIGKILL in the middle loses or repeats.
+
+Each is one process with the same concurrency, its queue or topic is filled before. The clock runs from the first tenth of the calls
+to the last one, by a ledger in which the function notes each event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import topics
+from benchmarks.finding import Finding
+from benchmarks.ledger import Ledger, Pace, Watch
+from benchmarks.peers import note
+from benchmarks.servers import Servers
+from benchmarks.subscribers import Bench, configured, fill, python_path
+from streams_app.embedded.child import Child
+from tests.servers.cache import ROOT
+
+FOLDER: Final = ROOT / ".cache" / "peers"
+CONSTRAINTS: Final = Path(__file__).parent / "constraints.txt"
+PACKAGES: Final = ("faststream[kafka]", "taskiq", "taskiq-redis", "dramatiq[redis]", "celery[redis]")
+
+NOOPS: Final = 20_000
+NAPS: Final = 20_000
+KILLED: Final = 6_000
+"""Events of 10 ms, in the middle of which the process is killed."""
+
+CONCURRENCY: Final = 100
+NAP_SECONDS: Final = 0.01
+AFTER_SECONDS: Final = 90.0
+"""So long the process that is started after the kill may take to do the rest."""
+
+LIMIT_SECONDS: Final = 120.0
+CONCURRENT: Final = "[subscribers.{}]\nconcurrency = 100\n"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """One way of having a function called.
+
+    Attributes:
+        name: For people.
+        module: Of :mod:`benchmarks.peers`, or "" for this project.
+        command: What runs it; {python} is the folder of its programs.
+        is_kafka: Whether it reads a topic; otherwise it fills a queue in Redis by its module.
+        environment: More variables.
+        subscriber: Of this project.
+        faster: So many times as many no-ops, as the run would be over at once.
+    """
+
+    name: str
+    module: str = ""
+    command: Sequence[str] = ()
+    is_kafka: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    subscriber: str = ""
+    faster: int = 1
+
+
+_FASTSTREAM: Final = ("python", "-m", "benchmarks.peers.by_faststream")
+_CELERY: Final = (
+    "celery", "-A", "benchmarks.peers.by_celery", "worker", "-P", "threads", "-c", str(CONCURRENCY), "-l", "warning",
+    "--without-gossip", "--without-mingle",
+)  # fmt: skip
+
+RIVALS: Final = (
+    Rival('streams_app, "yes"', subscriber="napping", is_kafka=True, faster=10),
+    Rival("FastStream, ACK", "by_faststream", _FASTSTREAM, is_kafka=True, environment={"PEERS_LATE": "1"}),
+    Rival("FastStream, ACK_FIRST (default)", "by_faststream", _FASTSTREAM, is_kafka=True),
+    Rival(
+        "Taskiq, Redis stream", "by_taskiq",
+        (
+            "taskiq", "worker", "benchmarks.peers.by_taskiq:broker", "--workers", "1", "--max-async-tasks", str(CONCURRENCY),
+            "--log-level", "WARNING",
+        ),
+    ),
+    Rival("Dramatiq, Redis", "by_dramatiq", ("dramatiq", "benchmarks.peers.by_dramatiq", "-p", "1", "-t", str(CONCURRENCY))),
+    Rival("Celery, Redis (default)", "by_celery", _CELERY),
+    Rival("Celery, Redis, acks_late", "by_celery", _CELERY, environment={"PEERS_LATE": "1"}),
+)  # fmt: skip
+
+
+def install() -> Path:
+    """Makes the environment of the others, once; returns the folder of its programs."""
+    programs = FOLDER / "bin"
+    if not (FOLDER / "installed").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+        pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(CONSTRAINTS)]
+        subprocess.run([*pip, *PACKAGES], check=True)
+        (FOLDER / "installed").touch()
+    return programs
+
+
+@dataclass(slots=True)
+class Track:
+    """Where one rival runs once: names and a ledger of its own.
+
+    Attributes:
+        bench: Servers and folder.
+        rival: Who runs.
+        name: Of its topic or queue.
+        path: Of the ledger.
+        events: In it.
+        nap_seconds: How long the function takes.
+        programs: Of the others.
+        ours: Settings and environment of a worker of this project.
+    """
+
+    bench: Bench
+    rival: Rival
+    name: str
+    path: Path
+    events: int
+    nap_seconds: float
+    programs: Path
+    ours: tuple[Path, Mapping[str, str]] | None = None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its processes."""
+        servers = self.bench.servers
+        return {
+            note.LEDGER: str(self.path),
+            note.NAP: str(self.nap_seconds),
+            note.NAME: self.name,
+            note.SERVER: servers.bootstrap if self.rival.is_kafka else servers.redis_url,
+            "PEERS_WORKERS": str(CONCURRENCY),
+            **self.rival.environment,
+        }
+
+    async def fill(self) -> None:
+        """Fills topic or queue."""
+        if self.rival.is_kafka:
+            await topics.make(self.bench.servers.bootstrap, self.name)
+            await fill(self.bench.servers.bootstrap, self.name, self.events, has_ids=False)
+            return
+        command = [str(self.programs / "python"), "-m", f"benchmarks.peers.{self.rival.module}", str(self.events)]
+        child = await asyncio.create_subprocess_exec(
+            *command, env={**os.environ, **self.variables, "PYTHONPATH": python_path()}, stdout=subprocess.DEVNULL
+        )
+        if await child.wait():
+            raise RuntimeError(f"{self.rival.name} could not be filled")
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[Callable[[], Process]]:
+        """Starts its processes in the block, one after the other; what they were is gone afterwards."""
+        made: list[Process] = []
+
+        def start() -> Process:
+            made.append(self._process())
+            return made[-1]
+
+        async with AsyncExitStack() as stack:
+            if not self.rival.module:
+                config, environment = await stack.enter_async_context(
+                    configured(self.bench, self.name, self.path, [self.rival.subscriber], CONCURRENT.format(self.rival.subscriber))
+                )
+                self.ours = config, environment
+            try:
+                yield start
+            finally:
+                for one in made:
+                    one.kill()
+
+    def _process(self) -> Process:
+        if self.ours is not None:
+            config, environment = self.ours
+            command = [sys.executable, "-m", "streams_app", "worker", "--config", str(config)]
+            return Process("worker", command, self.bench.folder, environment)
+        command = [str(self.programs / self.rival.command[0]), *self.rival.command[1:]]
+        return Process(self.rival.module, command, self.bench.folder, self.variables)
+
+
+class Process:
+    """A process with those that it starts."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        """Starts it."""
+        home = folder / f"{name}-{secrets.token_hex(4)}"
+        self._child = Child(name, command, home, {"PYTHONPATH": python_path(), **environment})
+
+    def must_live(self) -> None:
+        """Raises RuntimeError where it has ended."""
+        if not self._child.is_running:
+            raise RuntimeError(f"{self._child.name} has ended; its log ends with:\n{self._child.log_tail()}")
+
+    def kill(self) -> None:
+        """SIGKILL to all of them."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.kill()
+
+
+async def pace(track: Track) -> Pace:
+    """How many calls a second."""
+    await track.fill()
+    async with track.started() as start:
+        return await Watch(Ledger(track.path), start().must_live, LIMIT_SECONDS).pace()
+
+
+async def killed(track: Track) -> dict[str, Any]:
+    """What is lost and what is repeated after one SIGKILL in the middle, when the process is started again at once."""
+    await track.fill()
+    ledger = Ledger(track.path)
+    async with track.started() as start:
+        first = start()
+        await Watch(ledger, first.must_live, LIMIT_SECONDS).until(track.events // 2)
+        first.kill()
+        began = time.monotonic()
+        second = start()
+        with suppress(RuntimeError):
+            await Watch(ledger, second.must_live, AFTER_SECONDS).until(track.events)
+        took = time.monotonic() - began
+    missing = track.events - ledger.called()
+    return {"not_called": missing, "repeated": ledger.repeated(), "seconds": None if missing else round(took, 1)}
+
+
+async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[str], say: Say) -> list[Finding]:
+    """Measures each of them.
+
+    Args:
+        servers: Where.
+        folder: For ledgers and logs.
+        scale: Of the numbers of events.
+        names: Beginnings of the names of those that are measured; none: all.
+        say: Told of every run.
+    """
+    programs, bench, findings = install(), Bench(servers, folder, scale), []
+    for rival in RIVALS:
+        if names and not rival.name.lower().startswith(tuple(name.lower() for name in names)):
+            continue
+        finding = Finding(rival.name)
+        findings.append(finding)
+        for what, events, nap_seconds in (("no-op", NOOPS, 0.0), ("10 ms", NAPS, NAP_SECONDS), ("killed", KILLED, NAP_SECONDS)):
+            count = round(scale * events * (rival.faster if what == "no-op" else 1))
+            one = replace(rival, subscriber="again") if not rival.module and what == "no-op" else rival
+            path, _ = bench.ledger(count)
+            track = Track(bench, one, f"peers-{secrets.token_hex(4)}", path, count, nap_seconds, programs)
+            try:
+                if what == "killed":
+                    finding.figures |= await killed(track)
+                else:
+                    finding.figures[f"{what}, {count:,} events"] = round((await pace(track)).per_second)
+            except RuntimeError as error:
+                finding.faults.append(f"{what}: {error}")
+            finally:
+                if rival.is_kafka:
+                    await topics.remove(servers.bootstrap, track.name)
+                with servers.client() as client:
+                    client.flushall()  # a Redis of the benchmark's own
+            say(f"{rival.name}: {what}: {finding.figures} {' '.join(finding.faults)}")
+    return findings
