@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from streams_app.operating.letters import Selection
     from streams_app.operating.replay import Replay
     from streams_app.operating.store_replay import StoreReplay
+    from streams_app.subscribers.subscription import Subscription
 
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 EXIT_SIGNALLED: Final = 128
@@ -72,14 +74,23 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
     return kind
 
 
+def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
+    """The subscriber, with the dead-letter topic that it had under its former name."""
+    from streams_app.subscribers.loading import subscription_named
+    from streams_app.subscribers.subscription import letters_topic
+
+    found = subscription_named(settings, chosen["subscriber"])
+    former = chosen["refused_by"]
+    return replace(found, dead_letters=letters_topic(found.topic, former)) if former else found
+
+
 def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
     """The dead-letter topic of whoever refused, and which of its letters are wanted."""
     from streams_app.operating.letters import Selection
-    from streams_app.subscribers.loading import subscription_named
 
     kind = _kind(fold, chosen)
     if kind == "subscriber":
-        name, topic = chosen["subscriber"], subscription_named(settings, chosen["subscriber"]).dead_letters
+        name, topic = chosen["subscriber"], _subscription(settings, chosen).dead_letters
     else:
         of = settings.read_store(chosen["store"]) if kind == "store" else one_fold(settings, fold)
         name, topic = of.name, of.dead_letters
@@ -97,7 +108,6 @@ def _replay(
     from streams_app.operating.destinations import FoldDestination, Insistence, SubscriberDestination
     from streams_app.operating.replay import Replay
     from streams_app.operating.store_replay import StoreReplay
-    from streams_app.subscribers.loading import subscription_named
 
     _, selection = _letters(settings, fold, chosen)
     if interrupted and selection.kind != "subscriber":
@@ -109,7 +119,7 @@ def _replay(
     if selection.kind == "subscriber":
         name = chosen["subscriber"]
         insistence = Insistence(interrupted, selection.event_ids)
-        destination = SubscriberDestination(settings, subscription_named(settings, name), insistence)
+        destination = SubscriberDestination(settings, _subscription(settings, chosen), insistence)
     else:
         of = one_fold(settings, fold)
         name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
@@ -190,7 +200,8 @@ def replay_letters(
 
     The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way.
 
-    After a fold was renamed: --fold NEW --refused-by OLD. With start = "earliest" the new fold reads the events by itself.
+    After a fold was renamed: --fold NEW --refused-by OLD; a subscriber likewise. With start = "earliest" the new one reads the
+    events by itself.
 
     With --store, folded records go into that read store itself and nowhere else, with the values that its source has now. What the
     store has a newer version of stays as it is, so that a record may be put back again at any time.

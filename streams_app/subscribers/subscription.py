@@ -52,7 +52,7 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
             chosen = declared
         topic, fault = _topic(declared, settings)
         faults += fault
-        found.append(Subscription(chosen, topic, f"{settings.app_id}.{declared.name}", f"{topic}.{declared.name}.dead"))
+        found.append(Subscription(chosen, topic, f"{settings.app_id}.{declared.name}", letters_topic(topic, declared.name)))
     faults += _clashes(catalogue, settings, found)
     if faults:
         raise ConfigurationError(faults)
@@ -71,6 +71,16 @@ def not_kept_yet(subscriptions: Sequence[Subscription]) -> list[str]:
         for one in subscriptions
         if one.subscriber.rate is not None
     ]
+
+
+def letters_topic(topic: str, subscriber: str) -> str:
+    """The dead-letter topic of a subscriber.
+
+    Args:
+        topic: Where its events stand.
+        subscriber: Its name.
+    """
+    return f"{topic}.{subscriber}.dead"
 
 
 def _overridden(declared: Subscriber[Any, Any, Any], settings: SubscriberSettings | None) -> Subscriber[Any, Any, Any]:

@@ -13,6 +13,7 @@ from streams_app.embedded.ports import free_port
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer, _unavailable
 from tests.helpers import create_topics
 from tests.integration.commands import Place
+from tests.integration.orders import Orders
 from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
 from tests.integration.targets import Postgres, Sqlite, SqlTarget, Target
@@ -24,6 +25,11 @@ from tests.servers.opensearch import OpenSearch
 @pytest.fixture
 def site(kafka: KafkaServer, redis_server: RedisServer, names: Names, tmp_path: Path) -> Site:
     return Site(names, kafka.bootstrap_servers, redis_server.url, tmp_path)
+
+
+@pytest.fixture
+def orders(site: Site) -> Orders:
+    return Orders(site)
 
 
 @pytest.fixture

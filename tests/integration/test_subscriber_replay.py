@@ -1,0 +1,97 @@
+"""Dead letters of a subscriber go back to it, and to nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import Refuser, letter_of
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.refused import Refused
+from streams_app.kafka.producer import AckedProducer
+from streams_app.reasons import Reason
+from streams_app.settings import KafkaSettings
+from tests.helpers import wait_until
+from tests.integration.orders import CATALOGUE, Orders
+from tests.integration.site import LIMIT_SECONDS
+from tests.records import Raw
+
+pytestmark = pytest.mark.timeout(200)
+
+
+async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orders: Orders) -> None:
+    created = await orders.run("topics", "create")
+    with orders.worker():
+        await orders.pay("o1", ce_id="e1", ce_userid="u7")
+        (letter,) = await orders.read("paid.ship.dead", 1)
+        listed = await orders.run("dead-letters", "list", "--subscriber", "ship")
+        (orders.site.folder / "mended").touch()
+        replayed = [await orders.run("dead-letters", "replay", "--subscriber", "ship") for _ in range(2)]
+        lines = await orders.lines(2)
+
+        async def all_have_passed() -> bool:
+            return [1, 1] == [await orders.committed(name, "again") for name in ("ship", "thank")]
+
+        await wait_until(all_have_passed, LIMIT_SECONDS, "both subscribers have passed what was put back")
+        source = await orders.read("paid", 1)
+
+    topics = {"paid", "folded", "paid.dead", "paid.ship.dead", "paid.thank.dead", "again"}
+    assert topics == {line.split()[1].removeprefix(f"{orders.site.names.app_id}.") for line in created.out.splitlines()}
+    place = f"{source[0].partition} 0"
+    assert [f"ship o1 e1 u7 paid {place}", f"thank o1 e1 u7 paid {place}"] == lines
+    assert 1 == len(source)
+    assert b"failed" == dict(letter.headers)["reason"]
+    assert "key=o1  id=e1  attempts=1  ConnectionError: the carrier is away" in listed.out
+    assert ["1 put back, 0 refused again", "0 put back, 0 refused again"] == [ran.out.splitlines()[-1] for ran in replayed]
+    assert "audit replay subscriber=ship interrupted=False reason=any again=False events=1 " in replayed[0].err
+
+
+async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders) -> None:
+    await orders.run("topics", "create")
+    source = TP(orders.topic("paid"), 3)
+    refuser = Refuser("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
+    letters: list[tuple[int, Reason]] = [
+        (1, "interrupted"), (2, "interrupted"), (2, "finished-late"), (3, "interrupted"), (4, "failed"),
+    ]  # fmt: skip
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=orders.site.bootstrap), client_id="letters")
+
+    def written(offset: int, reason: Reason) -> Outgoing:
+        event_id = f"e{offset}".encode()
+        own = (("event-id", event_id), ("source-timestamp-ms", b"5"), ("received-headers", b"1"), ("ce_id", event_id))
+        record = Raw(offset, 5, b"o1", b'{"order_id": "o1"}')
+        return letter_of(refuser, source, Refused(record, reason, "", headers=own), 99)
+
+    outcomes = await producer.send([written(*letter) for letter in letters])
+    await producer.stop()
+    listed = await orders.run("dead-letters", "list", "--subscriber", "ship")
+    replay = ("dead-letters", "replay", "--subscriber", "ship")
+    plain = await orders.run(*replay)
+    by_name = await orders.run(*replay, "--event-id", "e3")
+    insisted = await orders.run(*replay, "--interrupted")
+    put_back = await orders.read("again", 3)
+
+    assert [None] * len(letters) == outcomes
+    assert ["interrupted", "interrupted, finished-late", "finished-late", "interrupted", "failed"] == [
+        line.split("Z  ")[1].split(f" {source.topic}")[0].strip() for line in listed.out.splitlines() if source.topic in line
+    ]
+    assert ["1 put back", "1 put back", "1 put back"] == [
+        ran.out.splitlines()[-1].partition(",")[0] for ran in (plain, by_name, insisted)
+    ]
+    assert "3 left where they are: interrupted, they may have happened" in plain.out
+    assert "1 left where they are: interrupted, and finished late" in insisted.out
+    assert [b"e4", b"e3", b"e1"] == [dict(record.headers)["ce_id"] for record in put_back]
+
+
+async def test_letters_from_before_a_subscriber_was_renamed_go_back_to_it(orders: Orders) -> None:
+    await orders.run("topics", "create")
+    with orders.worker() as worker:
+        await orders.pay("o1")
+        await orders.read("paid.ship.dead", 1)
+        await worker.terminate()
+    orders.declare(CATALOGUE.replace("ship", "send"))
+    await orders.run("topics", "create")
+    ran = await orders.run("dead-letters", "replay", "--subscriber", "send", "--refused-by", "ship")
+    (put_back,) = await orders.read("again", 1)
+
+    assert "1 put back, 0 refused again" == ran.out.splitlines()[-1], ran.text
+    assert b"send" == dict(put_back.headers)["streams-app-replay"]
