@@ -56,6 +56,19 @@ async def test_table_with_other_columns_is_refused_and_left_as_it_is(bare: SqlTa
     assert [] == await bare.run("SELECT * FROM cells")
 
 
+@pytest.mark.parametrize("bare", CELLS, indirect=True)
+async def test_a_table_without_the_key_is_refused_and_left_as_it_is(bare: SqlTarget) -> None:
+    kind = "JSONB" if isinstance(bare, Postgres) else ""
+    columns = f"fold TEXT, group_key TEXT, name TEXT, value {kind}, version BIGINT, updated_ms BIGINT"
+    await bare.run(f"CREATE TABLE cells ({columns})")
+    with pytest.raises(ConfigurationError, match=r"cells .*has no PRIMARY KEY \(fold, group_key, name\)"):
+        await bare.store.initialise()
+    missing = await bare.store.missing()
+    await bare.close()
+
+    assert ["table cells", "table cells_progress"] == missing
+
+
 # Values
 
 

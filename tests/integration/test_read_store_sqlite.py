@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import Cell, Change
@@ -60,6 +60,14 @@ def run(path: Path, sql: str) -> list[Any]:
 
 def cells(path: Path) -> list[Any]:
     return run(path, "SELECT group_key, name, value, version, updated_ms FROM cells ORDER BY 1, 2")
+
+
+async def test_a_type_that_would_change_values_is_refused(path: Path) -> None:
+    run(path, "CREATE TABLE cells (fold, group_key, name, value TEXT, version, updated_ms, PRIMARY KEY (fold, group_key, name))")
+    store = SqliteStore(f"sqlite:///{path}", "cells", "dashboard")
+    with pytest.raises(ConfigurationError, match="has a column value of type TEXT, which would change values"):
+        await store.initialise()
+    await store.close()
 
 
 async def test_missing_file_is_waited_for_and_never_created_by_reading(path: Path) -> None:

@@ -37,6 +37,11 @@ FOUND: Final = """
 SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
+KEYS: Final = """
+SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
+WHERE indrelid = to_regclass($1) AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
+GROUP BY indexrelid
+"""
 # Values are compared as text: 1 and 1.0 are equal numbers and two values. Rows are locked in the order of their key, so that two
 # workers never wait for each other in a circle. ``before`` sees what the statement found, ``stored`` what is there in the moment of
 # writing: the guard is right whoever writes meanwhile, only the counts may then be of a moment before.
@@ -127,7 +132,7 @@ class PostgresStore(PostgresBack):
         """Tables that are not there as they should be."""
 
         async def look(connection: Connection) -> list[str]:
-            return [f"table {table}" for table, columns, _ in self._tables() if await _columns(connection, table) != columns]
+            return [f"table {table}" for table, columns, key in self._tables() if await _fault(connection, table, columns, key)]
 
         return await self._pool.call(look)
 
@@ -205,14 +210,11 @@ class PostgresStore(PostgresBack):
         async with connection.transaction():
             await connection.fetchval(LOCK, self._settings.table)
             for table, columns, key in self._tables():
-                found = await _columns(connection, table)
-                if not found:
+                if not await _columns(connection, table):
                     await connection.execute(made(table, columns, key))
                     done.append(f"created table {table}")
-                elif found != columns:
-                    raise ConfigurationError(
-                        [f"{self._settings.section}.table: {table} has the columns {_told(found)}; expected {_told(columns)}"]
-                    )
+                elif fault := await _fault(connection, table, columns, key):
+                    raise ConfigurationError([f"{self._settings.section}.table: {table} {fault}"])
                 else:
                     done.append(f"table {table} is there already")
         return done
@@ -263,6 +265,15 @@ def key_fault(key: Sequence[str]) -> str | None:
 
 async def _columns(connection: Connection, table: str) -> dict[str, str]:
     return {name: kind for name, kind in await connection.fetch(FOUND, f'"{table}"')}
+
+
+async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
+    """What keeps a table from holding what it should; None: nothing."""
+    found = await _columns(connection, table)
+    if found != columns:
+        return f"has the columns {_told(found)}; expected {_told(columns)}"
+    keys = [set(names) for (names,) in await connection.fetch(KEYS, f'"{table}"')]
+    return None if set(key.split(", ")) in keys else f"has no PRIMARY KEY ({key})"
 
 
 def _told(columns: Mapping[str, str]) -> str:

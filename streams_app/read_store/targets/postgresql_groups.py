@@ -30,11 +30,10 @@ from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.values import json_text
 from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.port import Counts, NotStorableError, Step
-from streams_app.read_store.targets.postgresql import LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
+from streams_app.read_store.targets.postgresql import KEYS, LOCK, PROGRESS_COLUMNS, PostgresStore, key_fault
 from streams_app.read_store.targets.postgresql_groups_sql import (
     FOUND,
     GUARDED,
-    KEYS,
     LOWER,
     NAME_TYPE,
     OWN,

@@ -25,11 +25,6 @@ FOUND: Final = """
 SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '', attgenerated <> ''
 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-KEYS: Final = """
-SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
-WHERE indrelid = to_regclass($1) AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
-GROUP BY indexrelid
-"""
 # ``noted`` comes first and decides: where the store does not stand at $4 it gives no row, and nothing is written. It also keeps
 # another transaction of the same partition out until this one has ended.
 # Rows are locked in the order of their key, so that two workers never wait for each other in a circle. ``before`` is what the

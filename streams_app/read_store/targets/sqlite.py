@@ -22,6 +22,13 @@ from streams_app.read_store.targets.sqlite_refusals import accepted
 
 COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
+KEY: Final = ("fold", "group_key", "name")
+PROGRESS_KEY: Final = ("topic", "partition")
+KEYS: Final = """
+SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
+WHERE key."unique" AND NOT key.partial GROUP BY key.name
+"""
+VALUE_TYPE: Final = "SELECT type FROM pragma_table_info(?) WHERE name = 'value' AND upper(type) NOT IN ('', 'BLOB')"
 
 # `value` has no type: SQLite would otherwise turn the text "007" into a number, or a number into text.
 CREATE: Final = """
@@ -137,8 +144,11 @@ class SqliteStore(SqliteBack):
         """Interrupts what is under way and closes the file."""
         await self._thread.close()
 
-    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-        return ((self._table, CREATE, COLUMNS), (self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS))
+    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
+        return (
+            (self._table, CREATE, COLUMNS, KEY),
+            (self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),
+        )
 
     def _initialise(self, connection: sqlite3.Connection) -> list[str]:
         # Readers of the read side go on while the agent writes. Kept in the file, so set once, here.
@@ -150,24 +160,18 @@ class SqliteStore(SqliteBack):
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
         done = []
-        for table, create, columns in self._tables():
-            found = _columns(connection, table)
-            if not found:
+        for table, create, columns, key in self._tables():
+            if not _columns(connection, table):
                 connection.execute(create.format(table=_quoted(table)))
                 done.append(f"created table {table} in {self._path}")
-            elif found != columns:
-                raise ConfigurationError(
-                    [
-                        f"read_stores.{self._name}.table: {table} in {self._path} has the columns {', '.join(found)}; "
-                        f"expected {', '.join(columns)}"
-                    ]
-                )
+            elif fault := _fault(connection, table, columns, key):
+                raise ConfigurationError([f"read_stores.{self._name}.table: {table} in {self._path} {fault}"])
             else:
                 done.append(f"table {table} is there already in {self._path}")
         return done
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
-        return [f"table {table}" for table, _, columns in self._tables() if _columns(connection, table) != columns]
+        return [f"table {table}" for table, _, columns, key in self._tables() if _fault(connection, table, columns, key)]
 
     def _guarded(self, connection: sqlite3.Connection, fold: str) -> int | None:
         if self._missing(connection):
@@ -242,6 +246,18 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
     return tuple(row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,)))
+
+
+def _fault(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str | None:
+    """What keeps a table from holding what it should; None: nothing."""
+    found = _columns(connection, table)
+    if found != columns:
+        return f"has the columns {', '.join(found)}; expected {', '.join(columns)}"
+    if typed := connection.execute(VALUE_TYPE, (table,)).fetchone():
+        return f"has a column value of type {typed[0]}, which would change values; expected one without a type"
+    if not any(set(names.split(",")) == set(key) for (names,) in connection.execute(KEYS, (table,))):
+        return f"has no PRIMARY KEY ({', '.join(key)})"
+    return None
 
 
 def _quoted(table: str) -> str:

@@ -31,7 +31,7 @@ from streams_app.read_store.core.fitting import SQLITE, ColumnType
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
 from streams_app.read_store.core.values import sqlite_value, value_of
 from streams_app.read_store.targets.port import Counts, NotStorableError
-from streams_app.read_store.targets.sqlite import CREATE_PROGRESS, PROGRESS_COLUMNS, SqliteStore
+from streams_app.read_store.targets.sqlite import CREATE_PROGRESS, KEYS, PROGRESS_COLUMNS, PROGRESS_KEY, SqliteStore
 from streams_app.read_store.targets.sqlite_refusals import accepted
 
 T = TypeVar("T")
@@ -47,10 +47,6 @@ PRIMARY KEY (fold, group_key)) WITHOUT ROWID
 """
 FOUND: Final = """
 SELECT name, upper(type), "notnull", dflt_value IS NOT NULL OR hidden > 1, hidden > 1 FROM pragma_table_xinfo(?) ORDER BY cid
-"""
-KEYS: Final = """
-SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
-WHERE key."unique" AND NOT key.partial GROUP BY key.name
 """
 SELECT: Final = """
 WITH asked (fold, group_key) AS (VALUES {keys}) SELECT fold, group_key, updated_ms, versions, {columns}
@@ -94,9 +90,9 @@ class SqliteGroups(SqliteStore):
         """A name needs a column, and a value one of its type, as far as the types are known."""
         return refusal_of(change, self._columns, self._types) or super().refusal(change)
 
-    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    def _tables(self) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
         """Those whose columns are always the same."""
-        return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS),)
+        return ((self._progress_table, CREATE_PROGRESS, PROGRESS_COLUMNS, PROGRESS_KEY),)
 
     def _make(self, connection: sqlite3.Connection) -> list[str]:
         if self._look(connection):
