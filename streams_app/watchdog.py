@@ -74,8 +74,8 @@ class Watchdog:
         Args:
             group: Short name.
             ownership: Of its partitions.
-            is_essential: Whether the process is to end as well where a partition stays unclaimed: of another group it is tried
-                again for as long as it takes, and the worker goes on folding.
+            is_essential: Whether it knows by itself what is a pause, and the process is to end as well where a partition stays
+                unclaimed: of another group it is tried again for as long as it takes, and the worker goes on folding.
         """
         self._groups.append((group, ownership, is_essential))
 
@@ -159,11 +159,12 @@ class Watchdog:
 
     def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Moves]:
         """How far everything is in every group; two may read the same partition."""
+        is_away = self._status.is_waiting_for(f"{KAFKA}-away")
         return {
             (group, key): one._replace(what=f"group={group} {one.what}")
             for group, ownership, is_essential in list(self._groups)
             for key, one in ownership.moves(ends, now_ms).items()
-            if is_essential or one.position != UNCLAIMED
+            if is_essential or not (is_away or one.position == UNCLAIMED)
         }
 
     def _tell(self, component: str, answers: Answers, now_ms: int) -> None:

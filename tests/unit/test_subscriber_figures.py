@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,12 +15,17 @@ from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
+from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
+from streams_app.subscribers.gauges import Gauges
+from streams_app.subscribers.letters import Letters
 from streams_app.subscribers.looks import Look, present, unread_from
 from streams_app.subscribers.order import KeyOrder
 from streams_app.subscribers.received import Reject, Retry
+from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.runner import Call, Outcome
-from streams_app.subscribers.work import Work
+from streams_app.subscribers.work import Letter, Work
+from tests.helpers import wait_until
 from tests.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000
@@ -40,7 +46,7 @@ def figures(metrics: Metrics) -> Figures:
 
 
 def work_of(*, attempts: int = 1, timestamp_ms: int = NOW_MS) -> Work:
-    return Work(SimpleNamespace(offset=0, timestamp=timestamp_ms), 0, attempts)
+    return Work(SimpleNamespace(offset=0, timestamp=timestamp_ms, headers=()), 0, attempts)
 
 
 def call_of(outcome: Outcome, error: BaseException | None = None, work: Work | None = None, begun_ms: int = 2_000) -> Call:
@@ -119,6 +125,12 @@ def test_an_attempt_whose_process_died_is_counted_by_the_next_owner(metrics: Met
     assert 1 == value(metrics, "attempts_total", event="order.paid", outcome="crash")
 
 
+def test_a_partition_that_is_claimed_again_is_counted_by_the_cause(metrics: Metrics, figures: Figures) -> None:
+    figures.resynced("token")
+
+    assert 1 == value(metrics, "resyncs_total", cause="token")
+
+
 def test_what_was_told_is_not_told_again(metrics: Metrics, figures: Figures) -> None:
     figures.ended([call_of(Outcome.DONE)])
     figures.tell()
@@ -143,6 +155,54 @@ def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms:
         return [(sample.name, sample.labels, sample.value) for sample in found if not sample.name.endswith("_created")]
 
     assert samples(registries[0]) == samples(registries[1])
+
+
+# What it waits for
+
+
+async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while_ages_grow(
+    metrics: Metrics, figures: Figures
+) -> None:
+    clock = ManualClock(NOW_MS)
+    known: list[dict[TP, tuple[int, int]]] = [{ONE: (0, 5)}]
+
+    async def places() -> dict[TP, tuple[int, int]]:
+        return known.pop()
+
+    def make_runner(_: Any) -> Any:
+        return SimpleNamespace(running={})
+
+    gauges = Gauges(metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock)
+    waits = {"subscriber": "ship", "what": "broker"}
+    told = []
+    for _ in range(2):
+        await gauges.look_once()
+        clock.advance_ms(2_000)
+        told.append((metrics.registry.get_sample_value("streams_app_waiting_for", waits), value(metrics, "oldest_waiting_seconds")))
+
+    assert [(0, 0), (1, 2)] == told
+    assert 5 == value(metrics, "waiting_events")
+
+
+async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() -> None:
+    has_them = asyncio.Event()
+
+    async def send(_: Any) -> None:
+        await has_them.wait()
+
+    kept: list[tuple[Work, str]] = []
+    letters = Letters(ONE, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None, kept.extend)
+    sending = asyncio.create_task(letters.forever())
+    letters.put(work := work_of(), Letter("failed", "why"))
+    await asyncio.sleep(0)
+    told = [letters.is_waiting(), letters.is_waiting()]
+    has_them.set()
+    await wait_until(lambda: kept, 10, "the broker has them")
+    told.append(letters.is_waiting())
+    sending.cancel()
+
+    assert [False, True, False] == told
+    assert [(work, "failed")] == kept
 
 
 # How it stands

@@ -227,9 +227,16 @@ async def test_each_group_that_was_added_is_watched_by_its_own_reasons(
     assert ["no progress group=other source=t-0"] == sorted({why.partition(" position")[0] for why in ended})
 
 
-@pytest.mark.parametrize(("is_claimed", "expected"), [(True, ["no progress group=ship source=t-0"]), (False, [])])
-async def test_of_a_group_beside_the_folds_only_a_claimed_partition_ends_the_process(
-    look: Look, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, expected: list[str]
+@pytest.mark.parametrize(
+    ("is_claimed", "away", "expected"),
+    [
+        (True, "redis-memory", ["no progress group=ship source=t-0"]),
+        (False, "redis-memory", []),
+        (True, "kafka-away", []),
+    ],
+)
+async def test_of_a_group_beside_the_folds_only_a_claimed_partition_of_a_broker_that_answers_ends_the_process(
+    look: Look, watchdog: Watchdog, status: Status, ended: list[str], is_claimed: bool, away: str, expected: list[str]
 ) -> None:
     other = Worker()
     other.host.assigned, other.host.stable_offset = {TP("t", 0)}, 90
@@ -237,7 +244,7 @@ async def test_of_a_group_beside_the_folds_only_a_claimed_partition_ends_the_pro
         other.hold(Taker())
     watchdog.watch("ship", other.ownership)
     await look(59, 500)
-    status.set_not_ready("redis-memory", "the folds alone have a reason")
+    status.set_not_ready(away, "the folds have a reason")
     await look(2, 500)
 
     assert expected == sorted({why.partition(" position")[0] for why in ended})
