@@ -1,4 +1,4 @@
-"""A record of a fold that was never folded: for tests of whoever takes it (pure)."""
+"""Records and events that nobody has folded or published: for tests of whoever takes them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from typing import Any
 
 import msgspec
 
-from streams_app.events.codec import encode
+from streams_app.delivery.batch import TP
+from streams_app.events.codec import FOLD_ID, encode
 from streams_app.events.declaration import Event
 from streams_app.events.folded import FoldInfo
+from streams_app.events.headers import Envelope, headers_for
+from streams_app.events.parent import Publisher
 from streams_app.folding.core.record import FoldedRecord
-from streams_app.subscribers.declaration import Records
+from streams_app.local.broker import Record
+from streams_app.settings import Limits
+from streams_app.subscribers.declaration import Records, Subscriber
+from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.received import Received
 
 
 def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id: str | None, group: str | None) -> FoldedRecord:
@@ -35,3 +42,33 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
     return FoldedRecord(
         told.id.encode(), (group or "").encode(), b'%b%b"fold":%b}' % (value[:-1], separator, msgspec.json.encode(told))
     )
+
+
+def made_event(
+    subscriber: Subscriber[Any, Any, Any], data: Any, attempt: int, now_ms: int, publisher: Publisher
+) -> Received[Any, Any]:
+    """What a function is called with, once it has gone through bytes.
+
+    Args:
+        subscriber: Whose function.
+        data: The payload.
+        attempt: Number of the attempt.
+        now_ms: When it is.
+        publisher: Takes what the function publishes.
+
+    Raises:
+        BadEventError: The payload does not fit.
+    """
+    source = subscriber.source
+    if isinstance(source, Records):
+        folded = record_of(source, data, 0, now_ms, None, None)
+        record = Record(0, now_ms, folded.key, folded.value, ((FOLD_ID, folded.fold_id),))
+        topic = source.fold
+    else:
+        key, value = encode(source, data, None, None)
+        headers = headers_for(source.key, "made-by-the-test", "test", now_ms, Envelope("made-by-the-test"))
+        record, topic = Record(0, now_ms, key, value, headers), source.topic
+    decoded = decode_of(subscriber, Limits(), publisher, lambda: now_ms)(TP(topic, 0), record, attempt)
+    assert decoded is not None  # it is of the event that the subscriber takes
+    found: Received[Any, Any] = decoded.event
+    return found

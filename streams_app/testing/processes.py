@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams_app.delivery.outgoing import Outcomes, Outgoing
 from streams_app.events.codec import decoder_of
@@ -27,6 +27,8 @@ from streams_app.testing.virtual_time import VirtualLoop, VirtualTime
 
 if TYPE_CHECKING:
     from streams_app.subscribers.received import Received
+
+R = TypeVar("R")
 
 
 class VirtualEvents(Events):
@@ -138,7 +140,8 @@ class Process:
         self._dies = dies
         self._time = time
         self._running: dict[Any, Run] = {}
-        self.loop = VirtualLoop(time, lambda: bool(self._running))
+        self._beside: set[asyncio.Task[Any]] = set()
+        self.loop = VirtualLoop(time, lambda: self.is_busy)
         producer = DyingProducer(broker, self)
         self.events = VirtualEvents(settings, catalogue, producer, time, knows_all=knows_all)
 
@@ -156,7 +159,7 @@ class Process:
     @property
     def is_busy(self) -> bool:
         """Whether a function runs."""
-        return bool(self._running)
+        return bool(self._running or self._beside)
 
     @property
     def can_run(self) -> bool:
@@ -166,6 +169,13 @@ class Process:
     def stop(self) -> asyncio.Task[None]:
         """Lets go of everything, as on SIGTERM or where another member takes over."""
         return self.loop.create_task(self._local.stop())
+
+    def apart(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Runs something beside the attempts."""
+        task = self.loop.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
 
     def kill(self) -> None:
         """Nothing of it goes on, as after SIGKILL; what ran is a crash."""

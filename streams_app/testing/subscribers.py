@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -30,6 +30,7 @@ from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.received import Received
 from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
 from streams_app.testing.folds import FoldTester
+from streams_app.testing.idempotence import assert_idempotent
 from streams_app.testing.made import record_of
 from streams_app.testing.seen import Letter, Run, UnseenLettersError
 from streams_app.testing.workers import Workers
@@ -214,6 +215,33 @@ class SubscriberTester:
         After a session time-out another one has its subscribers; what the frozen one does then comes too late.
         """
         self._workers.freeze(_seconds(lasting))
+
+    # ---- a second call
+
+    def assert_idempotent(
+        self,
+        subscriber: Subscriber[T, M, Any],
+        data: T,
+        *,
+        observe: Callable[[], object],
+        reset: Callable[[], object] | None = None,
+    ) -> None:
+        """Calls a function once, twice, and cut off at each ``await`` and publication and then again: it must come to the same.
+
+        The function is called apart from the log of this kit; what it publishes is compared by ids and payloads.
+
+        Args:
+            subscriber: Whose function.
+            data: Payload of the event.
+            observe: Returns what is compared, such as the rows of the tables that it writes.
+            reset: Brings that back to the beginning before each of these; None: each call begins where the one before it has ended,
+                so that what only a first call does wrong is not found.
+
+        Raises:
+            AssertionError: It does not come to the same, with a diff.
+        """
+        self._known(subscriber)
+        assert_idempotent(subscriber, data, self._workers.time.now_ms, self._workers.apart, observe, reset)
 
     # ---- folds
 

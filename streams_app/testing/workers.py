@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from streams_app.delivery.batch import TP
@@ -119,6 +119,10 @@ class Workers:
         result = task.result()
         self.settle()
         return result
+
+    def apart(self, work: Coroutine[Any, Any, R]) -> R:
+        """Runs what is no attempt on the loop of the process, with as much time as that takes; raises what it raises."""
+        return self.wait_for(self.owner.apart(work))
 
     # ---- processes
 

@@ -6,7 +6,9 @@ from typing import assert_type
 
 import msgspec
 
-from streams_app import Catalogue, Event, Received, Reject, Retries, Retry, records_of, subscriber
+from streams_app import Catalogue, Event, Events, Received, Reject, Retries, Retry, records_of, subscriber
+from streams_app.local import LocalEvents
+from streams_app.testing import Letter, Run, SubscriberTester
 
 
 class OrderPaid(msgspec.Struct, frozen=True):
@@ -57,3 +59,25 @@ async def by_hand() -> None:
 
 
 catalogue = Catalogue(events=(order_paid, parcel_sent), subscribers=(ship, tell, count))
+
+
+def in_a_test() -> None:
+    rows: list[str] = []
+    with SubscriberTester(ship, tell, count, clock="2026-01-01") as kit:
+        assert_type(kit.publish(order_paid, OrderPaid("o1", 5), metadata=PaidBy("card")), str)
+        kit.publish(records_of("parcels", ParcelSent), ParcelSent("o1"), group="o1")
+        kit.advance("1m")
+        kit.crash(at="begun", of=tell)
+        assert_type(kit.runs(ship), list[Run])
+        assert_type(kit.published(parcel_sent), list[Received[ParcelSent]])
+        assert_type(kit.published(order_paid)[0].metadata, PaidBy | None)
+        assert_type(kit.dead_letters(ship), list[Letter])
+        kit.assert_idempotent(tell, ParcelSent("o1"), observe=rows.copy, reset=rows.clear)
+    with SubscriberTester(catalogue):
+        pass
+
+
+async def without_servers() -> None:
+    events: Events
+    async with LocalEvents(catalogue) as events:
+        assert_type(await events.publish(parcel_sent, ParcelSent("o1")), str)

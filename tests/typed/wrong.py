@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from streams_app import Event, Received, subscriber
+from streams_app.testing import SubscriberTester
 
 
 class OrderPaid(msgspec.Struct, frozen=True):
@@ -43,3 +44,11 @@ async def publishes(event: Received[OrderPaid]) -> None:
     await event.publish(parcel_sent, OrderPaid(event.data.order_id))  # type: ignore[misc]
     await event.publish(parcel_sent, ParcelSent("o1"), before=OrderPaid("o1"))  # type: ignore[misc]
     print(event.data.cents)  # type: ignore[attr-defined]
+
+
+def in_a_test() -> None:
+    with SubscriberTester(publishes, other) as kit:
+        kit.publish(parcel_sent, OrderPaid("o1"))  # type: ignore[misc]
+        kit.crash(at="later")  # type: ignore[arg-type]
+        kit.assert_idempotent(publishes, ParcelSent("o1"), observe=list)  # type: ignore[misc]
+        kit.runs("publishes")  # type: ignore[arg-type]

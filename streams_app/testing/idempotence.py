@@ -1,0 +1,213 @@
+"""Whether a function may really be called twice for one event: it is called once, twice, and cut off wherever it can be.
+
+A function is cut off before each ``await`` in its own module, and before and after each publication: something is raised there that
+it does not expect, as where its process is ended. Then it is called again, as a worker would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import dis
+import gc
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from pprint import pformat
+from types import CodeType, FrameType, coroutine
+from typing import Any, Final, NamedTuple
+
+from streams_app.events.declaration import Event, M, T
+from streams_app.events.parent import Parent
+from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.threads import call_inline
+from streams_app.testing.made import made_event
+
+_AWAIT: Final = dis.opmap["GET_AWAITABLE"]
+
+
+class Cut(BaseException):
+    """The attempt ends here."""
+
+
+class State(NamedTuple):
+    """What attempts have left behind.
+
+    Attributes:
+        observed: What the test has observed.
+        published: Id → event and payload.
+    """
+
+    observed: Any
+    published: Mapping[str, tuple[str, Any]]
+
+
+class Cutter:
+    """Counts the places at which an attempt can be cut off, and cuts it off at one of them.
+
+    Attributes:
+        places: What was passed so far, for people.
+    """
+
+    def __init__(self, at: int | None) -> None:
+        """Cuts off at place number ``at``, from 0 on; None: nowhere."""
+        self.places: list[str] = []
+        self._at = at
+
+    def passes(self, place: str) -> None:
+        """Notes a place.
+
+        Raises:
+            Cut: It is the one.
+        """
+        self.places.append(place)
+        if len(self.places) - 1 == self._at:
+            raise Cut(place)
+
+
+class Recorder:
+    """Takes what a function publishes; in the place of a publisher."""
+
+    def __init__(self, cutter: Cutter, published: dict[str, tuple[str, Any]]) -> None:
+        """Adds to ``published``."""
+        self._cutter = cutter
+        self._published = published
+
+    async def publish_child(
+        self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
+    ) -> str:
+        """See :class:`streams_app.events.parent.Publisher`."""
+        return self._note(parent, event, data)
+
+    def publish_child_sync(
+        self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
+    ) -> str:
+        """See :class:`streams_app.events.parent.Publisher`."""
+        return self._note(parent, event, data)
+
+    def _note(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
+        event_id = parent.child_id(event.key)
+        self._cutter.passes(f"before {event.key} was published")
+        self._published[event_id] = (event.key, data)
+        self._cutter.passes(f"after {event.key} was published")
+        return event_id
+
+
+def assert_idempotent(
+    subscriber: Subscriber[Any, Any, Any],
+    data: Any,
+    now_ms: Callable[[], int],
+    run: Callable[[Coroutine[Any, Any, None]], None],
+    observe: Callable[[], object],
+    reset: Callable[[], object] | None,
+) -> None:
+    """See :meth:`streams_app.testing.SubscriberTester.assert_idempotent`.
+
+    Args:
+        subscriber: Whose function.
+        data: Payload of the event.
+        now_ms: Wall clock.
+        run: Runs an attempt to its end.
+        observe: Returns what is compared.
+        reset: Brings that back to the beginning; None: it stays as it is.
+    """
+
+    def left(*cuts: int | None) -> tuple[State, Cutter]:
+        """What attempts for one event leave behind, each cut off somewhere or not."""
+        if reset is not None:
+            reset()
+        published: dict[str, tuple[str, Any]] = {}
+        for number, cut in enumerate(cuts, 1):
+            cutter = Cutter(cut)
+            received = made_event(subscriber, data, number, now_ms(), Recorder(cutter, published))
+            with nullcontext() if cut is None else _cutting():
+                run(_attempt(subscriber.function, received, cutter, is_async=subscriber.is_async))
+        return State(observe(), published), cutter
+
+    once, cutter = left(None)
+    again, _ = left(None) if reset is None else left(None, None)
+    _compare(subscriber, once, again, "called twice")
+    for number, place in enumerate(cutter.places):
+        _compare(subscriber, once, left(number, None)[0], f"cut off {place}, and called again")
+
+
+async def _attempt(function: Callable[[Any], Any], event: Any, cutter: Cutter, *, is_async: bool) -> None:
+    """Calls a function once.
+
+    Raises:
+        Cut: It was cut off.
+    """
+    if is_async:
+        await _traced(function(event), _tracer(function, cutter))
+    else:
+        call_inline(function, event)
+
+
+@contextmanager
+def _cutting() -> Iterator[None]:
+    """An attempt that is cut off: nobody is told what it raises, nor of what it was about to await."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        with suppress(Cut, Exception):
+            yield
+        # Here, while nobody is told, and not whenever the next collection is.
+        gc.collect()
+
+
+def _compare(subscriber: Subscriber[Any, Any, Any], expected: State, found: State, when: str) -> None:
+    """Compares what was left behind.
+
+    Raises:
+        AssertionError: It is not the same, with a diff.
+    """
+    pairs = [
+        ("another state", expected.observed, found.observed),
+        ("other publications", expected.published, found.published),
+    ]
+    for what, once, then in pairs:
+        if once != then:
+            lines = difflib.ndiff(pformat(once).splitlines(), pformat(then).splitlines())
+            told = "\n".join(["- called once", f"+ {when}", *lines])
+            raise AssertionError(f"{subscriber.name} is not idempotent: {when} it leaves {what}\n{told}")
+
+
+def _tracer(function: Callable[[Any], Any], cutter: Cutter) -> Callable[[FrameType, str, Any], Any]:
+    """Passes each ``await`` in the module of a function."""
+    module, codes = function.__globals__, dict[CodeType, bytes]()
+
+    def in_frame(frame: FrameType, kind: str, _: Any) -> Any:
+        if kind == "opcode":
+            code = codes.get(frame.f_code) or codes.setdefault(frame.f_code, frame.f_code.co_code)
+            if code[frame.f_lasti] == _AWAIT:
+                cutter.passes(f"at an await of {frame.f_code.co_name}, line {frame.f_lineno}")
+        return in_frame
+
+    def called(frame: FrameType, _: str, __: Any) -> Any:
+        if frame.f_globals is not module:
+            return None
+        frame.f_trace_opcodes = True
+        return in_frame
+
+    return called
+
+
+@coroutine
+def _traced(work: Awaitable[Any], tracer: Callable[[FrameType, str, Any], Any]) -> Generator[Any, Any, Any]:
+    """Awaits with a trace function set in each step, and in no step of anybody else."""
+    steps = work.__await__()
+    error: BaseException | None = None
+    while True:
+        before = sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            waited_for = steps.send(None) if error is None else steps.throw(error)
+        except StopIteration as ended:
+            return ended.value
+        finally:
+            sys.settrace(before)
+        error = None
+        try:
+            yield waited_for
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
