@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from examples import social
-from streams_app.testing import FoldTester
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestServer
+
+from examples import shop, social
+from streams_app.local import LocalEvents
+from streams_app.testing import FoldTester, SubscriberTester
+from tests.helpers import wait_until
 
 
 def test_functions_of_the_example_fold_its_events_under_the_names_they_are_given() -> None:
@@ -19,3 +24,26 @@ def test_functions_of_the_example_fold_its_events_under_the_names_they_are_given
     assert ["changed: ValueError", "decode: ValueError"] == [
         ": ".join(letter.detail.split(": ")[:2]) for letter in kit.dead_letters
     ]
+
+
+def test_the_subscriber_of_the_shop_sends_what_the_carrier_takes() -> None:
+    with SubscriberTester(shop.catalogue) as kit:
+        kit.publish(shop.order_paid, shop.OrderPaid("o1", 500, "de"))
+        kit.publish(shop.order_paid, shop.OrderPaid("o2", 500, "no"))
+
+        assert [shop.ParcelSent("o1", "post")] == [parcel.data for parcel in kit.published(shop.parcel_sent)]
+        assert ["no carrier goes to 'no'"] == [letter.detail for letter in kit.dead_letters(shop.ship)]
+
+
+async def test_the_view_of_the_shop_publishes_and_says_what_does_not_fit() -> None:
+    events = LocalEvents(shop.catalogue)
+    async with TestServer(shop.app_of(events)) as server, ClientSession() as session:
+
+        async def posted(body: bytes) -> tuple[int, list[str]]:
+            async with session.post(server.make_url("/orders"), data=body) as response:
+                return response.status, list(await response.json())
+
+        answers = [await posted(body) for body in (b'{"order_id": "o1", "cents": 5, "country": "de"}', b'{"order_id": 3}', b"x")]
+        await wait_until(lambda: events._broker.end("parcel.sent") == 1, 20, "the parcel is sent")
+
+    assert [(202, ["event_id"]), (400, ["error"]), (400, ["error"])] == answers
