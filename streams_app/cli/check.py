@@ -14,7 +14,7 @@ ADVICE = "(partitions are added to a source at lag 0, after `streams-app groups 
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@click.command(name="check")
+@click.command(name="check", short_help="Look whether a worker can run with these settings.")
 @with_settings
 def command(settings: Settings) -> int:
     """Look whether a worker can run with these settings; nothing is left changed.

@@ -171,7 +171,7 @@ def _attempts(row: dict[str, Any]) -> str:
     return f"id={row['event-id']}  attempts={row.get('attempts', '')}  " if "event-id" in row else ""
 
 
-@command.command(name="replay")
+@command.command(name="replay", short_help="Put refused events back, for whom has refused them.")
 @with_settings
 @_selects
 @click.option("--limit", type=click.IntRange(1), help="Put back at most so many, oldest first.")

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 
-@click.command(name="demo")
+@click.command(name="demo", short_help="Watch a storm of events become a trickle of records.")
 @click.option("--seconds", type=click.FloatRange(0, 86_400), default=None, help="Length of the load. Default 60; 0 = until Ctrl-C.")
 @click.option("--events", type=click.IntRange(1, 10_000_000), default=None, help="End the load after so many events.")
 @click.option("--rate", type=click.FloatRange(1, 50_000), default=1_500, show_default=True, help="Events a second, on average.")
@@ -37,8 +37,9 @@ def command(
     """Watch a storm of update events become a trickle of folded records.
 
     Starts a broker and a Valkey from pip wheels, a worker, a producer of post metrics (hot accounts, a long tail, bursts and
-    silences) and a read store of account metrics. At the end: a summary, and a check that the read store equals a recomputation
-    from all events (exit code 70 if not). Nothing is left behind but its events in .cache/streams-app-demo, for streams-app tune.
+    silences), a read store of account metrics and a subscriber that now and then fails. At the end: a summary, and a check that
+    read store and subscriber equal a recomputation from all events (exit code 70 if not). Nothing is left behind but its events in
+    .cache/streams-app-demo, for streams-app tune.
 
     \b
         streams-app demo --seconds 20

@@ -14,7 +14,7 @@ from streams_app.settings import Settings
 
 @click.group(name="read-store")
 def command() -> None:
-    """Prepare read stores, compare them with their sources, rebuild them."""
+    """Prepare read stores, verify and rebuild them."""
 
 
 @command.command(name="init")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streams_app.settings import ReadStoreSettings
 
 
-@click.command(name="rebuild")
+@click.command(name="rebuild", short_help="Fill a new table and put it in the place of the present one.")
 @with_settings
 @click.option("--store", metavar="NAME", help="Which one of [read_stores.NAME]; may be left out where there is only one.")
 def rebuild(settings: Settings, store: str | None) -> None:

@@ -17,7 +17,7 @@ def command() -> None:
     """Create the topics the settings name."""
 
 
-@command.command(name="create")
+@command.command(name="create", short_help="Create the topics that are missing.")
 @with_settings
 def create(settings: Settings) -> None:
     """Create the topics that are missing; those that exist stay as they are.

@@ -13,7 +13,7 @@ from streams_app.errors import StreamsAppError
 from streams_app.settings import Settings
 
 
-@click.command(name="worker")
+@click.command(name="worker", short_help="Run one worker: fold, emit, sync, call subscribers.")
 @config_option
 @app_option
 @click.option(
