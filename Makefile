@@ -7,9 +7,12 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test lint docs bench chaos chaos-stores chaos-subscribers clean
+.PHONY: install help demo test lint docs bench chaos chaos-stores chaos-subscribers clean
 
-install: $(STAMP)
+install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{printf "%-25s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
@@ -19,41 +22,42 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # make demo ARGS="--seconds 20"
-demo: install
+demo: install ## a storm of events becomes a trickle of records, then a check that nothing was lost
 	@$(BIN)/streams-app demo $(ARGS)
 
 # make test ARGS="-k marks"; most tests wait for processes and servers, so four at once suit two cores.
 # Left out: tests marked `long` (outages that must last, wrong clocks, rarer commands, OpenSearch) and the simulation in
 # tests/chaos. CI runs both.
 # make test ARGS="-m long" runs the marked ones alone, ARGS="-m ''" all: of two -m the last one counts.
-test: install
+test: install ## sets up and passes the tests
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal --ignore=tests/chaos -m "not long" $(ARGS)
 
-lint: install
+lint: install ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
 # the tables of docs/reference.md, from the code
-docs: install
+docs: install ## writes the tables of docs/reference.md
 	@$(BIN)/python -m tests.reference
 
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
-bench: install
+bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
-chaos: install
+chaos: install ## what breaks while events are folded, and whether anything was lost
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 # make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile,
 # or with --store opensearch or opensearch-groups an OpenSearch
-chaos-stores: install
+chaos-stores: install ## the same of read stores
 	@$(BIN)/python -m tests.chaos.stores $(ARGS)
 
 # make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each promise under the faults of `make chaos`
-chaos-subscribers: install
+chaos-subscribers: install ## the same of subscribers
 	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)
 
-clean:
+clean: ## removes what was installed, and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
