@@ -15,7 +15,7 @@ WATERMARK: Final = "cluster.routing.allocation.disk.watermark"
 LEVELS: Final = ("low", "high", "flood_stage")
 LOOK: Final = "10s"
 """How often the server looks at its disk; more often it does not."""
-PAGE: Final = 10_000
+PAGE: Final = 2_000
 LIMIT_SECONDS: Final = 60
 
 
@@ -41,13 +41,29 @@ class OpenSearchRun(Run):
         self.ask("POST", "/folded_values/_refresh")
         found: Cells = {}
         body: dict[str, Any] = {"size": PAGE, "sort": ["group_key", "name"] if self.shape == "cells" else ["group_key"]}
-        while hits := self.ask("POST", "/folded_values/_search", body)["hits"]["hits"]:
+        while hits := await self._hits(body):
             body["search_after"] = hits[-1]["sort"]
             for each in (hit["_source"] for hit in hits):
                 versions = each["versions"] if self.shape == "groups" else {each["name"]: each["version"]}
                 for name, version in versions.items():
                     found[each["group_key"], name] = version, each[name if self.shape == "groups" else "value"]
         return found
+
+    async def _hits(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """A page; a server that has just come back, or has no memory for a search at the moment, is asked again."""
+        answer: dict[str, Any] = {}
+
+        def is_answered() -> bool:
+            nonlocal answer
+            answer = self.ask("POST", "/folded_values/_search?allow_partial_search_results=false", body)
+            return "hits" in answer
+
+        try:
+            await wait_until(is_answered, LIMIT_SECONDS, "the server answers a search")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {answer}") from error
+        hits: list[dict[str, Any]] = answer["hits"]["hits"]
+        return hits
 
 
 class OpenSearchGroupsRun(OpenSearchRun):
