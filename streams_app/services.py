@@ -31,7 +31,7 @@ from streams_app.watchdog import Watchdog
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 12.0
-"""Subscribers let what runs end, commit and leave their groups; read stores need less."""
+"""Subscribers commit and leave their groups, once what runs has ended; read stores need less."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Services:
         self.watchdog.stop()
         self.stopping.set()
         if self.tasks:
-            _, late = await asyncio.wait(self.tasks, timeout=STOP_SECONDS)
+            _, late = await asyncio.wait(self.tasks, timeout=STOP_SECONDS + self.settings.worker.grace_seconds)
             for task in late:
                 task.cancel()
         self.http.stop()

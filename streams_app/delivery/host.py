@@ -76,6 +76,9 @@ class Host(Protocol):
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset of the log and its end, as ``read_committed`` sees it."""
 
+    async def offset_at(self, tp: TP, time_ms: int) -> int:
+        """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none."""
+
     async def seek(self, tp: TP, offset: int) -> int:
         """Moves the reader of a partition to an offset.
 

@@ -68,9 +68,14 @@ class Ownership:
             self._around.status.set_not_ready(self._around.about, f"claiming {len(self.assignment)} partitions")
             self._claim_soon(tp, generation)
 
-    async def revoked(self, tps: Iterable[TP]) -> None:
-        """Lets go of partitions and commits their marks, within a few seconds."""
-        seconds = self._around.release_seconds
+    async def revoked(self, tps: Iterable[TP], seconds: float | None = None) -> None:
+        """Lets go of partitions and commits their marks.
+
+        Args:
+            tps: The partitions.
+            seconds: So long that may take; None: as long as a rebalance waits for it.
+        """
+        seconds = self._around.release_seconds if seconds is None else seconds
         held = [self.partitions[tp] for tp in tps if tp in self.partitions]
         endings = [ending for tp in tps if (ending := self._let_go(tp, seconds - LAST_COMMIT_SECONDS))]
         if held:
@@ -81,9 +86,9 @@ class Ownership:
             except TimeoutError:
                 logger.info("commit on revocation not answered in time; the next owner reads a little again")
 
-    async def stop(self) -> None:
-        """Releases everything after a last commit."""
-        await self.revoked(list(self.partitions) + list(self._claims))
+    async def stop(self, seconds: float | None = None) -> None:
+        """Releases everything after a last commit, within the time that :meth:`revoked` takes."""
+        await self.revoked(list(self.partitions) + list(self._claims), seconds)
 
     def _let_go(self, tp: TP, seconds: float = 0.0) -> asyncio.Task[None] | None:
         """Ends the claim of a partition, or a claimed partition, whose processors may take ``seconds`` for it."""

@@ -127,6 +127,15 @@ class Partition:
         asked_ms = self._owner.now_ms()
         return Edges(*await self._host.log_range(self.tp), asked_ms)
 
+    async def keeps_notes(self) -> bool:
+        """See :meth:`.Claim.keeps_notes`."""
+        committed = await self._host.committed(self.tp)
+        return committed is not None and committed.metadata != ""
+
+    async def offset_at(self, time_ms: int) -> int:
+        """See :meth:`.Claim.offset_at`."""
+        return await self._host.offset_at(self.tp, time_ms)
+
     def reader_view(self) -> ReaderView:
         """See :meth:`.Claim.reader_view`."""
         return self._host.reader_view(self.tp)[0]

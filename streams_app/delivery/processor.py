@@ -68,6 +68,12 @@ class ClaimedPartition(Protocol):
     async def edges_now(self) -> Edges:
         """See :meth:`Claim.edges_now`."""
 
+    async def keeps_notes(self) -> bool:
+        """See :meth:`Claim.keeps_notes`."""
+
+    async def offset_at(self, time_ms: int) -> int:
+        """See :meth:`Claim.offset_at`."""
+
     def reader_view(self) -> ReaderView:
         """See :meth:`Claim.reader_view`."""
 
@@ -159,6 +165,22 @@ class Claim:
             KafkaError, TimeoutError: To be tried again.
         """
         return await self._partition.edges_now()
+
+    async def keeps_notes(self) -> bool:
+        """Whether the broker keeps what is committed beside an offset; the embedded one does not.
+
+        Raises:
+            KafkaError, TimeoutError: To be tried again.
+        """
+        return await self._partition.keeps_notes()
+
+    async def offset_at(self, time_ms: int) -> int:
+        """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none.
+
+        Raises:
+            KafkaError, TimeoutError: To be tried again.
+        """
+        return await self._partition.offset_at(time_ms)
 
     def reader_view(self) -> ReaderView:
         """What the last fetch of this partition said, whether or not it brought anything."""

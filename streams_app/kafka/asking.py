@@ -85,3 +85,13 @@ class AskingHost(ABC):
             return (await consumer.beginning_offsets([key]))[key], (await consumer.end_offsets([key]))[key]
 
         return await self._asked(ask)
+
+    async def offset_at(self, tp: TP, time_ms: int) -> int:
+        """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none."""
+        key = TopicPartition(*tp)
+
+        async def ask(consumer: AIOKafkaConsumer) -> int:
+            found = (await consumer.offsets_for_times({key: time_ms}))[key]
+            return int((await consumer.end_offsets([key]))[key] if found is None else found.offset)
+
+        return await self._asked(ask)

@@ -54,7 +54,13 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
     """One member of a group as a :class:`streams_app.delivery.host.Host`; its client may be made anew."""
 
     def __init__(
-        self, settings: Settings, group: str, topics: Collection[str], *, release_seconds: float = RELEASE_SECONDS
+        self,
+        settings: Settings,
+        group: str,
+        topics: Collection[str],
+        *,
+        release_seconds: float = RELEASE_SECONDS,
+        stop_seconds: float | None = None,
     ) -> None:
         """Connects nothing yet.
 
@@ -63,7 +69,9 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             group: Short name: the group is ``<app_id>.<group>``.
             topics: Topics that are read.
             release_seconds: So long the ownership may take to let go of its partitions, in a rebalance and at the end.
+            stop_seconds: The same where the worker is told to stop; None: no other time.
         """
+        self._stop_seconds = release_seconds if stop_seconds is None else stop_seconds
         self._release_seconds = release_seconds
         self._settings = settings
         self._group = group
@@ -93,7 +101,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
                 wait_ms = self._patience.failed(error)
                 logger.debug("consumer of group %s is made anew", self._group, exc_info=error)
             finally:
-                await self._leave(ownership)
+                await self._leave(ownership, self._stop_seconds if stop.is_set() else self._release_seconds)
             await wait(stop, wait_ms / 1000)
 
     def fail(self, error: BaseException) -> None:
@@ -136,10 +144,10 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         for one in done:
             one.result()
 
-    async def _leave(self, ownership: Ownership) -> None:
+    async def _leave(self, ownership: Ownership, seconds: float) -> None:
         """Commits and leaves the group; never raises."""
         consumer = self._consumer
-        await _attempt(ownership.stop(), self._release_seconds, "release")
+        await _attempt(ownership.stop(seconds), seconds, "release")
         self._consumer = None
         if consumer is not None:
             await _attempt(end(consumer, LEAVE_SECONDS), END_SECONDS, "end")

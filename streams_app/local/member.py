@@ -164,6 +164,11 @@ class LocalMember:
         """Nothing is ever removed."""
         return 0, self._broker.end(tp.topic)
 
+    async def offset_at(self, tp: TP, time_ms: int) -> int:
+        """Offset of the first record that is not older than a time; the end of the log where there is none."""
+        records = self._broker.records(tp.topic)
+        return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
+
     async def seek(self, tp: TP, offset: int) -> int:
         """Moves the reader.
 

@@ -59,11 +59,11 @@ class MemoryScripts:
             if not arg["begin"]:
                 return [b"none"]
             self._hashes.pop(keys[1], None)
-            meta |= {"fence": arg["begin"], "number": "0"}
-        meta["token"] = arg["token"]
+            meta |= {"fence": arg["begin"], "number": "0", "note": ""}
+        meta |= {"token": arg["token"], "note": meta.get("note", ""), "told": "0"}
         self._hashes[keys[0]] = meta
         held = self._hash(keys[1])
-        return _bytes("ok", meta["fence"], meta["number"], *(text for entry in held.items() for text in entry))
+        return _bytes("ok", meta["fence"], meta["number"], meta["note"], *(text for entry in held.items() for text in entry))
 
     def _begin(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._owned("subscriber-begin", keys, arg)
@@ -86,11 +86,23 @@ class MemoryScripts:
         meta = self._owned("subscriber-end", keys, arg)
         if meta["number"] != arg["number"]:
             raise RefusedError("subscriber-end", "number")
+        if arg["told"] <= int(meta.get("told", 0)):
+            return _bytes("ok")
         held = self._hashes.setdefault(keys[1], {})
         for offset in arg["finished"]:
             held.pop(offset, None)
         held |= dict(zip(arg["waiting"][::2], arg["waiting"][1::2], strict=True))
-        meta["fence"] = arg["low"]
+        meta |= {"fence": arg["low"], "note": arg["note"], "told": str(arg["told"])}
+        return _bytes("ok")
+
+    def _learn(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+        meta = self._owned("subscriber-learn", keys, arg)
+        if meta["number"] != arg["number"]:
+            raise RefusedError("subscriber-learn", "number")
+        for offset, event_id in zip(arg["events"][::2], arg["events"][1::2], strict=True):
+            self._first(keys[2:], event_id, offset)
+        if keys[2] in self._hashes:
+            self._expire_ms[keys[2]] = self._now_ms() + arg["expire_ms"]
         return _bytes("ok")
 
     def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:

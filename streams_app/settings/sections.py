@@ -156,18 +156,27 @@ class WorkerSettings(Section):
     10ms to 1m."""
     commit_every: Duration = timedelta(seconds=2)
     """How often low watermarks are committed; 10ms to 1m."""
+    grace: Duration = timedelta(seconds=15)
+    """So long functions of subscribers that run may take to end when the worker is told to stop; 0s to 5m."""
 
     @model_validator(mode="after")
     def _check(self) -> WorkerSettings:
         for name in ("tick", "commit_every"):
             if not timedelta(milliseconds=10) <= getattr(self, name) <= timedelta(minutes=1):
                 raise ValueError(f"{name} must be between 10ms and 1m")
+        if not timedelta(0) <= self.grace <= timedelta(minutes=5):
+            raise ValueError("grace must be between 0s and 5m")
         return self
 
     @property
     def tick_ms(self) -> int:
         """How often due groups are looked for."""
         return milliseconds(self.tick)
+
+    @property
+    def grace_seconds(self) -> float:
+        """So long functions may take to end when the worker is told to stop."""
+        return self.grace.total_seconds()
 
     @property
     def commit_every_ms(self) -> int:

@@ -26,6 +26,7 @@ from streams_app.kafka.member import GroupMember
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
+from streams_app.subscribers.again import AgainProcessor
 from streams_app.subscribers.around import Around, Decode
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.declaration import Subscriber
@@ -34,18 +35,25 @@ from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.gauges import Gauges
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.loop_watch import LoopWatch
-from streams_app.subscribers.processor import CANCEL_SECONDS, AgainProcessor
+from streams_app.subscribers.once import OnceProcessor
+from streams_app.subscribers.processor import LEAVE_SECONDS, SubscriberProcessor
 from streams_app.subscribers.runner import Call, Runner
 from streams_app.subscribers.store import Scripts, ScriptSet, SubscriberStore
 from streams_app.subscribers.threads import ThreadRunner
 
 logger = logging.getLogger(__name__)
 
-RELEASE_SECONDS: Final = CANCEL_SECONDS + 3.0 + LAST_COMMIT_SECONDS
-"""So long a rebalance waits at most: for what runs, for what is cancelled, for the last marks and the last commit."""
+AGAIN_SECONDS: Final = 5.0
+"""A rebalance waits so long for what runs and can be run again; else as long as it may run."""
 
 OnEnded: TypeAlias = Callable[[list[Call]], None]
 MakeRunner: TypeAlias = Callable[[OnEnded], Runner]
+
+
+def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
+    """So long a rebalance waits at most: for what runs, for what is cancelled, for the last marks and the last commit."""
+    running_seconds = AGAIN_SECONDS if subscriber.idempotent == "yes" else subscriber.timeout.total_seconds()
+    return running_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
 
 
 class SubscriberProcessors(Processors):
@@ -65,9 +73,10 @@ class SubscriberProcessors(Processors):
         """A reader that is paused goes on when events are finished, and how long that takes is the function's affair."""
         return self._around.dispatcher.is_full()
 
-    def of(self, tp: TP, committed: Collection[str]) -> dict[str, AgainProcessor]:
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
         """One processor for each partition, by the name of the subscriber."""
-        return {self._around.subscriber.name: AgainProcessor(tp, self._around)}
+        kind = AgainProcessor if self._around.subscriber.idempotent == "yes" else OnceProcessor
+        return {self._around.subscriber.name: kind(tp, self._around)}
 
 
 class Serving(NamedTuple):
@@ -118,18 +127,20 @@ def serving(
         metrics: Where it counts; None: nobody reads them.
     """
     trusted = TrustedClock(clock)
+    remember_ms = 0 if subscriber.idempotent == "yes" else subscriber.remember_ms
     refuser = Refuser("subscriber", subscriber.name, settings.app_id, dead_letters)
 
     def store(tp: TP, token: str) -> SubscriberStore:
-        return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token)
+        return SubscriberStore(scripts, SubscriberKeys(settings.app_id, subscriber.name, *tp), token, remember_ms=remember_ms)
 
     def letters(tp: TP) -> DeadLetters:
         return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
     figures = Figures(metrics or Metrics(settings), subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
-        subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended
-    )
+        subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
+        is_ahead=subscriber.idempotent == "yes",
+    )  # fmt: skip
     around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again)
     topics = [topic, again] if again else [topic]
     surroundings = Surroundings(
@@ -139,14 +150,14 @@ def serving(
         on_resync=lambda name, cause: figures.resynced(cause),
         session_ms=settings.kafka.session_timeout_ms,
         tick_seconds=settings.worker.tick_ms / 1000,
-        release_seconds=RELEASE_SECONDS,
-        again_seconds=RELEASE_SECONDS - LAST_COMMIT_SECONDS,
+        release_seconds=release_seconds(subscriber),
+        again_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
     )
     return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
 
 
 class SubscriberAgent:
-    """Calls one subscriber that may be called again for one event; several workers share the partitions.
+    """Calls one subscriber; several workers share the partitions.
 
     Attributes:
         ownership: Of its partitions.
@@ -205,7 +216,10 @@ class SubscriberAgent:
             on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
 
         topics = [topic, again] if again else [topic]
-        self._member = GroupMember(settings, subscriber.name, topics, release_seconds=RELEASE_SECONDS)
+        stop_seconds = settings.worker.grace_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
+        self._member = GroupMember(
+            settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds
+        )
         self._dispatcher, figures, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
             producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, again=again,

@@ -23,12 +23,13 @@ class Decoded(msgspec.Struct, frozen=True):
     Attributes:
         event_id: Id of the event.
         event: What the function is called with.
-        is_put_back: Whether a person has put it back: then it runs, although its id is known.
+        own_id: By which another record is known to be the same event; "" where it has none of its own, or where the record was put
+            back by a person, who wants it to run.
     """
 
     event_id: str
     event: Any
-    is_put_back: bool = False
+    own_id: str = ""
 
 
 Decode = Callable[[TP, Any, int], Decoded | None]

@@ -8,13 +8,31 @@ from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Claim, Mark, OtherLogError
-from streams_app.subscribers.note import decoded
+from streams_app.subscribers.around import Around
+from streams_app.subscribers.note import Note, decoded
 from streams_app.subscribers.window import NOTHING, Window
 
 logger = logging.getLogger(__name__)
 
 CLAIMS: Final = count(1)
 """Numbers of the claims of this process."""
+
+
+def begin_of(around: Around, claim: Claim) -> int:
+    """Where a subscriber begins that has no commit."""
+    # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
+    from_begin = around.subscriber.start == "earliest" or claim.tp.topic == around.again
+    return claim.edges.begin if from_begin else claim.edges.end
+
+
+def is_of_another_log(note: Note, topic_id: str) -> bool:
+    """Whether a note speaks of a topic that was there before; a broker may give no ids."""
+    return bool(note.topic_id and topic_id and note.topic_id != topic_id)
+
+
+async def was_made_by_hand(claim: Claim) -> bool:
+    """Whether somebody has moved the commit with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
+    return claim.mark is not None and not claim.mark.note and await claim.keeps_notes()
 
 
 def found(tp: TP, claim: Claim, mark: Mark) -> Window:
@@ -24,8 +42,8 @@ def found(tp: TP, claim: Claim, mark: Mark) -> Window:
         OtherLogError: The log is not the one of which the commit speaks.
     """
     note = decoded(mark.note, mark.offset, claim.edges.end)
-    noted_id = note.topic_id if note is not None else ""
-    if claim.was_reset or mark.offset > claim.edges.end or (noted_id and claim.topic_id and noted_id != claim.topic_id):
+    is_other = note is not None and is_of_another_log(note, claim.topic_id)
+    if claim.was_reset or mark.offset > claim.edges.end or is_other:
         raise OtherLogError(tp, "is another log than the one that was read", "run streams-app reset for the subscriber")
     if mark.note and note is None:
         logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)

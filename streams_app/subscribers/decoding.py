@@ -34,6 +34,7 @@ def decode_of(
         again: The topic of what was put back: its records stand for those that they were.
     """
     source, name, timeout_ms = subscriber.source, subscriber.name, subscriber.timeout_ms
+    is_repeatable = subscriber.idempotent == "yes"
     event = source if isinstance(source, Event) else None
     read: Decoder[Any, Any] = (
         decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
@@ -60,6 +61,8 @@ def decode_of(
             found.data, found_id, found.before, found.metadata, record.key, headers, timestamp_ms, topic, partition, offset,
             version, found.fold, attempt, now_ms() + timeout_ms, name, publisher,
         )  # fmt: skip
-        return Decoded(found_id, received, is_put_back)
+        if is_repeatable or is_put_back or found_id == f"{topic}:{partition}:{offset}":
+            return Decoded(found_id, received)
+        return Decoded(found_id, received, found_id)
 
     return decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
@@ -31,7 +31,7 @@ class Source(Protocol):
         """Unfinished events once they are too many for the reader to go on, else 0."""
 
     def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
-        """The next event as a call; None: none may begin now.
+        """The next event as a call, which may begin at once or once its source says so; None: there is none now.
 
         Args:
             now_ms: Wall clock.
@@ -67,6 +67,8 @@ class Dispatcher:
         clock: Clock,
         make_runner: Callable[..., Runner],
         count: Callable[[list[Call]], None] = lambda calls: None,
+        *,
+        is_ahead: bool = True,
     ) -> None:
         """Has no partition yet.
 
@@ -78,12 +80,14 @@ class Dispatcher:
             clock: Wall clock of waits, monotonic one of calls.
             make_runner: Takes what is called with calls that ended.
             count: Called with calls that ended before anybody acts on them.
+            is_ahead: Whether calls may wait for a slot. Otherwise all that was noted as begun really runs: whoever finds the note
+                after a crash does not take for interrupted what nobody was called with.
         """
         self.suspension = Suspension(patience_ms)
         self._name = name
         self._retries = retries
         self._clock = clock
-        self._most = max(2 * concurrency, FEWEST_AHEAD)
+        self._most = max(2 * concurrency, FEWEST_AHEAD) if is_ahead else concurrency
         self._sources: deque[Source] = deque()
         self._calls: dict[Call, Source] = {}
         self._count_all = count
@@ -119,8 +123,17 @@ class Dispatcher:
         """Gives the slots what may begin now."""
         now_ms = self._clock.now_ms()
         calls = self._probe(now_ms) if self.suspension.is_suspended else self._take(now_ms)
+        self.noted([call for call in calls if not call.is_unnoted])
+
+    def noted(self, calls: Sequence[Call]) -> None:
+        """Calls of a source that may begin now, as that they begin is noted where it outlives this process."""
         if calls:
             self.runner.put(calls)
+
+    def withdrawn(self, calls: list[Call]) -> None:
+        """Calls of a source that do not begin; it has given each an outcome."""
+        if calls:
+            self._on_ended(calls)
 
     def _probe(self, now_ms: int) -> list[Call]:
         """One event of any partition, a fresh one and one that waits in turn."""

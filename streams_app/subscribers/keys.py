@@ -3,7 +3,8 @@
 =========================================  ======  =======================================================================
 key (after ``{app/sub/topic/part}:v1:``)   type    holds
 =========================================  ======  =======================================================================
-``meta``                                   hash    token, fence (the low watermark as it was told last), number of begins
+``meta``                                   hash    token, fence (the low watermark as it was told last), note of what is finished
+                                                   above it, number of begins, number of the last request that said so
 ``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due
 ``ids:<hour>``                             hash    event id → first offset, of events that began in that hour
 =========================================  ======  =======================================================================

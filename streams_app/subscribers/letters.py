@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.refused import Refused
+from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.put_back import kept
 from streams_app.subscribers.work import Letter, Work
 
@@ -41,6 +43,7 @@ class Letters:
         self._sending: list[tuple[Work, Letter]] = []
         self._seen: list[tuple[Work, Letter]] = []
         self._has_some = asyncio.Event()
+        self._sending_now = asyncio.Lock()
 
     def put(self, work: Work, letter: Letter) -> None:
         """Sends a letter soon."""
@@ -57,17 +60,35 @@ class Letters:
         while True:
             await self._has_some.wait()
             self._has_some.clear()
-            self._sending = sending = self._unsent
-            self._unsent = []
-            await self._sender.send([self._refused(work, letter) for work, letter in sending])
-            # Only now: a letter that is not acknowledged may be lost, its event must not be.
-            self._sending = []
-            self._count([(work, letter.reason) for work, letter in sending])
-            self._on_acknowledged([work for work, _ in sending])
+            async with self._sending_now:
+                self._sending = sending = self._unsent
+                self._unsent = []
+                await self._sender.send([self._refused(work, letter) for work, letter in sending])
+                # Only now: a letter that is not acknowledged may be lost, its event must not be.
+                self._sending = []
+                self._count([(work, letter.reason) for work, letter in sending])
+                self._on_acknowledged([work for work, _ in sending])
+
+    async def sent(self, seconds: float) -> None:
+        """Returns when nothing is left to send, or after ``seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._unsent or self._sending:
+                    async with self._sending_now:
+                        await asyncio.sleep(0)  # :meth:`forever` has its turn
+
+    async def send_last(self, letters: Sequence[tuple[Work, Letter]], seconds: float) -> None:
+        """Sends letters of events that are no longer this claim's to finish, if that is possible within ``seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._sender.send([self._refused(work, letter) for work, letter in letters])
+                self._count([(work, letter.reason) for work, letter in letters])
 
     def _refused(self, work: Work, letter: Letter) -> Refused:
         # The same in each sending of the same attempt: who reads letters can tell a repetition.
         letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
+        if letter.reason == FINISHED_LATE:
+            letter_id += ":late"  # another owner has sent one of the same attempt
         at_ms = str(work.record.timestamp).encode()
         own = (("letter-id", letter_id.encode()), *letter.headers, ("source-timestamp-ms", at_ms))
         return Refused(work.record, letter.reason, letter.detail, headers=(*own, *kept(work.record.headers)))

@@ -1,7 +1,8 @@
-"""What is done with one partition for a subscriber that may be called again for one event (``idempotent="yes"``).
+"""What is done with one partition for a subscriber, whatever it promises: its events wait, run, are tried again, and are finished.
 
 An event is finished when its function has returned, or when its dead letter is acknowledged. Kafka has the low watermark and, in
-the note of its commit, what is finished above it; Redis knows how often an event was tried, and is not waited for.
+the note of its commit, what is finished above it. What Redis is told of attempts, and what becomes of an event whose process has
+died, is up to the promise: :mod:`streams_app.subscribers.again` and :mod:`streams_app.subscribers.once`.
 """
 
 from __future__ import annotations
@@ -10,32 +11,25 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.delivery.processor import Claim, Mark, Processor
+from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around
-from streams_app.subscribers.beginning import CLAIMS, found
+from streams_app.subscribers.beginning import CLAIMS, begin_of, found
 from streams_app.subscribers.letters import Letters
 from streams_app.subscribers.looks import Look
-from streams_app.subscribers.marking import Marking
 from streams_app.subscribers.note import Note, fitted
 from streams_app.subscribers.order import KeyOrder
+from streams_app.subscribers.promise import LAST_MARKS_SECONDS, Promise
+from streams_app.subscribers.received import Retry
 from streams_app.subscribers.retrying import Waiting
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.window import Window
-from streams_app.subscribers.work import (
-    MOST_DEATHS,
-    Again,
-    Letter,
-    Work,
-    after_failure,
-    letter,
-    says_something_of_its_event_alone,
-)
+from streams_app.subscribers.work import Again, Letter, Work, after_failure, letter, says_something_of_its_event_alone
 
 MOST_UNFINISHED: Final = 10_000
 MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
@@ -43,17 +37,15 @@ MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 other."""
 
 REDIS_SECONDS: Final = 2.0
-CANCEL_SECONDS: Final = 5.0
-"""A rebalance waits so long for what runs, which can be run again, before it is cancelled."""
+CANCELLED_SECONDS: Final = 1.0
+"""So long what was cancelled may take to end."""
 
-LAST_MARKS_SECONDS: Final = 1.0
+LEAVE_SECONDS: Final = CANCELLED_SECONDS + 3 * LAST_MARKS_SECONDS
+"""What the end of a claim takes beside what runs: for what is cancelled, for the last letters and the last marks."""
 
 
-class AgainProcessor(Processor):
-    """See :class:`streams_app.delivery.processor.Processor`.
-
-    At least once: an event runs again after an error, a crash or a claim.
-    """
+class SubscriberProcessor(Promise):
+    """See :class:`streams_app.delivery.processor.Processor`."""
 
     def __init__(self, tp: TP, around: Around) -> None:
         """Nothing is claimed yet."""
@@ -88,34 +80,19 @@ class AgainProcessor(Processor):
             OtherLogError: The topic was made again.
             NotOwnerError: Kafka does not take our first commit.
             RefusedError: Another owner came between.
-            KafkaError, TimeoutError: Tried again.
+            KafkaError, RedisError, OSError, TimeoutError: Tried again.
         """
         self._claim, self._topic_id = claim, claim.topic_id
-        mark = claim.mark
-        if mark is None:
-            # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
-            from_begin = self._around.subscriber.start == "earliest" or self._tp.topic == self._around.again
-            begin = claim.edges.begin if from_begin else claim.edges.end
-            window = Window(next(CLAIMS), begin)
-            self._window = window
+        if claim.mark is None:
+            self._window = window = Window(next(CLAIMS), begin_of(self._around, claim))
             await claim.commit_now(self._mark(window))
         else:
-            self._window = window = found(self._tp, claim, mark)
-        self._marking = Marking(self._around.store(self._tp, claim.token), lambda: window.low, self._around.clock.now_ms)
-        for offset, entry in (await self._marking.claim(REDIS_SECONDS)).items():
-            # An attempt that was under way when its process died may have killed it.
-            kept = Entry(entry.attempts, entry.deaths + 1, due_ms=1) if entry.is_begun else entry
-            if not window.is_finished(offset):
-                if entry.is_begun:
-                    self._around.figures.lost("crash")
-                self._before[offset] = kept
-                self._marking.keep(offset, kept)
-        self._tasks = [
-            run(claim, self._marking.forever(), f"marks {self._tp}"),
-            run(claim, self._letters.forever(), f"letters {self._tp}"),
-        ]
+            self._window = window = found(self._tp, claim, claim.mark)
+        position = await self._take_over(claim, window)
+        works = {**self._works(), "letters": self._letters.forever()}
+        self._tasks = [run(claim, work, f"{about} {self._tp}") for about, work in works.items()]
         self._around.dispatcher.join(self)
-        return window.end
+        return position
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
@@ -125,17 +102,20 @@ class AgainProcessor(Processor):
             record = records[offset]
             size = len(record.value or b"") + len(record.key or b"")
             self._bytes += size
-            before = self._before.pop(offset, None)
-            work = (
-                Work(record, size) if before is None else Work(record, size, before.attempts, before.deaths, due_ms=before.due_ms)
-            )
+            work = self._work(record, size)
             if self._order is None or self._order.arrived(record.key, work):
                 self._may_begin(work)
         for gone in [offset for offset in self._before if offset < batch.end]:
             del self._before[gone]
-            self._marking.drop(gone)
+            self._drop(gone)
         self._is_full = self.held > 0
         self._around.dispatcher.kick()
+
+    def _work(self, record: Any, size_bytes: int) -> Work:
+        before = self._before.pop(record.offset, None)
+        if before is None:
+            return Work(record, size_bytes)
+        return Work(record, size_bytes, before.attempts, before.deaths, due_ms=before.due_ms)
 
     async def mark(self) -> Mark | None:
         """The low watermark, and what is finished above it."""
@@ -146,16 +126,18 @@ class AgainProcessor(Processor):
         self._around.dispatcher.kick()
 
     async def revoke(self, seconds: float) -> None:
-        """Lets what runs end, within limits; what is cut off runs again."""
+        """Lets what runs end, within limits."""
         self._is_over = True
         self._around.dispatcher.leave(self)
-        if not await self._all_ended(min(seconds, CANCEL_SECONDS)):
+        self._around.dispatcher.runner.recall(self._running)
+        if not await self._all_ended(max(0.0, seconds - LEAVE_SECONDS)):
             self._around.dispatcher.runner.cancel(list(self._running))
-            await self._all_ended(1.0)
+            await self._all_ended(CANCELLED_SECONDS)
         if self._tasks:
+            await self._letters.sent(LAST_MARKS_SECONDS)
+            await self._settle()
             await ended(self._tasks)
-            # What was cut off is not to be taken for what has killed its process.
-            await self._marking.write_last(LAST_MARKS_SECONDS)
+            await self._leave()
 
     # ---- the dispatcher
 
@@ -181,13 +163,12 @@ class AgainProcessor(Processor):
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         self._running.discard(call)
         self._is_alone = False
-        if not self._running:
+        if self._is_over:
             self._ended.set()
-        if call.outcome is Outcome.DONE:
+        if call.outcome in (Outcome.DONE, Outcome.DUPLICATE):
             self._finish(work)
         elif call.outcome is Outcome.CANCELLED:
-            # It was no failure, and its process did not die.
-            self._put_off(work, attempts=work.attempts - 1, due_ms=1)
+            self._cut_off(work, call)
         else:
             self._failed(work, call, counts=counts)
 
@@ -195,7 +176,7 @@ class AgainProcessor(Processor):
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         assert self._window is not None  # it is claimed
         queued = [*islice(self._fresh, 1), *(() if self._order is None else self._order.next_behind())]
-        waits = {"window": self.held > 0, "broker": self._letters.is_waiting(), self._marking.waits_for(): True}
+        waits = {"window": self.held > 0, "broker": self._letters.is_waiting(), self._waits_for(): True}
         return Look(
             self._tp, self._window.end, self._window.unfinished, len(self._waiting),
             min((work.record.timestamp for work in queued), default=None), self._note_bytes,
@@ -220,8 +201,8 @@ class AgainProcessor(Processor):
 
     def _call(self, work: Work) -> Call | None:
         """The next attempt of an event; None where there is none to make: it is finished, or will be with its letter."""
-        if work.deaths >= MOST_DEATHS:
-            self._letters.put(work, letter(work, "crashed", f"the process died {work.deaths} times while it ran"))
+        if instead := self._instead(work):
+            self._letters.put(work, instead)
             return None
         try:
             made = self._around.decode(self._tp, work.record, work.attempts + 1)
@@ -232,25 +213,26 @@ class AgainProcessor(Processor):
             self._finish(work)
             return None
         work.event_id, work.attempts, work.due_ms = made.event_id, work.attempts + 1, 0
-        # Counted before it begins: an attempt that kills its process is one, too.
-        self._marking.keep(work.offset, Entry(work.attempts, work.deaths))
-        return Call(made.event, work)
+        return self._begins(work, made)
 
     def _failed(self, work: Work, call: Call, *, counts: bool) -> None:
         now_ms = self._around.clock.now_ms()
         work.first_failed_ms = work.first_failed_ms or now_ms
-        timeout = self._around.subscriber.timeout
-        error = call.error or TimeoutError(f"not ended within {timeout.total_seconds():g} s")
-        after = after_failure(work, error, self._around.subscriber.retry, is_timeout=call.outcome is Outcome.TIMEOUT)
-        if isinstance(after, Letter) and (counts or says_something_of_its_event_alone(error, self._around.subscriber.retry)):
+        declared = self._around.subscriber
+        error = call.error or TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s")
+        is_timeout = call.outcome is Outcome.TIMEOUT
+        after = after_failure(work, error, declared.retry, is_timeout=is_timeout, is_repeatable=self.is_repeatable)
+        # What an outage makes of an event does not count against it, where it may run again.
+        is_final = says_something_of_its_event_alone(error, declared.retry) or not (self.is_repeatable or isinstance(error, Retry))
+        if isinstance(after, Letter) and (counts or is_final):
             self._letters.put(work, after)
             return
-        wait_ms = after.after_ms if isinstance(after, Again) else self._around.subscriber.retry.longest_ms
+        wait_ms = after.after_ms if isinstance(after, Again) else declared.retry.longest_ms
         self._put_off(work, attempts=work.attempts if counts else work.attempts - 1, due_ms=now_ms + wait_ms)
 
     def _put_off(self, work: Work, *, attempts: int, due_ms: int) -> None:
         work.attempts, work.due_ms = attempts, due_ms
-        self._marking.keep(work.offset, Entry(attempts, work.deaths, due_ms))
+        self._keep(work)
         self._waiting.push(work, due_ms)
 
     def _acknowledged(self, works: Sequence[Work]) -> None:
@@ -263,7 +245,7 @@ class AgainProcessor(Processor):
         offset = work.record.offset
         self._window.finish(self._window.claim, offset)
         self._bytes -= work.size_bytes
-        self._marking.drop(offset)
+        self._drop(offset)
         if self._order is not None and (following := self._order.finished(work.record.key)) is not None:
             self._may_begin(following)
         if self._is_full and not self.held and self._claim is not None:
@@ -275,7 +257,7 @@ class AgainProcessor(Processor):
     async def _all_ended(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                while self._running:
+                while not all(call.is_unnoted for call in self._running):
                     self._ended.clear()
                     await self._ended.wait()
         except TimeoutError:
@@ -284,6 +266,9 @@ class AgainProcessor(Processor):
 
     def _mark(self, window: Window) -> Mark:
         low = window.low
-        note = fitted(low, Note(self._topic_id, window.above()))
+        note = self._note(low, window)
         self._note_bytes = len(note)
         return Mark(low, note)
+
+    def _note(self, low: int, window: Window) -> str:
+        return fitted(low, Note(self._topic_id, window.above()))

@@ -28,6 +28,8 @@ class Outcome(Enum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     """It was taken back before it ended, or before it began."""
+    DUPLICATE = "duplicate"
+    """It did not begin: its id is that of another event, which began before."""
 
 
 class Call(msgspec.Struct, eq=False):
@@ -41,6 +43,7 @@ class Call(msgspec.Struct, eq=False):
         outcome: How it ended; None: it has not.
         error: What it raised.
         is_dropped: Whether it is not to begin any more.
+        is_unnoted: Whether it may not begin yet, see :meth:`streams_app.subscribers.dispatcher.Dispatcher.noted`.
     """
 
     event: Any
@@ -50,6 +53,7 @@ class Call(msgspec.Struct, eq=False):
     outcome: Outcome | None = None
     error: BaseException | None = None
     is_dropped: bool = False
+    is_unnoted: bool = False
 
 
 class Runner(ABC):

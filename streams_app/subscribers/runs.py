@@ -14,6 +14,17 @@ class Run(NamedTuple):
     end: int
 
 
+def merged(runs: Iterable[Run]) -> list[Run]:
+    """The same offsets as runs that ascend and do not touch each other."""
+    found: list[Run] = []
+    for run in sorted(runs):
+        if found and run.begin <= found[-1].end:
+            found[-1] = Run(found[-1].begin, max(found[-1].end, run.end))
+        elif run.begin < run.end:
+            found.append(run)
+    return found
+
+
 class Runs:
     """A set of offsets. Its memory grows with the holes in it, not with the offsets: a set of millions may be one run."""
 

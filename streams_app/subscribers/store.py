@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
 
-SCRIPTS: Final = ("claim", "begin", "end")
+SCRIPTS: Final = ("claim", "learn", "begin", "end")
 
 
 class Entry(NamedTuple):
@@ -60,11 +60,13 @@ class Kept:
         fence: Low watermark as it was told last.
         number: How many events were ever begun.
         open: Offset → what is known of it.
+        note: What was finished above the fence, see :mod:`streams_app.subscribers.note`; "" where nobody said.
     """
 
     fence: int
     number: int
     open: dict[int, Entry]
+    note: str = ""
 
 
 class Scripts(Protocol):
@@ -86,7 +88,7 @@ class ScriptSet:
             timer: Measures each call.
         """
         self.by_name = {
-            name: Script(f"subscriber-{name}", redis.register_script(with_included(_text(name))), timer) for name in SCRIPTS
+            name: Script(f"subscriber-{name}", redis.register_script(with_included(text_of(name))), timer) for name in SCRIPTS
         }
 
 
@@ -106,7 +108,7 @@ class SubscriberStore:
         self._keys = keys
         self._token = token
         self._remember_ms = remember_ms
-        self._number = 0
+        self._number = self._told = 0
 
     async def _call(self, script: str, ids: Sequence[str] = (), **arguments: Any) -> Any:
         return await self._scripts[script]([*self._keys.marks, *ids], arguments)
@@ -128,7 +130,24 @@ class SubscriberStore:
         if reply[0] == b"none":
             return None
         fence, self._number = int(reply[1]), int(reply[2])
-        return Kept(fence, self._number, {int(at): _entry(text) for at, text in zip(reply[3::2], reply[4::2], strict=True)})
+        open_ = {int(at): _entry(text) for at, text in zip(reply[4::2], reply[5::2], strict=True)}
+        return Kept(fence, self._number, open_, reply[3].decode())
+
+    async def learn(self, ids: Sequence[tuple[int, str]], now_ms: int) -> None:
+        """Notes the ids of events that were finished before this claim.
+
+        Args:
+            ids: Offset and id of each.
+            now_ms: Wall clock.
+
+        Raises:
+            RefusedError: As in :meth:`begin`.
+        """
+        await self._call(
+            "learn", self._keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
+            events=[text for offset, event_id in ids for text in (str(offset), event_id)],
+            expire_ms=self._remember_ms + 2 * HOUR_MS,
+        )  # fmt: skip
 
     async def begin(self, events: Sequence[Begin], now_ms: int) -> list[int | None]:
         """Notes events as begun before they begin.
@@ -151,24 +170,28 @@ class SubscriberStore:
         self._number = int(reply[1])
         return [int(first) if first else None for first in reply[2:]]
 
-    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, Entry]], low: int) -> None:
+    async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, Entry]], low: int, note: str = "") -> None:
         """Notes what has become of events.
 
         Args:
             finished: Offsets of those that are finished.
             waiting: Those that were put off, each with what is known of it.
             low: The low watermark.
+            note: What is finished above it.
 
         Raises:
             RefusedError: As in :meth:`begin`.
         """
+        self._told += 1
         await self._call(
-            "end", token=self._token, number=str(self._number), finished=[str(offset) for offset in finished],
-            waiting=[text for offset, entry in waiting for text in (str(offset), _packed(entry))], low=str(low),
+            "end", token=self._token, number=str(self._number), told=self._told, finished=[str(offset) for offset in finished],
+            waiting=[text for offset, entry in waiting for text in (str(offset), _packed(entry))],
+            low=str(low), note=note,
         )  # fmt: skip
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """Lua of a script as it is written."""
     return (files("streams_app.subscribers") / "lua" / f"{name}.lua").read_text("utf-8")
 
 

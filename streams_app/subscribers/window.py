@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streams_app.subscribers.runs import Run, Runs
+from streams_app.subscribers.runs import Run, Runs, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,11 @@ class Window:
         # A begun one whose record the log has lost is finished, too: nobody can make a letter of it.
         self._begun -= {offset for offset in self._begun if known <= offset < self.end and offset not in self._unfinished}
         return new
+
+    def also_finished(self, runs: Iterable[Run]) -> None:
+        """Notes what another witness than the commit knows to be finished; before anything is covered."""
+        known = merged([*self._noted.all(), *runs])
+        self._noted, self._ran = Runs(known), Runs(known)
 
     def is_finished(self, offset: int) -> bool:
         """Whether an offset is known to be finished."""

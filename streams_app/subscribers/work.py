@@ -29,6 +29,7 @@ class Work(msgspec.Struct, eq=False):
         first_failed_ms: When the first attempt failed here, by the wall clock; 0: none has.
         due_ms: When the next attempt is due; 0: it does not wait.
         event_id: Id of the event, once it was decoded.
+        is_interrupted: Whether it was running when its process died, and may not run again.
     """
 
     record: Any
@@ -38,6 +39,7 @@ class Work(msgspec.Struct, eq=False):
     first_failed_ms: int = 0
     due_ms: int = 0
     event_id: str = ""
+    is_interrupted: bool = False
 
     @property
     def offset(self) -> int:
@@ -69,18 +71,22 @@ class Letter(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def after_failure(work: Work, error: BaseException, retries: Retries, *, is_timeout: bool) -> Again | Letter:
-    """What becomes of an event of a subscriber that may be called again, after an attempt that failed.
+def after_failure(
+    work: Work, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool = True
+) -> Again | Letter:
+    """What becomes of an event after an attempt that failed.
 
     Args:
         work: The event; the attempt is counted among its attempts if it counts.
         error: What the function raised.
         retries: Of the subscriber.
         is_timeout: Whether the function did not end in time.
+        is_repeatable: Whether the event may run again although nobody knows what the attempt has done; otherwise only where the
+            function says that it has done nothing.
     """
     if isinstance(error, Reject):
         return letter(work, "rejected", str(error), error)
-    rule = retries.rule_for(error)
+    rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
     if rule is None or work.attempts >= rule.attempts:
         return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
     if isinstance(error, Retry) and error.after_ms is not None:

@@ -20,6 +20,10 @@ from unittest.mock import patch
 
 from streams_app.folding.store import scripts as scripts_module
 from streams_app.folding.store.scripts import script_text
+from streams_app.subscribers import store as store_module
+from streams_app.subscribers.store import text_of
+
+SUBSCRIBERS = "subscribers/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class Change:
     """One replacement.
 
     Attributes:
-        where: ``module:function`` or ``module:Class.method`` below ``streams_app``, or ``script.lua``.
+        where: ``module:function`` or ``module:Class.method`` below ``streams_app``, or ``script.lua`` of the folds, or
+            ``subscribers/script.lua``.
         old: Text that is there once; of one line.
         new: What is put instead; further lines are indented as the line of ``old`` is.
     """
@@ -117,6 +122,13 @@ def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
 
 @contextmanager
 def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
-    texts = {name: _apply(script_text(name), changes) for name, changes in scripts.items()}
-    with patch.object(scripts_module, "script_text", lambda name: texts.get(name) or script_text(name)):
+    texts = {name: _apply(_text_of(name), changes) for name, changes in scripts.items()}
+    with (
+        patch.object(scripts_module, "script_text", lambda name: texts.get(name) or script_text(name)),
+        patch.object(store_module, "text_of", lambda name: texts.get(f"{SUBSCRIBERS}{name}") or text_of(name)),
+    ):
         yield
+
+
+def _text_of(name: str) -> str:
+    return text_of(name.removeprefix(SUBSCRIBERS)) if name.startswith(SUBSCRIBERS) else script_text(name)

@@ -6,7 +6,8 @@ from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
 
-PROCESSOR = "subscribers.processor:AgainProcessor"
+PROCESSOR = "subscribers.processor:SubscriberProcessor"
+AGAIN_PROCESSOR = "subscribers.again:AgainProcessor"
 WINDOW = "subscribers.window:Window"
 
 AGAIN: Final = (
@@ -31,10 +32,12 @@ AGAIN: Final = (
     Mutant(
         "cancelled is done",
         "What a rebalance cut off is never called again.",
-        ("lossy drops:3 rebalance:2", "lossy crash zombie rebalance drops history"),
+        ("history rebalance:9", "lossy rebalance:9 history"),
         (
             Change(
-                f"{PROCESSOR}.ended", "if call.outcome is Outcome.DONE:", "if call.outcome in (Outcome.DONE, Outcome.CANCELLED):"
+                f"{PROCESSOR}.ended",
+                "if call.outcome in (Outcome.DONE, Outcome.DUPLICATE):",
+                "if call.outcome in (Outcome.DONE, Outcome.DUPLICATE, Outcome.CANCELLED):",
             ),
         ),
     ),
@@ -75,7 +78,7 @@ AGAIN: Final = (
         ("",),
         (
             Change(
-                f"{PROCESSOR}._call",
+                f"{AGAIN_PROCESSOR}._begins",
                 "self._marking.keep(work.offset, Entry(work.attempts, work.deaths))",
                 "pass",
             ),

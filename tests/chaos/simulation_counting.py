@@ -101,6 +101,9 @@ class _Toys(Processors):
 class Counting:
     """See :class:`tests.chaos.simulation_subject.Subject`."""
 
+    release_seconds = 4.0
+    again_seconds = 0.0
+
     def __init__(self, world: World) -> None:
         """Two names."""
         self._world = world

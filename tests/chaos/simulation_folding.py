@@ -57,6 +57,9 @@ def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
 class Folding:
     """See :class:`tests.chaos.simulation_subject.Subject`."""
 
+    release_seconds = 4.0
+    again_seconds = 0.0
+
     def __init__(self, world: World) -> None:
         """Declares two folds by chance."""
         self._world = world

@@ -205,6 +205,12 @@ class Reader:
         log = self._group.log
         return await self._worker.call(lambda: (log.start, log.stable), KafkaError)
 
+    async def offset_at(self, tp: TP, time_ms: int) -> int:
+        """As the broker finds it."""
+        log = self._group.log
+        first = next((offset for offset, entry in enumerate(log.entries) if entry and entry.timestamp >= time_ms), log.end)
+        return await self._worker.call(lambda: first, KafkaError)
+
     async def seek(self, tp: TP, offset: int) -> int:
         """Within the process; batches that have been handed over already come all the same."""
         await self._worker.pause()

@@ -36,6 +36,11 @@ class Mix:
         return self.faults.keys() <= {"behind"} and not self.dying and not self.fragile
 
     @property
+    def is_gentle(self) -> bool:
+        """Whether nothing goes wrong but that partitions are taken and claimed again: what runs may end."""
+        return self.faults.keys() <= {"drops", "rebalance", "history"} and not self.dying and not self.fragile
+
+    @property
     def has_unlike_workers(self) -> bool:
         """Whether the worker at the end must be one that has everything as it is declared."""
         return not self.faults.keys().isdisjoint({"foldset", "clocks", "settings"})

@@ -139,6 +139,9 @@ class _Wire:
 class Reading:
     """See :class:`tests.chaos.simulation_subject.Subject`."""
 
+    release_seconds = 4.0
+    again_seconds = 0.0
+
     def __init__(self, world: World) -> None:
         """A store of this schedule alone; Redis has nothing of it."""
         self.keys = {NAME: [f"{{{world.app_id}}}:nothing".encode()]}

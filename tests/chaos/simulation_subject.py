@@ -23,6 +23,14 @@ class Subject(Protocol):
     def keys(self) -> Mapping[str, Sequence[bytes]]:
         """Name of a processor → every key it may have in Redis; that with ``token`` and ``fence`` is the first."""
 
+    @property
+    def release_seconds(self) -> float:
+        """So long a revocation may take, with its last commit."""
+
+    @property
+    def again_seconds(self) -> float:
+        """So long processors may take to end where their partition is claimed again by the same process."""
+
     def limits(self, seed: int) -> AbstractContextManager[None]:
         """Makes the product do less at once while a schedule is run."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
@@ -13,6 +15,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
 from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
 from streams_app.delivery.processor import Processors
 from streams_app.events.declaration import Event
 from streams_app.fold import Fold
@@ -26,6 +29,7 @@ from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.note import decoded
+from streams_app.subscribers.processor import LEAVE_SECONDS
 from streams_app.subscribers.received import Received, Reject
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.store import ScriptSet, SubscriberStore
@@ -33,6 +37,7 @@ from streams_app.subscribers.window import NOTHING
 from tests.chaos.simulation_kafka import Log, Sender
 from tests.chaos.simulation_ledger import marks_in
 from tests.chaos.simulation_redis import Link, named
+from tests.virtual_loop import EPOCH_MS
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -42,6 +47,8 @@ NAME = "ship"
 FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")
 """Every application has one."""
 ATTEMPTS = 4
+TIMEOUT_MS = 2_500
+REMEMBER_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,14 @@ class CallLedger:
         calls: Offset → attempts, as they say themselves.
         records: Events that are done or have a letter.
         highest: Name → highest mark ever committed.
+        attempts: After so many failures an event becomes a letter.
+        killer: Reason of the letter of what kills its process.
+        hanging: Reasons of the letter of what never ends.
     """
+
+    attempts = ATTEMPTS
+    killer = "crashed"
+    hanging: AbstractSet[str] = frozenset({"timed-out"})
 
     def __init__(self, log: Log, world: World) -> None:
         self._log = log
@@ -94,17 +108,21 @@ class CallLedger:
         """The broker has appended a dead letter, acknowledged or not."""
         headers = {name: value.decode(errors="replace") for name, value in record.headers}
         offset, reason, fate = int(headers["source-offset"]), headers["reason"], fate_of(int(headers["source-offset"]))
-        expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": {"timed-out"}, "kills": {"crashed"}}
+        expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": self.hanging, "kills": {self.killer}}
         if reason not in expected.get(fate, set()):
-            # Whoever happens to run when its process is killed three times looks like the killer; in a frozen one all are late.
-            is_known = {"crashed": {"killed", "crash"}, "timed-out": {"zombie", "freeze"}}.get(reason, set())
-            if not is_known & self._world.counts.keys():
+            if not self.is_excused(reason):
                 self._world.tell("letter", f"{offset}, which {fate}, became a letter for {reason}")
         # An attempt during which its process died is one, and the event runs again all the same.
-        most = ATTEMPTS if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
-        if reason in ("failed", "timed-out") and not ATTEMPTS <= int(headers["attempts"]) <= most:
+        most = self.attempts if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
+        if reason in ("failed", "timed-out") and not self.attempts <= int(headers["attempts"]) <= most:
             self._world.tell("letter", f"{offset} became a letter after {headers['attempts']} attempts")
         self.letters[offset] = reason
+
+    def is_excused(self, reason: str) -> bool:
+        """Whether any event may have become a letter for this reason."""
+        # Whoever happens to run when its process is killed three times looks like the killer; in a frozen one all are late.
+        faults = {"crashed": {"killed", "crash"}, "timed-out": {"zombie", "freeze"}}
+        return bool(faults.get(reason, set()) & self._world.counts.keys())
 
     def on_loss(self, name: str) -> None:
         """Attempts count anew; nothing else may depend on it."""
@@ -132,16 +150,23 @@ def note_in(mark: Committed) -> str:
 
 
 class Subscribing:
-    """See :class:`tests.chaos.simulation_subject.Subject`; ``idempotent="yes"``."""
+    """See :class:`tests.chaos.simulation_subject.Subject`; its function may be called twice for one event."""
 
     ordered: Any = None
+    idempotent: Any = "yes"
+    again_seconds = LEAVE_SECONDS + TIMEOUT_MS / 1000
+    release_seconds = again_seconds + LAST_COMMIT_SECONDS
+    ledger: CallLedger
 
     def __init__(self, world: World) -> None:
         """One subscriber."""
         self._world = world
         self._names = SubscriberKeys(world.app_id, NAME, *world.log.tp)
-        self.keys = {NAME: [key.encode() for key in self._names.marks]}
-        self.ledger = CallLedger(world.log, world)
+        self.keys = {NAME: [key.encode() for key in [*self._names.marks, *self._names.ids(EPOCH_MS, REMEMBER_MS)]]}
+        self.ledger = self._ledger()
+
+    def _ledger(self) -> CallLedger:
+        return CallLedger(self._world.log, self._world)
 
     @contextmanager
     def limits(self, seed: int) -> Iterator[None]:
@@ -166,12 +191,15 @@ class Subscribing:
             lambda on_ended: AsyncRunner(
                 asyncio.get_running_loop(), declared.function, declared.concurrency, declared.timeout_ms, worker.trusted, on_ended
             ),
+            is_ahead=declared.idempotent == "yes",
         )  # fmt: skip
         settings = Settings(app_id=self._world.app_id, folds=(FOLD,))
         refuser = Refuser("subscriber", NAME, self._world.app_id, "dead")
         around = Around(
             declared, dispatcher, self._decode,
-            lambda tp, token: SubscriberStore(scripts, self._names, token),
+            lambda tp, token: SubscriberStore(
+                scripts, self._names, token, remember_ms=0 if declared.idempotent == "yes" else REMEMBER_MS
+            ),
             lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
             worker.trusted, Figures(Metrics(settings), NAME, happened.key, worker.trusted),
         )  # fmt: skip
@@ -183,8 +211,8 @@ class Subscribing:
 
         rule = Retries(attempts=ATTEMPTS, first="100ms", factor=2, longest="1s")
         return subscriber(
-            happened, idempotent="yes", description="Under test.", concurrency=3, timeout="2500ms", retry=rule,
-            ordered=self.ordered, patience="0s",
+            happened, idempotent=self.idempotent, description="Under test.", concurrency=3,
+            timeout=timedelta(milliseconds=TIMEOUT_MS), retry=rule, ordered=self.ordered, patience="0s",
         )(ship)  # fmt: skip
 
     @staticmethod
@@ -201,7 +229,7 @@ class Subscribing:
         await worker.pause()
         match fate_of(offset):
             case "fails twice" if event.attempt <= 2:
-                raise ConnectionError("the carrier is away")
+                raise self._trouble(offset)
             case "always fails":
                 raise ValueError("no such article")
             case "is rejected":
@@ -215,6 +243,14 @@ class Subscribing:
                 worker.kill()
                 await worker.running()
         ledger.done.add(offset)
+
+    def _trouble(self, offset: int) -> Exception:
+        """What a function raises that will succeed later."""
+        return ConnectionError("the carrier is away")
+
+    def calls_of(self, offset: int) -> list[int]:
+        """Attempts of an event where nothing goes wrong but its function."""
+        return {"fails twice": [1, 2, 3], "always fails": [1, 2, 3, 4], "hangs": [1, 2, 3, 4]}.get(fate_of(offset), [1])
 
     def token(self, args: Sequence[Any]) -> bytes:
         """Scripts have one argument, a map."""
@@ -243,8 +279,7 @@ class Subscribing:
             self._world.tell("lost", f"{lost} are neither done nor letters")
         if self._world.mix.has_any or self._world.counts.get("killed"):
             return
-        expected = {"fails twice": [1, 2, 3], "always fails": [1, 2, 3, 4], "hangs": [1, 2, 3, 4]}
         for offset in events:
             # A rebalance takes back what runs, and calls it again.
-            if sorted(set(called := ledger.calls[offset])) != expected.get(fate_of(offset), [1]):
+            if sorted(set(called := ledger.calls.get(offset, []))) != self.calls_of(offset):
                 self._world.tell("again", f"{offset}, which {fate_of(offset)}, was called as {called}")

@@ -84,8 +84,9 @@ class Worker:
         self.causes: set[str] = set()
         self.skew = SkewWatch(self.trusted, self.status, Link(self, world.server).time)
         around = Surroundings(
-            self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS
-        )
+            self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS,
+            release_seconds=world.subject.release_seconds, again_seconds=world.subject.again_seconds,
+        )  # fmt: skip
         self.ownership = Ownership(self.reader, world.subject.processors(self), around)
         for loop in (self._fetch_forever, self._deliver_forever, self._tick_forever, self._commit_forever):
             self.spawn(loop())
@@ -202,7 +203,7 @@ class Worker:
         """The group takes the partition away, or this member has learned at last that it did."""
         if self.is_assigned:
             with suppress(TimeoutError):
-                async with asyncio.timeout(REVOKE_SECONDS):
+                async with asyncio.timeout(self.world.subject.release_seconds + 2.0):
                     await self.spawn(self.ownership.revoked([self.world.log.tp]))
             self.is_assigned = False
 

@@ -8,9 +8,11 @@ import pytest
 import redis
 
 from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_once import UNKNOWN
 from tests.chaos.mutants_read_store import SYNCING
 from tests.chaos.mutants_subscribers import AGAIN
 from tests.chaos.simulation import run_schedule
+from tests.chaos.simulation_once import Once
 from tests.chaos.simulation_reading import Reading
 from tests.chaos.simulation_subscribing import Subscribing
 
@@ -37,6 +39,13 @@ SUBSCRIBERS = [
     "wipe:2 rollback:2",
     "lossy wipe rollback crash zombie rebalance drops",
 ]
+ONCE = [
+    *SUBSCRIBERS,
+    "drops:9 rebalance:2",
+    "lossy crash:4 rebalance:4",
+    "fragile:begin fragile:end lossy crash:2",
+    "dying:begin dying:end dying:learn crash rebalance",
+]
 
 
 def prove(client: redis.Redis, mix: str, subject: type[Reading | Subscribing]) -> None:
@@ -55,6 +64,11 @@ def test_every_record_gets_to_the_store_whatever_happens(client: redis.Redis, mi
     prove(client, mix, Reading)
 
 
+@pytest.mark.parametrize("mix", ONCE, ids=lambda mix: mix or "no faults")
+def test_no_event_is_called_twice_while_redis_keeps_its_data(client: redis.Redis, mix: str) -> None:
+    prove(client, mix, Once)
+
+
 @pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
 def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Subscribing)
@@ -62,7 +76,11 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
 
 @pytest.mark.parametrize(
     ("mutant", "subject"),
-    [*((mutant, Reading) for mutant in SYNCING), *((mutant, Subscribing) for mutant in AGAIN)],
+    [
+        *((mutant, Reading) for mutant in SYNCING),
+        *((mutant, Subscribing) for mutant in AGAIN),
+        *((mutant, Once) for mutant in UNKNOWN),
+    ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )
 def test_a_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Reading | Subscribing]) -> None:

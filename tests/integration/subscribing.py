@@ -44,22 +44,25 @@ order_paid = Event("order.paid", Paid, description="The money of an order has ar
 
 
 def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
-    if dict(record.headers).get("ce_type", b"order.paid") != b"order.paid":
+    headers = dict(record.headers)
+    if headers.get("ce_type", b"order.paid") != b"order.paid":
         return None
     try:
         data = msgspec.json.decode(record.value, type=Paid)
     except msgspec.MsgspecError as error:
         raise BadEventError("not-valid", str(error)) from error
-    event_id = f"{tp.topic}:{tp.partition}:{record.offset}"
-    return Decoded(event_id, Received(data=data, id=event_id, offset=record.offset, partition=tp.partition, attempt=attempt))
+    own_id = headers.get("ce_id", b"").decode()
+    event_id = own_id or f"{tp.topic}:{tp.partition}:{record.offset}"
+    event = Received(data=data, id=event_id, offset=record.offset, partition=tp.partition, attempt=attempt)
+    return Decoded(event_id, event, own_id)
 
 
-def settings_of(app_id: str, bootstrap: str, topic: str) -> Settings:
+def settings_of(app_id: str, bootstrap: str, topic: str, grace: str = "15s") -> Settings:
     fold = {"name": "f", "source": f"{topic}.source", "output": topic, "group_key": "id", "changed": "m", "quiet_period": "1s"}
     return Settings.model_validate({
         "app_id": app_id,
         "kafka": {"bootstrap_servers": bootstrap, "session_timeout": SESSION},
-        "worker": {"tick": "100ms", "commit_every": "200ms"},
+        "worker": {"tick": "100ms", "commit_every": "200ms", "grace": grace},
         "folds": [fold],
     })  # fmt: skip
 
@@ -117,8 +120,9 @@ class Shop:
     async def open(self) -> None:
         await create_topics(self.bootstrap, [self.topic, f"{self.topic}.dead"], PARTITIONS)
 
-    def member(self, function: Callable[[Any], Any], **options: Any) -> Any:
-        return member_of(self.settings, self.topic, self.redis_url, function, **options)
+    def member(self, function: Callable[[Any], Any], grace: str = "15s", **options: Any) -> Any:
+        settings = settings_of(self.names.app_id, self.bootstrap, self.topic, grace)
+        return member_of(settings, self.topic, self.redis_url, function, **options)
 
     async def send(self, *orders: str, partition: int = 0, **options: Any) -> None:
         """Paid orders, keyed by what stands before a dash."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import redis.asyncio
 
@@ -61,12 +63,17 @@ async def test_the_next_owner_finds_what_was_begun_and_what_waits_and_nothing_of
     assert [False, True] == [entry.is_begun for entry in kept.open.values()]
 
 
-@pytest.mark.parametrize("step", ["begin", "end"])
+@pytest.mark.parametrize("step", ["learn", "begin", "end"])
 async def test_a_former_owner_is_refused(owners: Owners, step: str) -> None:
     former = await owners.claimed("a")
     await owners.claimed("b")
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "learn": lambda: former.learn([(4, "o4")], NOW_MS),
+        "begin": lambda: former.begin([begin(5)], NOW_MS),
+        "end": lambda: former.end([5], [], 6),
+    }
     with pytest.raises(RefusedError, match="token"):
-        await (former.begin([begin(5)], NOW_MS) if step == "begin" else former.end([5], [], 6))
+        await steps[step]()
 
     assert Kept(5, 0, {}) == await owners.kept()
 
@@ -133,6 +140,35 @@ async def test_the_ids_of_an_hour_leave_redis_by_themselves_and_not_too_early(ow
     left_ms = await owners.client.pttl(owners.keys.ids(NOW_MS, REMEMBER_MS)[0])
 
     assert REMEMBER_MS + HOUR_MS < left_ms <= REMEMBER_MS + 2 * HOUR_MS
+
+
+async def test_the_next_owner_finds_what_was_finished_above_the_watermark(owners: Owners) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(5), begin(6)], NOW_MS)
+    await store.end([6], [], 5, "what is finished")
+    kept = await owners.kept()
+
+    assert Kept(5, 2, {5: FIRST}, "what is finished") == kept
+
+
+async def test_an_end_that_was_on_its_way_while_a_later_one_was_answered_changes_nothing(owners: Owners) -> None:
+    store, delayed = await owners.claimed(), owners.store("a")
+    await store.begin([begin(5), begin(6)], NOW_MS)
+    await delayed.claim(None)
+    await store.end([5], [], 6, "one")
+    await store.end([6], [], 7, "two")
+    await delayed.end([], [(5, Entry(1, 0, NOW_MS))], 5, "none")
+    kept = await owners.kept()
+
+    assert Kept(7, 2, {}, "two") == kept
+
+
+async def test_ids_that_were_learned_are_known_and_stay_with_their_first_offset(owners: Owners) -> None:
+    store = await owners.claimed()
+    await store.begin([begin(7, "o3")], NOW_MS)
+    await store.learn([(1, "o1"), (2, "o2"), (3, "o1"), (4, "o3")], NOW_MS)
+
+    assert [1, 2, 7, None] == await store.begin([begin(8, "o1"), begin(9, "o2"), begin(10, "o3"), begin(11, "o4")], NOW_MS)
 
 
 async def test_a_request_that_is_sent_again_because_its_reply_was_lost_says_the_same(owners: Owners) -> None:

@@ -24,7 +24,10 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("claim"), TOKENS, st.sampled_from([None, 0, 3]), st.booleans()),
         st.tuples(st.just("begin"), TOKENS, BEGINS, st.integers(0, 3)),
-        st.tuples(st.just("end"), TOKENS, st.lists(OFFSETS, max_size=3), st.lists(st.tuples(OFFSETS, ENTRIES)), OFFSETS),
+        st.tuples(
+            st.just("end"), TOKENS, st.lists(OFFSETS, max_size=3), st.lists(st.tuples(OFFSETS, ENTRIES)), OFFSETS, st.just("a note")
+        ),
+        st.tuples(st.just("learn"), TOKENS, st.lists(st.tuples(OFFSETS, st.sampled_from(["o1", "o2"])), max_size=3)),
         st.tuples(st.just("lose"), st.sampled_from(["marks", "everything"])),
         st.tuples(st.just("forget"), TOKENS),
     ),
@@ -54,8 +57,10 @@ class Side:
                     return await store.claim(low, again=again)
                 case "begin", (events, hours):
                     return await store.begin(events, NOW_MS + hours * HOUR_MS)
-                case "end", (finished, waiting, low):
-                    return await store.end(finished, waiting, low)
+                case "end", (finished, waiting, low, note):
+                    return await store.end(finished, waiting, low, note)
+                case "learn", (ids,):
+                    return await store.learn(ids, NOW_MS)
                 case _:
                     # As by a process that has lost what it knew of the number of begins.
                     self._stores[token] = self._store(token)
@@ -66,11 +71,11 @@ class Side:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example([CLAIM, ONE, ("begin", "a", [Begin(2, Entry(1), "o1")], 1)])
 @example([CLAIM, ONE, ("forget", "a"), ONE])
-@example([CLAIM, ONE, ("forget", "a"), ("end", "a", [1], [], 2)])
+@example([CLAIM, ONE, ("forget", "a"), ("end", "a", [1], [], 2, "a note")])
 @example([CLAIM, ONE, ONE, ("forget", "a"), ONE])
 @example([CLAIM, ONE, ("lose", "marks"), ("claim", "a", 3, False)])
-@example([CLAIM, ("claim", "b", 0, False), ("claim", "a", 0, True), ("end", "a", [1], [], 2)])
-@example([CLAIM, ("lose", "everything"), ("end", "a", [1], [], 2)])
+@example([CLAIM, ("claim", "b", 0, False), ("claim", "a", 0, True), ("end", "a", [1], [], 2, "a note")])
+@example([CLAIM, ("lose", "everything"), ("end", "a", [1], [], 2, "a note")])
 @given(STEPS)
 async def test_memory_replies_as_the_scripts_do(
     redis_client: redis.asyncio.Redis, names: Names, steps: list[tuple[Any, ...]]

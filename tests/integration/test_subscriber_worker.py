@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import produce, wait_until
+from tests.helpers import produce, read_topic, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
@@ -64,6 +64,27 @@ catalogue = Catalogue(events=(order_paid, parcel_sent), subscribers=(ship, write
 """
 
 
+ONCE = """
+import asyncio, os
+import msgspec
+from streams_app import Catalogue, Event, Received, subscriber
+
+class OrderPaid(msgspec.Struct, frozen=True):
+    order_id: str
+
+order_paid = Event("order.paid", OrderPaid, description="Paid.", keyed_by="order_id", topic=os.environ["PAID"])
+
+@subscriber(order_paid, idempotent="unknown", description="Hands the parcel over.", timeout="5m")
+async def ship(event: Received[OrderPaid]) -> None:
+    with open(os.environ["LEDGER"], "a") as ledger:
+        ledger.write(event.data.order_id + "\\n")
+    if event.data.order_id == "slow":
+        await asyncio.Event().wait()
+
+catalogue = Catalogue(events=(order_paid,), subscribers=(ship,))
+"""
+
+
 def worker_of(site: Site, catalogue: str = CATALOGUE) -> tuple[WorkerProcess, Path]:
     (site.folder / "its_events.py").write_text(catalogue)
     ledger = site.folder / "ledger"
@@ -107,6 +128,27 @@ async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_
     assert ["closed", "recompute a1 likes f True", "sent o1 post e1 u7"] == sorted(ledger.read_text().splitlines())
 
 
+@pytest.mark.apache  # the embedded broker keeps no note of what is finished
+async def test_what_a_killed_worker_was_running_becomes_a_letter_and_is_not_called_again(site: Site) -> None:
+    await site.topics("events", "events.dead", "folded", "paid", "paid.ship.dead")
+    orders = [b"o1", b"slow", b"o2", b"o3"]
+    worker, ledger = worker_of(site, ONCE)
+    with worker:
+        await site.send("paid", [(order, b'{"order_id": "%s"}' % order) for order in orders])
+        await wait_until(lambda: len(ledger.read_text().split()) == 4, LIMIT_SECONDS, "all were called")
+        worker.kill()
+    again, _ = worker_of(site, ONCE)
+    with again:
+        letters = await read_topic(
+            site.bootstrap, site.names.topic("paid.ship.dead"), until=lambda read: len(read) >= 1, timeout_seconds=LIMIT_SECONDS
+        )
+        await site.send("paid", [(b"o4", b'{"order_id": "o4"}')])
+        await wait_until(lambda: "o4" in ledger.read_text().split(), LIMIT_SECONDS, "the next one is called")
+
+    assert [(b"slow", b"interrupted")] == [(letter.key, dict(letter.headers)["reason"]) for letter in letters]
+    assert sorted(["o1", "slow", "o2", "o3", "o4"]) == sorted(ledger.read_text().split())
+
+
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
@@ -114,7 +156,7 @@ async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_
         (
             'idempotent="yes", description="Recomputes."',
             'idempotent="no", description="Recomputes."',
-            "runs idempotent = 'yes' alone",
+            "does not run idempotent = 'no'",
         ),
         ("", "", "folded.recompute.dead' (dead letters of recompute) does not exist"),
     ],

@@ -45,10 +45,11 @@ def test_it_keeps_the_id_that_its_publisher_gave_it() -> None:
     assert "e1" == event_of(decoded(addressed("ship", ORIGIN, [*EVENT, ("ce_id", b"e1")]))).id
 
 
-def test_only_what_was_put_back_says_so() -> None:
-    found = [decoded(addressed("ship", ORIGIN, EVENT)), decoded(EVENT, topic="orders")]
+def test_what_was_put_back_has_no_id_by_which_it_could_be_taken_for_a_duplicate() -> None:
+    named = [*EVENT, ("ce_id", b"e1")]
+    found = [decoded(addressed("ship", ORIGIN, named)), decoded(named, topic="orders"), decoded(EVENT, topic="orders")]
 
-    assert [True, False] == [one.is_put_back for one in found if one]
+    assert ["", "e1", ""] == [one.own_id for one in found if one]
 
 
 @pytest.mark.parametrize("headers", [addressed("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"])

@@ -126,6 +126,15 @@ def test_the_watermark_passes_what_the_note_called_finished() -> None:
     assert (11, Above()) == (window.low, window.above())
 
 
+def test_what_another_witness_calls_finished_is_not_done_again_and_is_noted_with_the_rest() -> None:
+    window = Window(1, FIRST, Above((Run(9, 10),)))
+    window.also_finished([Run(0, FIRST + 1), Run(10, 11), Run(14, 15)])
+
+    assert [8, 11, 12, 13] == read(window, *range(FIRST, 15))
+    assert 8 == window.low
+    assert {9, 10, 14} == offsets_of(window.must_be_noted()) == offsets_of(window.above())
+
+
 def test_an_event_begun_before_whose_record_is_gone_is_finished() -> None:
     window = Window(2, FIRST, Above((), (8,)))
     window.cover(FIRST, 20, [])

@@ -1,0 +1,274 @@
+"""What is noted of a partition whose events may not run twice: that one begins, before it does, and then what has become of it.
+
+One pass has one request in flight and takes with it what has come meanwhile. A pass that has failed is made again until it is
+answered; nothing begins meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from aiokafka.errors import KafkaError
+from redis.exceptions import OutOfMemoryError
+
+from streams_app.backoff import Backoff
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
+from streams_app.delivery.scripts import RefusedError
+from streams_app.errors import text_of
+from streams_app.subscribers.marking import ANOTHER_OWNER
+from streams_app.subscribers.runner import Call, Outcome
+from streams_app.subscribers.store import Begin, Entry, Kept, SubscriberStore
+from streams_app.subscribers.work import Work
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE: Final = 1_000
+"""So many ids are told Redis in one script."""
+
+
+def fault_of(error: BaseException) -> str:
+    """What is to be waited for after an error, as the metric ``streams_app_waiting_for`` has it."""
+    if isinstance(error, KafkaError):
+        return "broker"
+    return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
+
+
+class Slots(Protocol):
+    """What takes the calls that may begin."""
+
+    def noted(self, calls: Sequence[Call]) -> None:
+        """They begin."""
+
+    def withdrawn(self, calls: list[Call]) -> None:
+        """They do not; each has an outcome."""
+
+
+class Progress(NamedTuple):
+    """What Redis is told with each end.
+
+    Attributes:
+        low: The low watermark.
+        note: What is finished above it.
+    """
+
+    low: int
+    note: str
+
+
+class Noting:
+    """What is to be noted of one partition under one claim.
+
+    Attributes:
+        done: Offset → event that has ended well, as long as Redis has not been told.
+        is_robbed: Whether another process has taken the partition: what ends here now ends late.
+    """
+
+    def __init__(
+        self,
+        store: SubscriberStore,
+        progress: Callable[[], Progress | None],
+        now_ms: Callable[[], int],
+        slots: Slots,
+        begun: Callable[[Sequence[Call]], Awaitable[Sequence[Call]]],
+        learned: Callable[[], None],
+    ) -> None:
+        """Nothing is known to be in Redis.
+
+        Args:
+            store: Of the claim.
+            progress: What is finished now; None: that may not be told yet, and nothing else that has ended.
+            now_ms: Wall clock.
+            slots: Take what may begin.
+            begun: Takes calls that Redis knows to begin; returns those that may begin now, and is asked about the others again.
+            learned: Called when Redis has been told ids.
+        """
+        self.done: dict[int, Work] = {}
+        self.is_robbed = False
+        self._store = store
+        self._progress = progress
+        self._now_ms = now_ms
+        self._slots = slots
+        self._begun = begun
+        self._learned = learned
+        self._has: set[int] = set()
+        self._ids: list[tuple[int, str]] = []
+        self._entries: dict[int, Entry | None] = {}
+        self._new: list[tuple[Call, Begin]] = []
+        self._sending: list[tuple[Call, Begin]] = []
+        self._in_redis: list[Call] = []
+        self._is_stopped = False
+        self._changed = asyncio.Event()
+        self._pass = asyncio.Lock()
+        self._fault: str | None = None
+        self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
+
+    async def claim(self, fence: int) -> Kept:
+        """What Redis has from the owners before.
+
+        Args:
+            fence: With which a state begins where there is none: ids of events below it are known, or nobody's to know.
+
+        Raises:
+            RedisError, OSError, TimeoutError: Redis does not answer: nothing may begin without it.
+        """
+        kept = await self._store.claim(fence)
+        assert kept is not None  # it was to be created
+        self._has = set(kept.open)
+        return kept
+
+    @property
+    def backlog(self) -> int:
+        """How many ids Redis has not been told yet."""
+        return len(self._ids)
+
+    def waits_for(self) -> str | None:
+        """What it has waited for since this was asked last, or does still."""
+        fault = self._fault
+        if not self._backoff.failures:
+            self._fault = None
+        return fault
+
+    # ---- what is to be noted
+
+    def learn(self, offset: int, own_id: str) -> None:
+        """The id of an event that was read before anything begins."""
+        self._ids.append((offset, own_id))
+        self._changed.set()
+
+    def begin(self, call: Call, begin: Begin) -> None:
+        """A call that is to begin."""
+        self._new.append((call, begin))
+        self._changed.set()
+
+    def keep(self, offset: int, entry: Entry) -> None:
+        """An event that waits."""
+        self._entries[offset] = entry
+        self._changed.set()
+
+    def drop(self, offset: int) -> None:
+        """An event that is finished."""
+        if offset in self._has or offset in self._entries:
+            self._entries[offset] = None
+            self._changed.set()
+
+    def stop(self) -> None:
+        """Nothing begins any more; what Redis is just being told is taken back as soon as it has answered."""
+        self._is_stopped = True
+        new, self._new = self._new, []
+        self._take_back([call for call, _ in new])
+
+    # ---- noting it
+
+    async def forever(self) -> None:
+        """Notes what there is to note.
+
+        Raises:
+            RefusedError: Another owner came between, or Redis has lost what it was told.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.once()
+                self._backoff.succeeded()
+            except DEPENDENCY_ERRORS as error:
+                self._fault = fault_of(error)
+                if not self._backoff.failures:
+                    logger.warning("nothing begins until what begins can be noted error=%s", text_of(error))
+                self._changed.set()
+                await asyncio.sleep(self._backoff.failed())
+
+    async def once(self) -> None:
+        """One pass.
+
+        Raises:
+            RefusedError: As in :meth:`forever`.
+            RedisError, KafkaError, OSError, TimeoutError: The outcome is unknown; the next pass asks the same again.
+        """
+        async with self._pass:
+            try:
+                await self._learn()
+                await self._end()
+                await self._begin()
+            except RefusedError as error:
+                self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
+                raise
+
+    async def settled(self, seconds: float) -> None:
+        """Returns when the pass under way has ended, if that takes no longer than ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds), self._pass:
+                return
+        except TimeoutError:
+            logger.info("what begins was not noted in time, and does not begin")
+
+    async def write_last(self, seconds: float) -> None:
+        """Tells Redis what has become of events, if that is possible within ``seconds``."""
+        self._take_back([*(call for call, _ in self._sending), *self._in_redis])
+        self._sending, self._in_redis = [], []
+        try:
+            async with asyncio.timeout(seconds):
+                await self._end()
+        except RefusedError as error:
+            self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
+            logger.info("what has become of the last events is not in Redis error=%s", text_of(error))
+        except DEPENDENCY_ERRORS as error:
+            logger.info("what has become of the last events is not in Redis error=%s", text_of(error))
+
+    async def _learn(self) -> None:
+        while self._ids:
+            some = self._ids[:MOST_AT_ONCE]
+            await self._store.learn(some, self._now_ms())
+            del self._ids[: len(some)]
+            self._learned()
+
+    async def _end(self) -> None:
+        telling, done, progress = dict(self._entries), list(self.done), self._progress()
+        if not telling or progress is None:
+            return
+        finished = [offset for offset, entry in telling.items() if entry is None]
+        waiting = [(offset, entry) for offset, entry in telling.items() if entry is not None]
+        await self._store.end(finished, waiting, *progress)
+        for offset, entry in telling.items():
+            if self._entries[offset] is entry:
+                del self._entries[offset]
+        self._has.difference_update(finished)
+        self._has.update(offset for offset, _ in waiting)
+        for offset in done:
+            self.done.pop(offset, None)
+
+    async def _begin(self) -> None:
+        if not self._sending:
+            new, self._new = self._new, []
+            self._take_back([call for call, _ in new if call.is_dropped])
+            self._sending = [(call, begin) for call, begin in new if not call.is_dropped]
+        if self._sending:
+            # The same events in each try: Redis knows a copy of a request by them.
+            firsts = await self._store.begin([begin for _, begin in self._sending], self._now_ms())
+            sent, self._sending = self._sending, []
+            self._has.update(begin.offset for (_, begin), first in zip(sent, firsts, strict=True) if first is None)
+            self._end_duplicates([call for (call, _), first in zip(sent, firsts, strict=True) if first is not None])
+            self._in_redis += [call for (call, _), first in zip(sent, firsts, strict=True) if first is None]
+        if self._is_stopped:
+            calls, self._in_redis = self._in_redis, []
+            self._take_back(calls)
+        elif self._in_redis:
+            begun = await self._begun(self._in_redis)
+            self._in_redis = [call for call in self._in_redis if call not in begun]
+            for call in begun:
+                call.is_unnoted = False
+            self._slots.noted(begun)
+
+    def _end_duplicates(self, calls: list[Call]) -> None:
+        for call in calls:
+            call.outcome = Outcome.DUPLICATE
+        self._slots.withdrawn(calls)
+
+    def _take_back(self, calls: Iterable[Call]) -> None:
+        withdrawn = list(calls)
+        for call in withdrawn:
+            call.outcome = Outcome.CANCELLED
+        self._slots.withdrawn(withdrawn)

@@ -1,0 +1,184 @@
+"""A subscriber that may not be called twice for one event (``idempotent="unknown"``).
+
+That an event begins is in Redis before it begins. After an error, a time-out or the death of its process nobody knows what it has
+done: it becomes a dead letter. It runs again only where its function said that it had done nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.processor import READS_NOTHING, Claim
+from streams_app.errors import BadEventError
+from streams_app.subscribers.around import Around, Decoded
+from streams_app.subscribers.beginning import is_of_another_log, was_made_by_hand
+from streams_app.subscribers.note import Note, decoded, encoded, fitted
+from streams_app.subscribers.noting import Noting, Progress
+from streams_app.subscribers.processor import MOST_UNFINISHED, SubscriberProcessor
+from streams_app.subscribers.promise import LAST_MARKS_SECONDS
+from streams_app.subscribers.runner import Call, Outcome
+from streams_app.subscribers.runs import Run
+from streams_app.subscribers.store import Begin, Entry, Kept
+from streams_app.subscribers.window import Above, Window
+from streams_app.subscribers.work import Letter, Work, letter
+
+INTERRUPTED: Final = "its process died, or had to let go of the partition, while it ran; it may have ended well"
+LATE: Final = "its function ended well after another process had taken the partition"
+
+
+class OnceProcessor(SubscriberProcessor):
+    """Once for each event id, while Redis keeps its data."""
+
+    is_repeatable = False
+    _noting: Noting
+
+    def __init__(self, tp: TP, around: Around) -> None:
+        """Nothing is claimed yet."""
+        super().__init__(tp, around)
+        # The ids of what stands in between are read first.
+        self._read_to = self._learns_below = 0
+
+    # ---- the claim
+
+    async def _take_over(self, claim: Claim, window: Window) -> int:
+        store = self._around.store(self._tp, claim.token)
+        now_ms, dispatcher = self._around.clock.now_ms, self._around.dispatcher
+        self._noting = Noting(store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied)
+        watermark = window.end
+        # A new subscriber has to know no ids of what stands below its begin: it has done nothing of that.
+        kept = await self._noting.claim(watermark if claim.mark is None else 0)
+        # Whose log it speaks of is told by the id of the topic: the end that the embedded broker names may be behind.
+        note = decoded(kept.note, kept.fence, READS_NOTHING if claim.topic_id else claim.edges.end)
+        if note is not None and is_of_another_log(note, claim.topic_id):
+            for offset in kept.open:
+                self._noting.drop(offset)
+            note, kept = None, Kept(0, kept.number, {})
+        if note is not None and not await was_made_by_hand(claim):
+            window.also_finished([Run(0, kept.fence), *note.above.finished])
+        self._before = {offset: entry for offset, entry in kept.open.items() if not window.is_finished(offset)}
+        for offset in kept.open.keys() - self._before.keys():
+            self._noting.drop(offset)
+        for entry in self._before.values():
+            if entry.is_begun:
+                self._around.figures.lost("interrupted")
+        self._learns_below = max([watermark, *(run.end for run in window.above().finished), window.low])
+        self._read_to = watermark
+        if kept.fence < watermark:
+            # Redis has lost something: the ids of what is below the watermark are read back.
+            remembered_ms = now_ms() - self._around.subscriber.remember_ms
+            self._read_to = max(claim.edges.begin, min(watermark, await claim.offset_at(remembered_ms)))
+        return self._read_to
+
+    def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {"notes": self._noting.forever()}
+
+    @property
+    def held(self) -> int:
+        """As of any subscriber; and ids that Redis has not been told, once they are too many."""
+        backlog = self._noting.backlog if self._tasks else 0
+        return super().held + (backlog if backlog >= MOST_UNFINISHED else 0)
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes the next range; ids of what was read before are noted first, in the order of the log."""
+        if self._read_to < self._learns_below:
+            self._read_to = batch.end
+            for record in batch.records:
+                if record.offset < self._learns_below and (own_id := self._id_of(record)):
+                    self._noting.learn(record.offset, own_id)
+        super().deliver(batch)
+
+    def _id_of(self, record: Any) -> str:
+        try:
+            made = self._around.decode(self._tp, record, 1)
+        except BadEventError:
+            return ""  # it was, or will be, a dead letter: it has no id that could come again
+        return "" if made is None else made.own_id
+
+    def _work(self, record: Any, size_bytes: int) -> Work:
+        before = self._before.get(record.offset)
+        work = super()._work(record, size_bytes)
+        work.is_interrupted = before is not None and before.is_begun
+        return work
+
+    # ---- one event
+
+    def _instead(self, work: Work) -> Letter | None:
+        if not work.is_interrupted:
+            return None
+        try:
+            made = self._around.decode(self._tp, work.record, work.attempts)
+            work.event_id = work.event_id if made is None else made.event_id
+        except BadEventError:
+            work.event_id = ""  # it has begun once, under another version of its declaration
+        return letter(work, "interrupted", INTERRUPTED)
+
+    def _begins(self, work: Work, made: Decoded) -> Call:
+        call = Call(made.event, work, is_unnoted=True)
+        self._noting.begin(call, Begin(work.offset, Entry(work.attempts), made.own_id))
+        return call
+
+    async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
+        assert self._window is not None  # it is claimed
+        for call in calls:
+            self._window.begin(self._window.claim, call.whose.offset)
+        return calls
+
+    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        if call.outcome is Outcome.DUPLICATE:
+            self._around.figures.finished(work, "duplicate")
+        elif call.outcome is Outcome.DONE:
+            self._noting.done[work.offset] = work
+        super().ended(work, call, counts=counts)
+
+    def _keep(self, work: Work) -> None:
+        assert self._window is not None  # it is claimed
+        self._window.put_off(self._window.claim, work.offset)
+        self._noting.keep(work.offset, Entry(work.attempts, due_ms=work.due_ms))
+
+    def _drop(self, offset: int) -> None:
+        self._noting.drop(offset)
+
+    def _waits_for(self) -> str | None:
+        return self._noting.waits_for()
+
+    def _cut_off(self, work: Work, call: Call) -> None:
+        # What has begun stays so: whoever claims the partition next makes a letter of it.
+        if not call.begun_ms:
+            self._put_off(work, attempts=work.attempts - 1, due_ms=1)
+
+    # ---- the end
+
+    async def revoke(self, seconds: float) -> None:
+        """Lets what runs end, within limits; what is cut off becomes a letter."""
+        self._is_over = True  # first: what is taken back is not to be taken up here again
+        if self._tasks:
+            self._noting.stop()
+        await super().revoke(seconds)
+
+    async def _settle(self) -> None:
+        await self._noting.settled(LAST_MARKS_SECONDS)
+
+    async def _leave(self) -> None:
+        for call in list(self._running):
+            if not call.begun_ms and not call.is_unnoted:
+                # It was taken back long ago, and its slot has not come to it.
+                self._running.discard(call)
+                self._cut_off(call.whose, call)
+        await self._noting.write_last(LAST_MARKS_SECONDS)
+        if self._noting.is_robbed and self._noting.done:
+            late = [(work, letter(work, "finished-late", LATE)) for work in self._noting.done.values()]
+            await self._letters.send_last(late, LAST_MARKS_SECONDS)
+
+    # ---- what is finished
+
+    def _note(self, low: int, window: Window) -> str:
+        return fitted(low, Note(self._topic_id, Above(window.above().finished)))
+
+    def _progress(self, window: Window) -> Progress | None:
+        if self._read_to < self._learns_below:
+            return None  # a fence says that Redis knows the ids of all that is below it
+        low = window.low
+        return Progress(low, encoded(low, Note(self._topic_id, Above(window.must_be_noted().finished))))

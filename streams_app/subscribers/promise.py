@@ -1,0 +1,64 @@
+"""In what the promises of subscribers differ: what Redis is told of an event, and what becomes of one that was cut off."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from streams_app.delivery.processor import Claim, Processor
+from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.runner import Call
+from streams_app.subscribers.window import Window
+from streams_app.subscribers.work import Letter, Work
+
+LAST_MARKS_SECONDS: Final = 1.0
+
+
+class Promise(Processor):
+    """The part of a subscriber's processor that its promise decides.
+
+    Attributes:
+        is_repeatable: Whether an event may run again although nobody knows what an attempt has done.
+    """
+
+    is_repeatable: bool
+
+    @abstractmethod
+    async def _take_over(self, claim: Claim, window: Window) -> int:
+        """Takes what Redis has from the owners before; returns the first offset that is wanted."""
+
+    @abstractmethod
+    def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What runs until the claim ends, by what it is about."""
+
+    @abstractmethod
+    def _instead(self, work: Work) -> Letter | None:
+        """The letter of an event that must not be called any more."""
+
+    @abstractmethod
+    def _begins(self, work: Work, made: Decoded) -> Call:
+        """The next attempt of an event, which is counted already."""
+
+    @abstractmethod
+    def _keep(self, work: Work) -> None:
+        """Has Redis know of an event that waits."""
+
+    @abstractmethod
+    def _drop(self, offset: int) -> None:
+        """Has Redis know that an event is finished."""
+
+    @abstractmethod
+    def _cut_off(self, work: Work, call: Call) -> None:
+        """A call was taken back."""
+
+    @abstractmethod
+    def _waits_for(self) -> str | None:
+        """What it has waited for since this was asked last, see the metric ``streams_app_waiting_for``."""
+
+    async def _settle(self) -> None:
+        """Lets requests end that are under way."""
+
+    @abstractmethod
+    async def _leave(self) -> None:
+        """Tells Redis what is left to tell, within :data:`LAST_MARKS_SECONDS`; nothing runs any more."""

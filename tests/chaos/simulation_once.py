@@ -1,0 +1,120 @@
+"""Subscribers in a simulation that may not be called twice for one event, some of which are published twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from streams_app.delivery.batch import TP
+from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.received import Received, Retry
+from tests.chaos.simulation_kafka import Log
+from tests.chaos.simulation_redis import named
+from tests.chaos.simulation_subscribing import CallLedger, Happened, Subscribing, fate_of
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+    from tests.chaos.simulation_worker import Worker
+
+
+def id_of(offset: int) -> str:
+    """Id of an event: some were published twice."""
+    return f"e{offset - 4 if offset % 9 == 8 else offset}"
+
+
+class OnceLedger(CallLedger):
+    """What the outside world sees of a subscriber that may not be called twice.
+
+    Attributes:
+        serious: Offset → attempts of which nobody has said that they did nothing.
+        by_id: The same by the id of the event.
+        duplicates: Offset of a duplicate → offset of the event that it repeats.
+    """
+
+    attempts = 1
+    killer = "interrupted"
+    hanging = frozenset({"timed-out", "interrupted"})  # a rebalance waits for it no longer than until its time is over
+
+    def __init__(self, log: Log, world: World) -> None:
+        super().__init__(log, world)
+        self.serious: dict[int, int] = {}
+        self.by_id: dict[str, int] = {}
+        self.duplicates: dict[int, int] = {}
+
+    @property
+    def may_run_twice(self) -> bool:
+        """Whether what has happened lets an event run twice."""
+        return self._world.server.losses > 0
+
+    def is_finished(self, offset: int) -> bool:
+        """A duplicate is finished by itself."""
+        return super().is_finished(offset) or offset in self.duplicates
+
+    def is_excused(self, reason: str) -> bool:
+        """What was cut off is a letter, whatever it would have done."""
+        is_cut_off = "killed" in self._world.counts or not self._world.mix.is_gentle
+        return (reason in ("interrupted", "finished-late") and is_cut_off) or super().is_excused(reason)
+
+    def begins(self, offset: int) -> None:
+        """The function is called."""
+        event_id = id_of(offset)
+        if (self.serious.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice:
+            self._world.tell("twice", f"{offset} of id {event_id} is called again, after {self.calls.get(offset)}")
+        self.serious[offset] = self.serious.get(offset, 0) + 1
+        self.by_id[event_id] = self.by_id.get(event_id, 0) + 1
+
+    def has_done_nothing(self, offset: int) -> None:
+        """The function says so."""
+        self.serious[offset] -= 1
+        self.by_id[id_of(offset)] -= 1
+
+
+class Once(Subscribing):
+    """See :class:`tests.chaos.simulation_subject.Subject`; ``idempotent="unknown"``."""
+
+    idempotent = "unknown"
+    ledger: OnceLedger
+
+    def _ledger(self) -> CallLedger:
+        return OnceLedger(self._world.log, self._world)
+
+    @staticmethod
+    def _decode(tp: TP, record: Any, attempt: int) -> Decoded:
+        event_id = id_of(record.offset)
+        event: Received[Happened] = Received(
+            data=Happened(record.offset), id=event_id, raw_key=record.key, offset=record.offset, attempt=attempt
+        )
+        return Decoded(event_id, event, event_id)
+
+    async def _ship(self, worker: Worker, event: Received[Happened]) -> None:
+        await worker.running()
+        self.ledger.begins(event.offset)
+        await super()._ship(worker, event)
+
+    def _trouble(self, offset: int) -> Exception:
+        self.ledger.has_done_nothing(offset)
+        return Retry()
+
+    def calls_of(self, offset: int) -> list[int]:
+        """Only what says that it has done nothing is called again, and no duplicate ever."""
+        if offset in self.ledger.duplicates:
+            return []
+        return [1, 2, 3] if fate_of(offset) == "fails twice" else [1]
+
+    def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
+        """Which events are duplicates is for Redis to say, and is judged at the end."""
+        if name == "begin" and reply[0] == b"ok":
+            offsets = named(args)["events"][::3]
+            for offset, first in zip(offsets, reply[2:], strict=True):
+                if first:
+                    self.ledger.duplicates[int(offset)] = int(first)
+        return super().ran(name, keys, args, reply)
+
+    def check_end(self) -> None:
+        """A duplicate repeats an event that is done or a letter."""
+        for offset, first in self.ledger.duplicates.items():
+            if id_of(offset) != id_of(first) or offset == first:
+                self._world.tell("duplicate", f"{offset} was taken for a duplicate of {first}")
+            if first in self.ledger.duplicates or not self.ledger.is_finished(first):
+                self._world.tell("duplicate", f"{first}, which {offset} repeats, was never called")
+        super().check_end()
