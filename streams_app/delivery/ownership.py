@@ -17,7 +17,7 @@ from streams_app.delivery.committing import Commits
 from streams_app.delivery.host import Host
 from streams_app.delivery.partition import Partition, Refusal
 from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
-from streams_app.delivery.processor import Mark, OtherLogError, Processors
+from streams_app.delivery.processor import ImpossibleClaimError, Mark, Processors
 from streams_app.delivery.progress import UNCLAIMED, Moves
 from streams_app.delivery.ranges import CAUSES, RESET
 from streams_app.delivery.scripts import RefusedError
@@ -77,8 +77,13 @@ class Ownership:
         """
         seconds = self._around.release_seconds if seconds is None else seconds
         held = [self.partitions[tp] for tp in tps if tp in self.partitions]
-        endings = [ending for tp in tps if (ending := self._let_go(tp, seconds - LAST_COMMIT_SECONDS))]
-        if held:
+        # A claim may be ending already, to be made again: what still runs in it is waited for, too.
+        endings = [
+            ending
+            for tp in tps
+            if (ending := self._let_go(tp, seconds - LAST_COMMIT_SECONDS, is_last=True) or self._endings.get(tp))
+        ]
+        if endings:
             try:
                 async with asyncio.timeout(seconds):
                     await asyncio.wait(endings)
@@ -90,8 +95,14 @@ class Ownership:
         """Releases everything after a last commit, within the time that :meth:`revoked` takes."""
         await self.revoked(list(self.partitions) + list(self._claims), seconds)
 
-    def _let_go(self, tp: TP, seconds: float = 0.0) -> asyncio.Task[None] | None:
-        """Ends the claim of a partition, or a claimed partition, whose processors may take ``seconds`` for it."""
+    def _let_go(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> asyncio.Task[None] | None:
+        """Ends the claim of a partition, or a claimed partition, whose processors may take ``seconds`` for it.
+
+        Args:
+            tp: The partition.
+            seconds: What what runs may take.
+            is_last: Whether it may be another process that claims the partition next: then its last commit is made by the caller.
+        """
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
@@ -99,9 +110,15 @@ class Ownership:
         if partition is None:
             return None
         partition.is_over = True
-        ending = self._endings[tp] = asyncio.create_task(partition.end(seconds), name=f"end {tp}")
+        ending = self._endings[tp] = asyncio.create_task(self._end(partition, seconds, is_last=is_last), name=f"end {tp}")
         ending.add_done_callback(lambda ended: self._endings.pop(tp) if self._endings.get(tp) is ended else None)
         return ending
+
+    async def _end(self, partition: Partition, seconds: float, *, is_last: bool) -> None:
+        await partition.end(seconds)
+        if seconds and not is_last:
+            # What has ended meanwhile is not to be found as begun by the claim that follows.
+            await self._commits.commit_once([partition], is_last=True)
 
     # ---- claim
 
@@ -136,7 +153,7 @@ class Ownership:
         try:
             async with asyncio.timeout(CLAIM_SECONDS):
                 partition = await self._claimer.claim_once(tp, generation, self, was_reset=was_reset)
-        except OtherLogError as error:
+        except ImpossibleClaimError as error:
             raise ConfigurationError([f"{error}: {error.advice}"]) from error
         except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as error:
             if isinstance(error, DEPENDENCY_ERRORS):

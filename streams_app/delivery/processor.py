@@ -273,14 +273,18 @@ class Processors(Protocol):
         return False
 
 
-class OtherLogError(Exception):
-    """What a processor has applied is not the log that is there now.
+class ImpossibleClaimError(Exception):
+    """A partition cannot be claimed until somebody has done something about it.
 
     Attributes:
         advice: What to do.
     """
 
     def __init__(self, tp: TP, what: str, advice: str) -> None:
-        """Says what is wrong with the log of a partition."""
+        """Says what is wrong with a partition."""
         super().__init__(f"{tp} {what}")
         self.advice = advice
+
+
+class OtherLogError(ImpossibleClaimError):
+    """What a processor has applied is not the log that is there now."""

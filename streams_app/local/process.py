@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from streams_app.clock import Clock
+from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Producer
 from streams_app.events.publishing import Events
 from streams_app.local.broker import Broker
@@ -16,6 +17,7 @@ from streams_app.settings import Settings
 from streams_app.subscribers.agent import OnEnded, Serving, serving
 from streams_app.subscribers.catalogue import Lifespan
 from streams_app.subscribers.decoding import decode_of
+from streams_app.subscribers.placing import mark_at
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.runner import Runner
 from streams_app.subscribers.shared import Shared
@@ -68,6 +70,8 @@ class LocalProcess:
         self._served: list[tuple[LocalMember, Serving]] = []
         again = again_topic(settings.app_id)
         for one in subscriptions:
+            if one.subscriber.idempotent == "no":
+                _place(broker, one, [one.topic, again])
             member = LocalMember(broker, one.group, name, [one.topic, again], clock)
             self._served.append((
                 member,
@@ -100,3 +104,10 @@ class LocalProcess:
         """The process was killed: nobody tells it anything any more."""
         for member, _ in self._served:
             member.forget()
+
+
+def _place(broker: Broker, one: Subscription, topics: Sequence[str]) -> None:
+    """Commits where a new subscriber begins that must not be called twice, as ``topics create`` does."""
+    for topic in topics:
+        begin = 0 if one.subscriber.start == "earliest" else broker.end(topic)
+        broker.groups[one.group].committed.setdefault(TP(topic, 0), mark_at(one.subscriber.name, begin, ""))

@@ -28,8 +28,9 @@ from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.subscribers.again import AgainProcessor
 from streams_app.subscribers.around import Around, Decode
+from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
-from streams_app.subscribers.declaration import Subscriber
+from streams_app.subscribers.declaration import Idempotent, Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.gauges import Gauges
@@ -45,6 +46,13 @@ logger = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 5.0
 """A rebalance waits so long for what runs and can be run again; else as long as it may run."""
+
+KINDS: Final[dict[Idempotent, type[SubscriberProcessor]]] = {
+    "yes": AgainProcessor,
+    "unknown": OnceProcessor,
+    "no": AtMostOnceProcessor,
+}
+"""What is promised → what keeps it."""
 
 OnEnded: TypeAlias = Callable[[list[Call]], None]
 MakeRunner: TypeAlias = Callable[[OnEnded], Runner]
@@ -75,7 +83,7 @@ class SubscriberProcessors(Processors):
 
     def of(self, tp: TP, committed: Collection[str]) -> dict[str, SubscriberProcessor]:
         """One processor for each partition, by the name of the subscriber."""
-        kind = AgainProcessor if self._around.subscriber.idempotent == "yes" else OnceProcessor
+        kind = KINDS[self._around.subscriber.idempotent]
         return {self._around.subscriber.name: kind(tp, self._around)}
 
 

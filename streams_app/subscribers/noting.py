@@ -25,6 +25,8 @@ from streams_app.subscribers.work import Work
 
 logger = logging.getLogger(__name__)
 
+SAID_SECONDS: Final = 0.05
+
 MOST_AT_ONCE: Final = 1_000
 """So many ids are told Redis in one script."""
 
@@ -74,6 +76,7 @@ class Noting:
         slots: Slots,
         begun: Callable[[Sequence[Call]], Awaitable[Sequence[Call]]],
         learned: Callable[[], None],
+        said: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing is known to be in Redis.
 
@@ -82,8 +85,9 @@ class Noting:
             progress: What is finished now; None: that may not be told yet, and nothing else that has ended.
             now_ms: Wall clock.
             slots: Take what may begin.
-            begun: Takes calls that Redis knows to begin; returns those that may begin now, and is asked about the others again.
+            begun: Takes calls that Redis knows to begin; returns those that may begin now; the others are taken back.
             learned: Called when Redis has been told ids.
+            said: Says elsewhere what has ended, where that has not been said :data:`SAID_SECONDS` later with what begins.
         """
         self.done: dict[int, Work] = {}
         self.is_robbed = False
@@ -93,6 +97,8 @@ class Noting:
         self._slots = slots
         self._begun = begun
         self._learned = learned
+        self._said = said
+        self._is_unsaid = self._is_due = False
         self._has: set[int] = set()
         self._ids: list[tuple[int, str]] = []
         self._entries: dict[int, Entry | None] = {}
@@ -153,6 +159,13 @@ class Noting:
         if offset in self._has or offset in self._entries:
             self._entries[offset] = None
             self._changed.set()
+            if self._said is not None and not self._is_unsaid:
+                self._is_unsaid = True
+                asyncio.get_running_loop().call_later(SAID_SECONDS, self._say_soon)
+
+    def _say_soon(self) -> None:
+        self._is_due = self._is_unsaid
+        self._changed.set()
 
     def stop(self) -> None:
         """Nothing begins any more; what Redis is just being told is taken back as soon as it has answered."""
@@ -193,6 +206,7 @@ class Noting:
                 await self._learn()
                 await self._end()
                 await self._begin()
+                await self._say()
             except RefusedError as error:
                 self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
                 raise
@@ -211,7 +225,7 @@ class Noting:
         self._sending, self._in_redis = [], []
         try:
             async with asyncio.timeout(seconds):
-                await self._end()
+                await self._end(is_last=True)
         except RefusedError as error:
             self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
             logger.info("what has become of the last events is not in Redis error=%s", text_of(error))
@@ -225,9 +239,10 @@ class Noting:
             del self._ids[: len(some)]
             self._learned()
 
-    async def _end(self) -> None:
+    async def _end(self, *, is_last: bool = False) -> None:
         telling, done, progress = dict(self._entries), list(self.done), self._progress()
-        if not telling or progress is None:
+        # At the end also without news: where Redis knows less than the commit, the next owner reads ids back from the log.
+        if progress is None or not (telling or is_last):
             return
         finished = [offset for offset, entry in telling.items() if entry is None]
         waiting = [(offset, entry) for offset, entry in telling.items() if entry is not None]
@@ -257,10 +272,22 @@ class Noting:
             self._take_back(calls)
         elif self._in_redis:
             begun = await self._begun(self._in_redis)
-            self._in_redis = [call for call in self._in_redis if call not in begun]
+            if begun:
+                self._is_unsaid = self._is_due = False
+            left, self._in_redis = [call for call in self._in_redis if call not in begun], []
             for call in begun:
                 call.is_unnoted = False
             self._slots.noted(begun)
+            self._take_back(left)
+
+    async def _say(self) -> None:
+        if self._is_due and self._said is not None:
+            self._is_due = self._is_unsaid = False
+            try:
+                await self._said()
+            except BaseException:  # also where it was cancelled: nobody knows whether it was said
+                self._is_due = self._is_unsaid = True
+                raise
 
     def _end_duplicates(self, calls: list[Call]) -> None:
         for call in calls:

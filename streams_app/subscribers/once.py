@@ -6,7 +6,7 @@ done: it becomes a dead letter. It runs again only where its function said that 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP, Batch
@@ -39,13 +39,14 @@ class OnceProcessor(SubscriberProcessor):
         super().__init__(tp, around)
         # The ids of what stands in between are read first.
         self._read_to = self._learns_below = 0
+        self._interrupted: set[int] = set()
 
     # ---- the claim
 
     async def _take_over(self, claim: Claim, window: Window) -> int:
         store = self._around.store(self._tp, claim.token)
         now_ms, dispatcher = self._around.clock.now_ms, self._around.dispatcher
-        self._noting = Noting(store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied)
+        self._noting = Noting(store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied, self._said())
         watermark = window.end
         # A new subscriber has to know no ids of what stands below its begin: it has done nothing of that.
         kept = await self._noting.claim(watermark if claim.mark is None else 0)
@@ -55,21 +56,38 @@ class OnceProcessor(SubscriberProcessor):
             for offset in kept.open:
                 self._noting.drop(offset)
             note, kept = None, Kept(0, kept.number, {})
-        if note is not None and not await was_made_by_hand(claim):
-            window.also_finished([Run(0, kept.fence), *note.above.finished])
-        self._before = {offset: entry for offset, entry in kept.open.items() if not window.is_finished(offset)}
-        for offset in kept.open.keys() - self._before.keys():
+        if note is not None:
+            await self._believe(Above((Run(0, kept.fence), *note.above.finished)), claim, window)
+        found = {offset: entry for offset, entry in kept.open.items() if not window.is_finished(offset)}
+        for offset in kept.open.keys() - found.keys():
             self._noting.drop(offset)
-        for entry in self._before.values():
-            if entry.is_begun:
-                self._around.figures.lost("interrupted")
-        self._learns_below = max([watermark, *(run.end for run in window.above().finished), window.low])
+        self._before = self._found(found, window)
+        for _ in self._interrupted:
+            self._around.figures.lost("interrupted")
+        # What was cut off may have happened: its id is known, too.
+        self._learns_below = max(
+            [watermark, window.low, *(run.end for run in window.above().finished), *(at + 1 for at in self._interrupted)]
+        )
         self._read_to = watermark
         if kept.fence < watermark:
             # Redis has lost something: the ids of what is below the watermark are read back.
             remembered_ms = now_ms() - self._around.subscriber.remember_ms
             self._read_to = max(claim.edges.begin, min(watermark, await claim.offset_at(remembered_ms)))
         return self._read_to
+
+    async def _believe(self, above: Above, claim: Claim, window: Window) -> None:
+        """Takes what Redis calls finished for finished."""
+        if not await was_made_by_hand(claim):
+            window.also_finished(above.finished)
+
+    def _found(self, found: dict[int, Entry], window: Window) -> dict[int, Entry]:
+        """What is known of unfinished events, after a look at which of them were interrupted."""
+        self._interrupted = {offset for offset, entry in found.items() if entry.is_begun}
+        return found
+
+    def _said(self) -> Callable[[], Awaitable[None]] | None:
+        """What says elsewhere what has ended; None: nobody else has to know."""
+        return None
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {"notes": self._noting.forever()}
@@ -97,9 +115,8 @@ class OnceProcessor(SubscriberProcessor):
         return "" if made is None else made.own_id
 
     def _work(self, record: Any, size_bytes: int) -> Work:
-        before = self._before.get(record.offset)
         work = super()._work(record, size_bytes)
-        work.is_interrupted = before is not None and before.is_begun
+        work.is_interrupted = record.offset in self._interrupted
         return work
 
     # ---- one event
@@ -120,6 +137,7 @@ class OnceProcessor(SubscriberProcessor):
         return call
 
     async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Takes calls that Redis knows to begin; returns those that may begin now."""
         assert self._window is not None  # it is claimed
         for call in calls:
             self._window.begin(self._window.claim, call.whose.offset)

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import commit_of
+from streams_app.delivery.marks import commit_of, noted_in
 from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
@@ -40,6 +40,36 @@ def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
         topic_id: Id of the topic, "" where the broker gives none.
     """
     return commit_of({subscriber: Mark(offset, encoded(offset, Note(topic_id, NOTHING)))})
+
+
+def how_to_place(subscriber: str) -> str:
+    """What to do where its group has no commit that says what was begun."""
+    return f"streams-app topics create where it is new, else streams-app reset --subscriber {subscriber} --at ..."
+
+
+async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
+    """Why a worker refuses to run subscribers that must not be called twice: nobody knows what they have begun.
+
+    Returns:
+        A sentence for each of them; none for those whose commits say so.
+
+    Raises:
+        TryAgainError: Kafka does not answer.
+    """
+    faults = []
+    for one in subscriptions:
+        name, topics = one.subscriber.name, [one.topic, again_topic(settings.app_id)]
+        async with admin_client(settings.kafka) as client:
+            counts = await partition_counts(client, topics)
+        tps = [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+        held = await committed(settings, one, tps)
+        if missing := len(tps) - len(held):
+            faults.append(f"subscriber {name!r} has no commit in {missing} of {len(tps)} partitions: {how_to_place(name)}")
+        elif not any(commit.metadata for commit in held.values()):
+            faults.append(f"subscriber {name!r}: {NO_METADATA}")
+        elif not all((marks := noted_in(commit)) and name in marks and marks[name].note for commit in held.values()):
+            faults.append(f"subscriber {name!r} has a commit that does not say what was begun: {how_to_place(name)}")
+    return faults
 
 
 async def places(settings: Settings, one: Subscription, at: At) -> dict[TP, Committed]:

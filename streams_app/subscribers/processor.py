@@ -77,14 +77,14 @@ class SubscriberProcessor(Promise):
         """Goes on where the commit and its note say.
 
         Raises:
-            OtherLogError: The topic was made again.
+            ImpossibleClaimError: The topic was made again; or it is up to somebody else where to begin.
             NotOwnerError: Kafka does not take our first commit.
             RefusedError: Another owner came between.
             KafkaError, RedisError, OSError, TimeoutError: Tried again.
         """
         self._claim, self._topic_id = claim, claim.topic_id
         if claim.mark is None:
-            self._window = window = Window(next(CLAIMS), begin_of(self._around, claim))
+            self._window = window = Window(next(CLAIMS), self._begin_of(claim))
             await claim.commit_now(self._mark(window))
         else:
             self._window = window = found(self._tp, claim, claim.mark)
@@ -93,6 +93,10 @@ class SubscriberProcessor(Promise):
         self._tasks = [run(claim, work, f"{about} {self._tp}") for about, work in works.items()]
         self._around.dispatcher.join(self)
         return position
+
+    def _begin_of(self, claim: Claim) -> int:
+        """Where it begins in a partition that has no commit."""
+        return begin_of(self._around, claim)
 
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""

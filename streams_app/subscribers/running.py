@@ -24,6 +24,7 @@ from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.described import asyncapi_of, events_page, standing
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.loop_watch import LoopWatch
+from streams_app.subscribers.placing import unplaced
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
@@ -82,13 +83,18 @@ class Subscribers:
             raise ConfigurationError(faults)
 
     async def require_topics(self) -> None:
-        """Refuses to start where a topic is missing: a broker that makes it on demand gives it its own partition count.
+        """Refuses to start where a topic is missing, or where nobody knows what must not be begun again.
+
+        A broker that makes a topic on demand gives it its own partition count.
 
         Raises:
-            ConfigurationError: Topics are missing; all are named.
+            ConfigurationError: Topics or commits are missing; all are named.
             TryAgainError: The broker cannot be reached.
         """
         await require(self._settings.kafka, declared_topics(self._settings))
+        unrepeatable = [one for one in self._subscriptions if one.subscriber.idempotent == "no"]
+        if faults := await unplaced(self._settings, unrepeatable):
+            raise ConfigurationError(faults)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Calls functions until told to stop, then commits and leaves the groups.

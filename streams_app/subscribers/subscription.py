@@ -62,11 +62,6 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
 def not_kept_yet(subscriptions: Sequence[Subscription]) -> list[str]:
     """What subscribers promise that this version does not keep, a sentence each."""
     return [
-        f"subscriber {one.subscriber.name!r}: a worker of this version does not run idempotent = 'no'; "
-        "take it out of the catalogue, or set enabled = false"
-        for one in subscriptions
-        if one.subscriber.idempotent == "no"
-    ] + [
         f"subscriber {one.subscriber.name!r}: a worker of this version keeps no rate"
         for one in subscriptions
         if one.subscriber.rate is not None

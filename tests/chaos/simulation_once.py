@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.marks import commit_of
+from streams_app.delivery.processor import Mark, Processors
 from streams_app.subscribers.around import Decoded
+from streams_app.subscribers.note import Note, decoded, encoded
 from streams_app.subscribers.received import Received, Retry
+from streams_app.subscribers.window import NOTHING
 from tests.chaos.simulation_kafka import Log
 from tests.chaos.simulation_redis import named
-from tests.chaos.simulation_subscribing import CallLedger, Happened, Subscribing, fate_of
+from tests.chaos.simulation_subscribing import NAME, CallLedger, Happened, Subscribing, fate_of, note_in
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World
@@ -41,7 +47,6 @@ class OnceLedger(CallLedger):
         self.by_id: dict[str, int] = {}
         self.duplicates: dict[int, int] = {}
 
-    @property
     def may_run_twice(self) -> bool:
         """Whether what has happened lets an event run twice."""
         return self._world.server.losses > 0
@@ -52,16 +57,20 @@ class OnceLedger(CallLedger):
 
     def is_excused(self, reason: str) -> bool:
         """What was cut off is a letter, whatever it would have done."""
-        is_cut_off = "killed" in self._world.counts or not self._world.mix.is_gentle
+        is_cut_off = "killed" in self._world.counts or self._world.mix.has_any
         return (reason in ("interrupted", "finished-late") and is_cut_off) or super().is_excused(reason)
 
     def begins(self, offset: int) -> None:
         """The function is called."""
+        self.check_noted(offset)
         event_id = id_of(offset)
-        if (self.serious.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice:
+        if (self.serious.get(offset) or self.by_id.get(event_id)) and not self.may_run_twice():
             self._world.tell("twice", f"{offset} of id {event_id} is called again, after {self.calls.get(offset)}")
         self.serious[offset] = self.serious.get(offset, 0) + 1
         self.by_id[event_id] = self.by_id.get(event_id, 0) + 1
+
+    def check_noted(self, offset: int) -> None:
+        """Whether its begin is where it has to be."""
 
     def has_done_nothing(self, offset: int) -> None:
         """The function says so."""
@@ -118,3 +127,47 @@ class Once(Subscribing):
             if first in self.ledger.duplicates or not self.ledger.is_finished(first):
                 self._world.tell("duplicate", f"{first}, which {offset} repeats, was never called")
         super().check_end()
+
+
+class AtMostOnceLedger(OnceLedger):
+    """What the outside world sees of a subscriber that is called at most once for each record, whatever happens to Redis."""
+
+    def may_run_twice(self) -> bool:
+        """Never."""
+        return False
+
+    def is_excused(self, reason: str) -> bool:
+        """What ends within its time is cut off by nobody, however often its partition is claimed again."""
+        is_gentle = self._world.mix.is_gentle and "killed" not in self._world.counts
+        return super().is_excused(reason) and not (is_gentle and reason == "interrupted")
+
+    def check_noted(self, offset: int) -> None:
+        """What begins is in the commit that the broker has; or was, and somebody else has made a letter of it."""
+        held = self._world.group.committed
+        assert held is not None
+        noted = decoded(note_in(held), held.offset, self._log.end)
+        assert noted is not None
+        is_finished = offset < held.offset or any(run.begin <= offset < run.end for run in noted.above.finished)
+        if offset not in noted.above.begun and not is_finished:
+            self._world.tell("unnoted", f"{offset} begins, and the commit does not say so")
+
+
+class AtMostOnce(Once):
+    """See :class:`tests.chaos.simulation_subject.Subject`; ``idempotent="no"``."""
+
+    idempotent = "no"
+
+    def _ledger(self) -> CallLedger:
+        return AtMostOnceLedger(self._world.log, self._world)
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """Notes have room for a few runs."""
+        with super().limits(seed), patch("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", 35 + seed % 20):
+            yield
+
+    def processors(self, worker: Worker) -> Processors:
+        """The command has placed the subscriber before its first worker."""
+        if self._world.group.committed is None:
+            self._world.group.committed = commit_of({NAME: Mark(0, encoded(0, Note("the one", NOTHING)))})
+        return super().processors(worker)

@@ -8,11 +8,11 @@ import pytest
 import redis
 
 from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_once import UNKNOWN
+from tests.chaos.mutants_once import AT_MOST_ONCE, UNKNOWN
 from tests.chaos.mutants_read_store import SYNCING
 from tests.chaos.mutants_subscribers import AGAIN
 from tests.chaos.simulation import run_schedule
-from tests.chaos.simulation_once import Once
+from tests.chaos.simulation_once import AtMostOnce, Once
 from tests.chaos.simulation_reading import Reading
 from tests.chaos.simulation_subscribing import Subscribing
 
@@ -69,6 +69,11 @@ def test_no_event_is_called_twice_while_redis_keeps_its_data(client: redis.Redis
     prove(client, mix, Once)
 
 
+@pytest.mark.parametrize("mix", ONCE, ids=lambda mix: mix or "no faults")
+def test_no_event_is_called_twice_whatever_happens_to_redis(client: redis.Redis, mix: str) -> None:
+    prove(client, mix, AtMostOnce)
+
+
 @pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
 def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Subscribing)
@@ -80,6 +85,7 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
         *((mutant, Reading) for mutant in SYNCING),
         *((mutant, Subscribing) for mutant in AGAIN),
         *((mutant, Once) for mutant in UNKNOWN),
+        *((mutant, AtMostOnce) for mutant in AT_MOST_ONCE),
     ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )

@@ -1,0 +1,140 @@
+"""A subscriber that is called at most once for each record, whatever happens to Redis (``idempotent="no"``).
+
+Before an event begins, Redis knows that it does, and then Kafka: by the note of a commit that it has accepted in the name of this
+claim. Whoever claims the partition next finds it there, and a worker whose partition was taken away cannot begin anything more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import NotOwnerError
+from streams_app.delivery.processor import Claim, ImpossibleClaimError
+from streams_app.delivery.scripts import RefusedError
+from streams_app.subscribers.around import Around
+from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fits
+from streams_app.subscribers.once import OnceProcessor
+from streams_app.subscribers.placing import NO_METADATA, how_to_place
+from streams_app.subscribers.runner import Call
+from streams_app.subscribers.store import Entry
+from streams_app.subscribers.window import Above, Window
+from streams_app.subscribers.work import Work
+
+LOWEST_BYTES: Final = 8
+"""Room in a note that is kept for the begin of the lowest unfinished offset; so much at least any one needs, too."""
+
+
+class AtMostOnceProcessor(OnceProcessor):
+    """At most once for each record, and for each event id as long as ids are remembered."""
+
+    def __init__(self, tp: TP, around: Around) -> None:
+        """Nothing is claimed yet."""
+        super().__init__(tp, around)
+        self._has_no_room: set[int] = set()
+        self._roomless: list[Work] = []
+
+    # ---- the claim
+
+    def _begin_of(self, claim: Claim) -> int:
+        raise self._not_placed("has no commit")
+
+    async def _take_over(self, claim: Claim, window: Window) -> int:
+        mark = claim.mark
+        assert mark is not None  # a worker never chooses where to begin
+        if decoded(mark.note, mark.offset, claim.edges.end) is None:
+            if not await claim.keeps_notes():
+                raise ImpossibleClaimError(self._tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
+            raise self._not_placed("has a commit that does not say what was begun")
+        return await super()._take_over(claim, window)
+
+    def _not_placed(self, what: str) -> ImpossibleClaimError:
+        name = self._around.subscriber.name
+        return ImpossibleClaimError(self._tp, f"{what} of subscriber {name!r}", how_to_place(name))
+
+    async def _believe(self, above: Above, claim: Claim, window: Window) -> None:
+        """Nothing: what is not finished in the commit becomes a letter at most, whatever Redis says."""
+
+    def _found(self, found: dict[int, Entry], window: Window) -> dict[int, Entry]:
+        self._interrupted = set(window.begun)
+        # What Redis was told, and the commit was not, has never begun.
+        known = {
+            offset: Entry(entry.attempts - 1, due_ms=1) if entry.is_begun and offset not in self._interrupted else entry
+            for offset, entry in found.items()
+        }
+        return {offset: Entry(1) for offset in self._interrupted} | known
+
+    # ---- one event
+
+    async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Commits that calls begin, as many as the note has room for; the others wait for it outside of the slots."""
+        window = self._window
+        assert window is not None  # it is claimed
+        low = window.low
+        taken = sorted(await super()._begun(calls), key=lambda call: int(call.whose.offset))
+        # The lowest may begin in any case: everything above it is named until it is finished.
+        while taken and taken[-1].whose.offset > low and not self._fits(window, MOST_NOTE_BYTES - LOWEST_BYTES):
+            window.put_off(window.claim, taken.pop().whose.offset)
+        if taken:
+            await self._commit(window)
+        # Only now: what the commit has failed to say is asked about again, and may have room then.
+        self._has_no_room = {call.whose.offset for call in calls if call not in taken}
+        return taken
+
+    def _fits(self, window: Window, most_bytes: int) -> bool:
+        return fits(window.low, Note(self._topic_id, window.must_be_noted()), most_bytes)
+
+    def _said(self) -> Callable[[], Awaitable[None]] | None:
+        assert self._window is not None  # it is claimed
+        return partial(self._commit, self._window)
+
+    async def _commit(self, window: Window) -> None:
+        assert self._claim is not None  # it is claimed
+        try:
+            await self._claim.commit_now(self._mark(window))
+        except NotOwnerError as error:
+            raise RefusedError("commit", "generation") from error
+
+    def _cut_off(self, work: Work, call: Call) -> None:
+        if work.offset not in self._has_no_room:
+            super()._cut_off(work, call)
+            return
+        self._has_no_room.remove(work.offset)
+        work.attempts, work.due_ms = work.attempts - 1, 1
+        self._keep(work)
+        self._roomless.append(work)
+
+    def _next(self, now_ms: int, *, is_fresh: bool | None) -> Work | None:
+        window = self._window
+        assert window is not None  # it is claimed
+        if self._roomless:
+            if not self._fits(window, MOST_NOTE_BYTES - 2 * LOWEST_BYTES):
+                return self._lowest(window.low, now_ms)
+            self._fresh.extendleft(sorted(self._roomless, key=lambda work: -work.offset))
+            self._roomless = []
+        return super()._next(now_ms, is_fresh=is_fresh)
+
+    def _lowest(self, low: int, now_ms: int) -> Work | None:
+        """The lowest unfinished event, if it may begin: only its end makes room in the note."""
+        if self._fresh and self._fresh[0].offset == low:
+            return self._fresh.popleft()
+        while (due := self._waiting.pop_due(now_ms)) is not None:
+            self._roomless.append(due)
+        found = next((work for work in self._roomless if work.offset == low), None)
+        if found is not None:
+            self._roomless.remove(found)
+        return found
+
+    def _waits_for(self) -> str | None:
+        return super()._waits_for() or ("note" if self._roomless else None)
+
+    # ---- what is begun and finished
+
+    def _note(self, low: int, window: Window) -> str:
+        whole = Note(self._topic_id, window.above())
+        if fits(low, whole, MOST_NOTE_BYTES):
+            return encoded(low, whole)
+        # Nothing of this may be left out: it has room, as it had when its events began.
+        return encoded(low, Note(self._topic_id, window.must_be_noted()))
