@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
-from streams_app.events.headers import header
 from streams_app.events.own_loop import OwnLoop
 from streams_app.events.publishing import Events
 from streams_app.local.broker import Broker, MemoryProducer
@@ -79,7 +78,7 @@ class LocalEvents(Events):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Lets what runs end, within a few seconds; what waits is lost."""
+        """Gives what runs ``worker.grace`` to end; what waits is lost."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
@@ -125,7 +124,7 @@ class _Worker:
 
     async def stop(self) -> None:
         if self._process is not None:
-            await self._there(self._process.stop())
+            await self._there(self._end(self._process))
         for topic, tell in self._listening:
             self._broker.unlisten(topic, tell)
         await asyncio.to_thread(self._users.stop, STOP_SECONDS)
@@ -144,6 +143,15 @@ class _Worker:
         )  # fmt: skip
         await self._process.start()
 
+    async def _end(self, process: LocalProcess) -> None:
+        await process.stop(self._settings.worker.grace_seconds)
+        # What was cancelled, such as a claim, ends before its loop does.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
     def _slots(self, one: Subscription, on_ended: OnEnded) -> Runner:
         declared = one.subscriber
         given = (declared.function, declared.concurrency, declared.timeout_ms, self._clock, on_ended)
@@ -158,7 +166,7 @@ class _Worker:
         letters = self._broker.records(one.dead_letters, self._told[one.dead_letters])
         self._told[one.dead_letters] += len(letters)
         for letter in letters:
-            said = {name: header(letter.headers, name) or "" for name in ("reason", "event-id", "attempts", "detail", "trace")}
-            logger.error(
-                "dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *said.values()
-            )
+            # What the letter says itself stands before the headers of its event.
+            said = {name: value.decode(errors="replace") for name, value in reversed(letter.headers)}
+            told = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
+            logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *told)

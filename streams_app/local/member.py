@@ -80,10 +80,14 @@ class LocalMember:
             reading.is_paused, reading.view = True, NOTHING_SEEN
         self._ownership.assigned(self.generation)
 
-    async def leave(self) -> None:
-        """Lets go, with a last commit where that is still accepted."""
+    async def leave(self, seconds: float | None = None) -> None:
+        """Lets go, with a last commit where that is still accepted.
+
+        Args:
+            seconds: So long that may take; None: as long as a rebalance waits for it.
+        """
         if self._ownership is not None:
-            await self._ownership.stop()
+            await self._ownership.stop(seconds)
         self._is_assigned = False
         for timer in self._timers:
             timer.cancel()

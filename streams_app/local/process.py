@@ -91,9 +91,13 @@ class LocalProcess:
         for member, served in self._served:
             member.join(served.ownership, worker.tick_ms / 1000, worker.commit_every_ms / 1000)
 
-    async def stop(self) -> None:
-        """Lets what runs end as a rebalance does, commits, and closes what functions share."""
-        await asyncio.gather(*(member.leave() for member, _ in self._served))
+    async def stop(self, seconds: float | None = None) -> None:
+        """Lets what runs end, commits, and closes what functions share.
+
+        Args:
+            seconds: So long what runs has; None: as long as a rebalance waits for it.
+        """
+        await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:
             await served.dispatcher.runner.stop()
         if self._is_open:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -121,37 +123,39 @@ def test_a_function_that_hangs_is_timed_out() -> None:
 
 
 def test_a_thread_that_a_function_waits_for_takes_no_virtual_time() -> None:
-    threads: list[str] = []
+    threads: list[int] = []
 
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.to_thread(threads.append, event.data.order_id)
+        await asyncio.to_thread(lambda: threads.append(sum(range(1_000_000))))
 
     one = subscribed(ship, timeout="1s")
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
 
-        assert ([(1, "done")], ["o1"]) == (seen_by(kit, one), threads)
+        assert ([(1, "done")], 1) == (seen_by(kit, one), len(threads))
 
 
 def test_a_connection_that_a_function_waits_for_is_waited_for() -> None:
-    said = []
+    said: list[bytes] = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.readline())
-        writer.close()
+    def answer() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(connection.recv(100) if sum(range(1_000_000)) else b"")
 
     async def ship(event: Received[Paid]) -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
         writer.write(b"hello\n")
         said.append(await reader.readline())
         writer.close()
-        server.close()
 
-    one = subscribed(ship)
-    with SubscriberTester(one) as kit:
+    one = subscribed(ship, retry=Retries(attempts=1))
+    with socket.create_server(("127.0.0.1", 0)) as listening, SubscriberTester(one) as kit:
+        thread = threading.Thread(target=answer)
+        thread.start()
         kit.publish(paid, Paid("o1"))
-        kit.advance("10s")
+        kit.advance("29s")
+        thread.join()
 
         assert ([(1, "done")], [b"hello\n"]) == (seen_by(kit, one), said)
 
@@ -425,14 +429,96 @@ def test_what_was_frozen_for_longer_than_its_session_runs_in_another_process_mea
 
 def test_what_is_frozen_for_a_moment_goes_on_by_itself() -> None:
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.sleep(1)
+        await asyncio.sleep(15)
 
     one = subscribed(ship)
     with SubscriberTester(one) as kit:
         kit.publish(paid, Paid("o1"))
         kit.freeze("5s")
+        kit.advance("1m")
 
         assert [(1, "done")] == seen_by(kit, one)
+
+
+def test_a_process_that_comes_back_too_late_commits_nothing() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "slow" and len(kit.runs(one)) == 2:
+            await asyncio.sleep(100)
+
+    one = subscribed(ship, timeout="3m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("quick"))
+        kit.publish(paid, Paid("slow"))
+        kit.freeze("40s")
+        ran = len(kit.runs(one))
+        kit.advance("10s")
+        kit.rebalance()
+
+        assert 4 == ran == len(kit.runs(one))
+        # What the late one still ran was taken back from it.
+        assert ["done", "done", "done", "interrupted"] == sorted(run.outcome for run in kit.runs(one))
+
+
+# Other promises
+
+
+def test_of_an_event_that_must_not_run_twice_a_crash_makes_a_letter() -> None:
+    done = []
+    one = subscribed(lambda event: done.append(event.data.order_id), idempotent="unknown")
+    with SubscriberTester(one) as kit:
+        kit.crash(at="done")
+        kit.publish(paid, Paid("o1"))
+        kit.publish(paid, Paid("o2"))
+        kit.rebalance()
+        kit.advance("1m")
+
+        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert [("o1", "crash"), ("o2", "done")] == [(run.data.order_id, run.outcome) for run in kit.runs(one)]
+    assert ["o1", "o2"] == done
+
+
+def test_an_event_that_is_published_twice_under_one_id_runs_once_where_ids_are_known() -> None:
+    ids = []
+    once = subscribed(lambda event: ids.append(event.id), idempotent="unknown")
+    again = subscribed(lambda event: ids.append("again"), name="tell")
+    with SubscriberTester(once, again) as kit:
+        event_id = kit.publish(paid, Paid("o1"))
+        kit.publish(paid, Paid("o1"), event_id=event_id)
+        kit.advance("10s")
+
+    assert sorted([event_id, "again", "again"]) == sorted(ids)
+
+
+def test_what_a_frozen_process_ends_after_another_one_has_made_a_letter_of_it_makes_a_second_one() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(5)
+
+    one = subscribed(ship, idempotent="unknown", timeout="2m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.freeze("1m")
+        kit.advance("1m")
+
+        assert ["interrupted", "finished-late"] == [letter.reason for letter in kit.dead_letters(one)]
+
+
+def test_what_must_never_run_twice_does_not_run_again_although_redis_was_wiped() -> None:
+    done = []
+    one = subscribed(lambda event: done.append(event.data.order_id), idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.crash(at="begun")
+        kit.publish(paid, Paid("o2"))
+        kit.wipe_redis()
+        kit.rebalance()
+
+        assert "interrupted" == kit.dead_letters(one)[0].reason
+        assert [(1, "crash")] == seen_by(kit, one)
+    assert [] == done
+
+
+def test_a_promise_that_workers_do_not_keep_yet_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a worker of this version"):
+        SubscriberTester(subscribed(lambda event: None, rate="5/s"))
 
 
 # Folds
