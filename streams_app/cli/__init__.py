@@ -42,6 +42,15 @@ class _LazyGroup(click.Group):
         command: click.Command = importlib.import_module(module).command
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggests the nearest name of a command that there is not."""
+        if args[0] not in COMMANDS:
+            from streams_app.settings.base import suggestion  # the help does without pydantic
+
+            if near := suggestion(args[0], list(COMMANDS)):
+                ctx.fail(f"No such command {args[0]!r}{near}")
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="streams_app", prog_name="streams-app")

@@ -62,6 +62,7 @@ def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
     ("words", "said"),
     [
         (["fly"], "No such command 'fly'"),
+        (["chek"], "No such command 'chek', did you mean 'check'?"),
         (["worker", "--fast"], "No such option"),
         (["groups", "list", "--limit", "0"], "--limit"),
         (["topics"], "Usage: streams-app topics"),
