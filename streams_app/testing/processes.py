@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio.events import _set_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +50,7 @@ class VirtualEvents(Events):
         super().__init__(settings, catalogue, clock=time)
         self._producer_of_ours = producer
         self._knows_all = knows_all
+        self._is_inline = False
 
     def _new_producer(self) -> MemoryProducer:
         return self._producer_of_ours
@@ -59,20 +61,35 @@ class VirtualEvents(Events):
             self._decoders.setdefault(event.key, decoder_of(event, self._settings.limits))
         return super()._faults(event, context, event_id)
 
+    def call_inline(self, function: Callable[[Any], Any], event: Any) -> None:
+        """Calls a function that is not ``async``, which finds no running loop, as in a thread.
+
+        Raises:
+            TypeError: It returned what nobody awaits.
+        """
+        loop = asyncio.get_running_loop()
+        self._is_inline = True
+        _set_running_loop(None)
+        try:
+            call_inline(function, event)
+        finally:
+            _set_running_loop(loop)
+            self._is_inline = False
+
     def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
-        try:
-            is_here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            is_here = False
-        if not is_here:
+        if not self._is_inline:
+            # Such as in a function that is ``async``: refused, as in a worker.
             return super()._waited_for(publish)
-        # A function without ``async`` runs inline, and the log is in memory: nothing is waited for.
         work = publish()
+        _set_running_loop(self._loop)
         try:
+            # The log is in memory: nothing is waited for.
             work.send(None)
         except StopIteration as ended:
             return str(ended.value)
-        work.close()
+        finally:
+            _set_running_loop(None)
+            work.close()
         raise RuntimeError("the process of this function was killed")
 
 
@@ -209,7 +226,7 @@ class Process:
             if declared.is_async:
                 await function(event)  # type: ignore[misc]  # it is awaited, as it is async
             else:
-                call_inline(function, event)
+                self.events.call_inline(function, event)
             await self._passed("done", declared.name)
 
         def ended(calls: list[Call]) -> None:

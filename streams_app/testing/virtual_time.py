@@ -23,6 +23,11 @@ REAL_SECONDS: Final = 0.01
 """So long a connection that a function waits for is given before the clock goes on, at each step."""
 
 
+SPINS: Final = 2_000
+SPIN_SECONDS: Final = 0.1
+"""A function that never waits for anything, but for its turn, costs time, too: so much each so many turns. Else it would hang."""
+
+
 class VirtualTime:
     """How late it is, for all loops and clocks of a kit.
 
@@ -56,11 +61,17 @@ class _Selector(selectors.DefaultSelector):
         self.on_idle: Callable[[float | None], None] = lambda seconds: None
         self.in_threads = 0
         self.is_busy: Callable[[], bool] = lambda: False
+        self.on_spin: Callable[[], None] = lambda: None
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= SHORT_SECONDS):
+            self._turns += 1
+            if self._turns % SPINS == 0:
+                self.on_spin()
             return ready
+        self._turns = 0
         if self.in_threads:
             # Threads live by the real clock: the virtual one stands still until they have ended.
             return super().select(None)
@@ -88,6 +99,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._selector_of_ours)
         self._selector_of_ours.on_idle = self._idle
         self._selector_of_ours.is_busy = is_busy
+        self._selector_of_ours.on_spin = self._spin
         self._is_woken = False
 
     def time(self) -> float:
@@ -107,6 +119,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._is_woken = False
         self.run_forever()
         return True
+
+    def _spin(self) -> None:
+        self._time_of_all.seconds += SPIN_SECONDS
 
     def _idle(self, wait_seconds: float | None) -> None:
         self._next_seconds = None if wait_seconds is None else self._time_of_all.seconds + wait_seconds

@@ -80,6 +80,31 @@ def test_a_function_without_async_runs_inline_and_publishes() -> None:
         assert [Sent("o1")] == [parcel.data for parcel in kit.published(sent)]
 
 
+def test_a_function_without_async_finds_no_running_loop_as_in_a_thread() -> None:
+    def ship(event: Received[Paid]) -> None:
+        asyncio.run(asyncio.sleep(0))
+        event.publish_sync(sent, Sent(event.data.order_id))
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+
+        assert [(1, "done")] == seen_by(kit, one)
+
+
+def test_a_function_with_async_that_would_wait_for_its_own_loop_is_refused_as_in_a_worker() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        event.publish_sync(sent, Sent(event.data.order_id))
+
+    one = subscribed(ship, retry=Retries(attempts=1))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        (letter,) = kit.dead_letters(one)
+
+        assert "await the function without _sync" in letter.detail
+        assert [] == kit.published(sent)
+
+
 def test_what_one_publishes_reaches_the_others() -> None:
     async def ship(event: Received[Paid]) -> None:
         await event.publish(sent, Sent(event.data.order_id))
@@ -121,6 +146,19 @@ def test_a_function_that_hangs_is_timed_out() -> None:
 
         assert [(1, "timeout"), (2, "timeout")] == seen_by(kit, one)
         assert ["timed-out"] == [letter.reason for letter in kit.dead_letters(one)]
+
+
+def test_a_function_that_waits_for_nothing_is_timed_out_too() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    one = subscribed(ship, timeout="1s", retry=Retries(attempts=1))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+
+        assert [(1, "timeout")] == seen_by(kit, one)
+        assert 1 == len(kit.dead_letters(one))
 
 
 def test_a_thread_that_a_function_waits_for_takes_no_virtual_time() -> None:
