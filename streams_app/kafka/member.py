@@ -40,6 +40,7 @@ MAX_RECORDS: Final = 5_000
 """Most records taken out of the client at once, of all partitions together; the rest stays unparsed bytes until the next look."""
 
 REBALANCE_MS: Final = 10_000
+POLL_INTERVAL_MS: Final = 300_000
 
 METADATA_MAX_AGE_MS: Final = 5_000
 """Within this time a member notices that a topic it reads was made, made again, or got more partitions."""
@@ -123,6 +124,8 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
             rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),
+            # While it lets go of its partitions it does not poll.
+            max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * self._release_seconds)),
         )
         self._consumer.subscribe(self._topics, listener=self)
         await self._consumer.start()

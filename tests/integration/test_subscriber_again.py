@@ -306,7 +306,7 @@ async def test_what_is_finished_above_the_watermark_is_not_done_again(shop: Shop
             await asyncio.Event().wait()
 
     await shop.send(*ORDERS)
-    async with shop.member(ship, timeout="1m"):
+    async with shop.member(ship, timeout="1m", grace="200ms"):
         await shop.until_called(*ORDERS)
     may_end.set()
     async with shop.member(ship):

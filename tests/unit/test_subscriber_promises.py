@@ -1,0 +1,91 @@
+"""What "unknown" and "no" promise, by the test kit: who is called twice, and what becomes a letter."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from streams_app import Event, Received, Retry, subscriber
+from streams_app.testing import SubscriberTester
+
+NEVER_TWICE = pytest.mark.parametrize("idempotent", ["unknown", "no"])
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+
+
+def noting(idempotent: Literal["unknown", "no"], calls: list[str], **options: Any) -> Any:
+    """A subscriber that notes what it is called with."""
+
+    def ship(event: Received[Paid]) -> None:
+        calls.append(f"{event.data.order_id} {event.attempt}")
+        if event.data.order_id == "waits" and event.attempt == 1:
+            raise Retry(after="1s")
+        if event.data.order_id == "fails":
+            raise ConnectionError("the carrier is away")
+
+    return subscriber(paid, idempotent=idempotent, description="Ships.", **options)(ship)
+
+
+@NEVER_TWICE
+def test_an_event_that_was_published_twice_is_called_once(idempotent: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.rebalance()
+
+    assert ["o1 1"] == calls
+
+
+@NEVER_TWICE
+@pytest.mark.parametrize("at", ["begun", "done"])
+def test_what_a_crash_cuts_off_is_a_letter_and_no_second_call(idempotent: Any, at: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+    with SubscriberTester(one) as kit:
+        kit.crash(at=at)
+        kit.publish(paid, Paid("o1"))
+        kit.publish(paid, Paid("o2"))
+        kit.rebalance()
+
+        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert ["o2 1"] == [call for call in calls if call != "o1 1"]
+        assert calls.count("o1 1") <= 1
+
+
+@NEVER_TWICE
+def test_only_what_says_that_it_has_done_nothing_is_called_again(idempotent: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("waits"))
+        kit.publish(paid, Paid("fails"))
+        kit.advance("1m")
+
+        assert ["failed"] == [letter.reason for letter in kit.dead_letters(one)]
+    assert ["fails 1", "waits 1", "waits 2"] == sorted(calls)
+
+
+def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_twice() -> None:
+    calls: list[str] = []
+    one = noting("no", calls)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.wipe_redis()
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.crash()
+        kit.wipe_redis()
+        kit.rebalance()
+        kit.publish(paid, Paid("o1"), event_id="e1")
+        kit.publish(paid, Paid("o2"))
+        kit.advance("1m")
+
+    assert ["o1 1", "o2 1"] == calls
