@@ -105,7 +105,8 @@ class Noting:
         self._new: list[tuple[Call, Begin]] = []
         self._sending: list[tuple[Call, Begin]] = []
         self._in_redis: list[Call] = []
-        self._is_stopped = False
+        self._is_stopped = self._is_behind = False
+        self._told_low = 0
         self._changed = asyncio.Event()
         self._pass = asyncio.Lock()
         self._fault: str | None = None
@@ -172,6 +173,12 @@ class Noting:
         self._is_stopped = True
         new, self._new = self._new, []
         self._take_back([call for call, _ in new])
+
+    def look(self, low: int) -> None:
+        """Has Redis told of a low watermark that has moved by what nobody had begun."""
+        if low > self._told_low:
+            self._is_behind = True
+            self._changed.set()
 
     # ---- noting it
 
@@ -241,12 +248,13 @@ class Noting:
 
     async def _end(self, *, is_last: bool = False) -> None:
         telling, done, progress = dict(self._entries), list(self.done), self._progress()
-        # At the end also without news: where Redis knows less than the commit, the next owner reads ids back from the log.
-        if progress is None or not (telling or is_last):
+        # Also without news of events: where Redis knows less than the commit, the next owner reads ids back from the log.
+        if progress is None or not (telling or is_last or self._is_behind):
             return
         finished = [offset for offset, entry in telling.items() if entry is None]
         waiting = [(offset, entry) for offset, entry in telling.items() if entry is not None]
         await self._store.end(finished, waiting, *progress)
+        self._told_low, self._is_behind = progress.low, False
         for offset, entry in telling.items():
             if self._entries[offset] is entry:
                 del self._entries[offset]

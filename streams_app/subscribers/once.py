@@ -107,6 +107,12 @@ class OnceProcessor(SubscriberProcessor):
                     self._noting.learn(record.offset, own_id)
         super().deliver(batch)
 
+    def tick(self, now_ms: int) -> None:
+        """As of any subscriber; and Redis is told how far it is."""
+        super().tick(now_ms)
+        if self._window is not None:
+            self._noting.look(self._window.low)
+
     def _id_of(self, record: Any) -> str:
         try:
             made = self._around.decode(self._tp, record, 1)
@@ -117,6 +123,9 @@ class OnceProcessor(SubscriberProcessor):
     def _work(self, record: Any, size_bytes: int) -> Work:
         work = super()._work(record, size_bytes)
         work.is_interrupted = record.offset in self._interrupted
+        if work.is_interrupted and self._window is not None:
+            # What is begun is told as finished once it is: nobody else is to begin it after its letter.
+            self._window.begin(self._window.claim, record.offset)
         return work
 
     # ---- one event

@@ -55,12 +55,6 @@ UNKNOWN: Final = (
         (Change(f"{ONCE}._believe", "window.also_finished(above.finished)", "pass"),),
     ),
     Mutant(
-        "a late end counts",
-        "An end that was on its way takes back what a later one has said.",
-        ("fragile:end lossy crash:9 history",),
-        (Change("subscribers/end.lua", "if arg.told <= tonumber(state.told or 0) then return {'ok'} end", ""),),
-    ),
-    Mutant(
         "finished before the letter is acknowledged",
         "A letter that is lost with its process is nowhere.",
         CRASHES,

@@ -110,6 +110,23 @@ async def test_a_redis_that_was_wiped_is_told_the_ids_of_the_log_before_anything
     assert {"o1": [1], "o2": [1], "o3": [1]} == shop.calls
 
 
+async def test_redis_is_told_of_what_is_passed_over(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    meta = SubscriberKeys(shop.names.app_id, "ship", shop.topic, 0).marks[0]
+    await shop.send("o1")
+    await shop.send("other", "another", headers=[("ce_type", b"order.sent")])
+
+    async def fence() -> bool:
+        return await redis_client.hget(meta, "fence") == b"3"
+
+    async with shop.member(ship, idempotent="unknown"):
+        await wait_until(fence, LIMIT_SECONDS, "Redis knows how far it is")
+
+    assert {"o1": [1]} == shop.calls
+
+
 async def test_a_redis_that_is_wiped_while_something_runs_waits_for_its_end(shop: Shop, redis_client: redis.asyncio.Redis) -> None:
     may_end = threading.Event()
 
