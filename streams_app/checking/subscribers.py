@@ -17,7 +17,7 @@ from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration import Records
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.placing import NO_METADATA, committed
+from streams_app.subscribers.placing import NO_METADATA, committed, how_to_place
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 
@@ -110,8 +110,7 @@ def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Com
     missing = len(set(tps) - held.keys())
     if missing:
         text = f"subscriber {name} has no commit in {missing} of {len(tps)} partitions: a worker refuses to run it"
-        advice = f"streams-app topics create where it is new, else streams-app reset --subscriber {name} --at ..."
-        return Finding(Level.ERROR, text, advice)
+        return Finding(Level.ERROR, text, how_to_place(name))
     if not all((marks := noted_in(commit)) and name in marks and marks[name].note for commit in held.values()):
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)

@@ -6,8 +6,9 @@ import pytest
 import redis.asyncio
 
 from tests.conftest import KafkaServer
-from tests.helpers import create_topics
+from tests.helpers import create_topics, wait_until
 from tests.integration.orders import CATALOGUE, THANK, Orders
+from tests.integration.site import LIMIT_SECONDS
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -147,3 +148,19 @@ async def test_an_application_without_folds_runs_its_subscribers(orders: Orders)
     assert 4 == len(created.out.splitlines())
     assert (0, ["ship", "thank"]) == (code, [line.split()[0] for line in lines])
     assert 0 == checked.code, checked.text
+
+
+@pytest.mark.apache
+async def test_a_subscriber_that_must_not_be_called_twice_runs_where_a_command_has_placed_it(orders: Orders) -> None:
+    orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
+    await orders.site.topics("paid", "paid.dead", "folded", "again", "paid.ship.dead", "paid.thank.dead")
+    await orders.pay("o1")
+    with orders.worker("--only", "thank") as unplaced:
+        await wait_until(lambda: "reset --subscriber thank" in unplaced.log(), LIMIT_SECONDS, "it names the command")
+        await unplaced.terminate()
+    reset = await orders.run("reset", "--subscriber", "thank", "--at", "earliest", "--yes")
+    with orders.worker("--only", "thank") as placed:
+        lines = await orders.lines(1)
+        await placed.terminate()
+
+    assert (0, ["thank"]) == (reset.code, [line.split()[0] for line in lines]), reset.text
