@@ -13,7 +13,7 @@ import pytest
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings import Settings
-from streams_app.testing import FoldTester
+from streams_app.testing import FoldTester, SubscriberTester
 from tests.pages import PAGES, ROOT, fenced, name_of
 from tests.reference import REFERENCE
 
@@ -59,7 +59,7 @@ def test_every_program_in_the_docs_runs(page: Path) -> None:
 
 
 def test_functions_of_the_readme_fold_an_event() -> None:
-    (program,) = fenced(ROOT / "README.md", "python")
+    program, _ = fenced(ROOT / "README.md", "python")
     names: dict[str, Any] = {}
     exec(program, names)
     kit = FoldTester(names["app"].settings.fold("account-metrics"))
@@ -67,6 +67,20 @@ def test_functions_of_the_readme_fold_an_event() -> None:
     (record,) = kit.advance("16m")
 
     assert {"account_id": "anna", "metrics": ["likes"]} == {key: record.value[key] for key in ("account_id", "metrics")}
+
+
+def test_the_subscriber_of_the_readme_is_called_with_the_record_of_its_example_and_publishes() -> None:
+    _, program = fenced(ROOT / "README.md", "python")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    fold = FoldTester(Settings.load(ROOT / "examples" / "streams.toml", {}).fold("account-metrics"))
+    with SubscriberTester(*names["catalogue"].subscribers) as kit:
+        kit.connect(fold)
+        fold.send({"account_id": "account_1", "metrics": {"likes": 2}}, key=b"account_1")
+        kit.advance("16m")
+        (shown,) = kit.published(names["account_shown"])
+
+        assert "account_1" == shown.data.account_id
 
 
 def test_the_query_of_the_reference_asks_for_what_changed() -> None:
