@@ -56,6 +56,7 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--only", default="again,ordered,napping,idle", help="Which of --subscribers; also once, never_twice.")
 @click.option("--peers", is_flag=True, help="Also the same functions called by FastStream, Taskiq, Dramatiq and Celery.")
 @click.option("--rivals", default="", help="Which of --peers: beginnings of their names, with commas.")
+@click.option("--kill/--no-kill", default=True, help="Whether --peers also looks what a SIGKILL loses and repeats.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
 @click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
 def main(
@@ -158,7 +159,8 @@ async def _calls(servers: Servers, folder: Path, scale: float, extra: dict[str, 
         from benchmarks.peers.rivals import rivals  # as above
 
         _say("peers: the same functions called by others")
-        findings += await rivals(servers, folder, scale, [name for name in extra["rivals"].split(",") if name], _say)
+        names = [name for name in extra["rivals"].split(",") if name]
+        findings += await rivals(servers, folder, scale, names, _say, kills=extra["kill"])
     return findings
 
 

@@ -13,7 +13,7 @@ from benchmarks.peers.note import NAME, SERVER, note
 broker = RedisStreamBroker(os.environ[SERVER], queue_name=os.environ[NAME], consumer_group_name=os.environ[NAME])
 
 
-@broker.task
+@broker.task("noted")
 async def noted(number: int) -> None:
     """Notes an event."""
     await note(number)

@@ -35,7 +35,7 @@ PACKAGES: Final = ("faststream[kafka]", "taskiq", "taskiq-redis", "dramatiq[redi
 NOOPS: Final = 20_000
 NAPS: Final = 20_000
 KILLED: Final = 6_000
-"""Events of 10 ms, in the middle of which the process is killed."""
+"""Events of 10 ms, in the middle of which the process is killed; some differ."""
 
 CONCURRENCY: Final = 100
 NAP_SECONDS: Final = 0.01
@@ -60,6 +60,9 @@ class Rival:
         environment: More variables.
         subscriber: Of this project.
         faster: So many times as many no-ops, as the run would be over at once.
+        slower: So many times fewer events, as the run would take minutes.
+        killed: So many events are there when it is killed. FastStream's default commits every five seconds: with fewer events
+            nothing would be committed yet. With ACK it is slow.
     """
 
     name: str
@@ -69,6 +72,8 @@ class Rival:
     environment: Mapping[str, str] = field(default_factory=dict)
     subscriber: str = ""
     faster: int = 1
+    slower: int = 1
+    killed: int = KILLED
 
 
 _FASTSTREAM: Final = ("python", "-m", "benchmarks.peers.by_faststream")
@@ -79,8 +84,8 @@ _CELERY: Final = (
 
 RIVALS: Final = (
     Rival('streams_app, "yes"', subscriber="napping", is_kafka=True, faster=10),
-    Rival("FastStream, ACK", "by_faststream", _FASTSTREAM, is_kafka=True, environment={"PEERS_LATE": "1"}),
-    Rival("FastStream, ACK_FIRST (default)", "by_faststream", _FASTSTREAM, is_kafka=True),
+    Rival("FastStream, ACK", "by_faststream", _FASTSTREAM, is_kafka=True, environment={"PEERS_LATE": "1"}, slower=10, killed=1_500),
+    Rival("FastStream, ACK_FIRST (default)", "by_faststream", _FASTSTREAM, is_kafka=True, killed=20_000),
     Rival(
         "Taskiq, Redis stream", "by_taskiq",
         (
@@ -229,7 +234,7 @@ async def killed(track: Track) -> dict[str, Any]:
     return {"not_called": missing, "repeated": ledger.repeated(), "seconds": None if missing else round(took, 1)}
 
 
-async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[str], say: Say) -> list[Finding]:
+async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[str], say: Say, *, kills: bool) -> list[Finding]:
     """Measures each of them.
 
     Args:
@@ -238,6 +243,7 @@ async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[s
         scale: Of the numbers of events.
         names: Beginnings of the names of those that are measured; none: all.
         say: Told of every run.
+        kills: Whether they are killed, too.
     """
     programs, bench, findings = install(), Bench(servers, folder, scale), []
     for rival in RIVALS:
@@ -245,8 +251,14 @@ async def rivals(servers: Servers, folder: Path, scale: float, names: Sequence[s
             continue
         finding = Finding(rival.name)
         findings.append(finding)
-        for what, events, nap_seconds in (("no-op", NOOPS, 0.0), ("10 ms", NAPS, NAP_SECONDS), ("killed", KILLED, NAP_SECONDS)):
-            count = round(scale * events * (rival.faster if what == "no-op" else 1))
+        for what, events, nap_seconds in (
+            ("no-op", NOOPS, 0.0),
+            ("10 ms", NAPS, NAP_SECONDS),
+            ("killed", rival.killed, NAP_SECONDS),
+        ):
+            if what == "killed" and not kills:
+                continue
+            count = round(scale * events * (rival.faster if what == "no-op" else 1) / (1 if what == "killed" else rival.slower))
             one = replace(rival, subscriber="again") if not rival.module and what == "no-op" else rival
             path, _ = bench.ledger(count)
             track = Track(bench, one, f"peers-{secrets.token_hex(4)}", path, count, nap_seconds, programs)
