@@ -125,5 +125,5 @@ async def never_twice(event: Received[Order]) -> None:
 
 
 ALL: Final = (again, in_order, once, never_twice)
-chosen = os.environ.get(SUBSCRIBERS, "again,in_order").split(",")
+chosen = os.environ.get(SUBSCRIBERS, ",".join(one.name for one in ALL)).split(",")
 catalogue = Catalogue(events=(order_placed,), subscribers=tuple(one for one in ALL if one.name in chosen))
