@@ -161,7 +161,6 @@ async def configured(
     app_id = f"bench-{secrets.token_hex(4)}"
     names = [one.name for one in subscribed.catalogue.subscribers]
     made = [f"{app_id}.{kind}" for kind in ("source", "folded", "dead", "again")] + [f"{topic}.{name}.dead" for name in names]
-    await topics.make(bench.servers.bootstrap, *made)
     switches = "".join(f"[subscribers.{name}]\nenabled = false\n" for name in names if name not in enabled)
     config = bench.folder / f"{app_id}.toml"
     config.write_text(
@@ -169,6 +168,7 @@ async def configured(
 app_id = "{app_id}"
 [kafka]
 bootstrap_servers = {json.dumps(bench.servers.bootstrap)}
+partitions = {PARTITIONS}
 [redis]
 url = {json.dumps(bench.servers.redis_url)}
 [http]
@@ -187,10 +187,23 @@ catalogue = "benchmarks.subscribed:catalogue"
     )
     environment = {subscribed.TOPIC: topic, subscribed.LEDGER: str(ledger), "PYTHONPATH": python_path()}
     try:
+        # By the command, which also says where a subscriber begins that must not be called twice.
+        await create_topics(config, environment)
         yield config, environment
     finally:
         bench.servers.forget(app_id)
         await topics.remove(bench.servers.bootstrap, *made)
+
+
+async def create_topics(config: Path, environment: Mapping[str, str]) -> None:
+    """Runs ``streams-app topics create``."""
+    command = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "streams_app", "topics", "create", "--config", str(config),
+        env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    told, _ = await command.communicate()
+    if command.returncode:
+        raise RuntimeError(told.decode())
 
 
 @asynccontextmanager
