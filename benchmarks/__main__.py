@@ -28,7 +28,13 @@ from tests.servers.cache import ROOT, ServerUnavailableError
 IS_QUICK = os.environ.get("QUICK", "") not in ("", "0")
 
 
-def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
+APART = ("tune", "read_stores", "subscribers", "peers")
+"""What is measured by itself: whoever asks for one of these asks for no load of folding, unless they name it."""
+
+
+def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+    if text is None:
+        return None
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LOADS]:
         raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(LOADS)}")
@@ -36,13 +42,13 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110})
-@click.option("--loads", callback=_loads, default="hot,wide" if IS_QUICK else ",".join(LOADS), help="With commas; '' for none.")
+@click.option("--loads", callback=_loads, help="With commas. Without: all, or none with --tune, --stores, --subscribers, --peers.")
 @click.option("--runs", type=click.IntRange(1), default=3, help="Of each load.")
 @click.option("--scale", type=click.FloatRange(0, min_open=True), default=0.4 if IS_QUICK else 1.0, help="Of events and groups.")
 @click.option("--kafka", default="embedded", help="embedded, apache (as the tests have it) or HOST:PORT.")
 @click.option("--bootstrap", default=None, metavar="HOST:PORT", help="The same as --kafka HOST:PORT.")
 @click.option("--redis", "redis_choice", default="valkey", help="valkey (embedded), redis (version 7) or a URL.")
-@click.option("--open/--no-open", "open_groups", default=not IS_QUICK, help="Redis bytes of each open group.")
+@click.option("--open/--no-open", "open_groups", default=None, help="Redis bytes of each open group; as a load without a name.")
 @click.option("--idle", is_flag=True, help="Also 100 000 open groups and no input for 60 s.")
 @click.option("--live", is_flag=True, help="Also a steady stream for 60 s: emit delay.")
 @click.option("--rate", type=click.IntRange(1), default=20_000, help="Events/s of --live; half of saturation tells most.")
@@ -60,7 +66,7 @@ def _loads(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), default=None, help="All runs, for machines.")
 @click.option("--check-ratio", type=float, metavar="FACTOR", help="Exit 1 if a best ratio to bare is below FACTOR x the README's.")
 def main(
-    loads: list[str],
+    loads: list[str] | None,
     runs: int,
     scale: float,
     kafka: str,
@@ -75,6 +81,11 @@ def main(
     QUICK=1 in the environment: only bare reading and this project, at a small scale. Exit code 1: wrong records came out, or a
     ratio is below what is asked for.
     """
+    is_apart = any(extra[name] for name in APART)
+    if extra["open_groups"] is None:
+        extra["open_groups"] = not (IS_QUICK or is_apart)
+    if loads is None:
+        loads = [] if is_apart else ["hot", "wide"] if IS_QUICK else list(LOADS)
     promised = _promised(loads, check_ratio)
     try:
         contests, findings, head = asyncio.run(_measure(loads, runs, scale, (bootstrap or kafka, redis_choice), extra))
