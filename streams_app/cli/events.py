@@ -140,6 +140,7 @@ def _subscriber_columns(subscriptions: tuple[Subscription, ...]) -> list[Column]
         Column("IDEMPOTENT", [one.idempotent for one in declared]),
         Column("ORDERED", [one.ordered or "-" for one in declared], rank=4),
         Column("AT ONCE", [str(one.concurrency) for one in declared], rank=5),
+        Column("RATE", ["-" if one.rate is None else str(one.rate) for one in declared], rank=6),
         Column("TIMEOUT", [duration_text(one.timeout_ms) for one in declared], rank=6),
         Column("ATTEMPTS", [str(one.retry.attempts) for one in declared], rank=7),
         Column("ENABLED", ["yes" if one.is_enabled else "no" for one in declared], rank=3),

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from streams_app.clock import Clock, SystemClock
-from streams_app.errors import ConfigurationError
 from streams_app.events.own_loop import OwnLoop
 from streams_app.events.publishing import Events
 from streams_app.local.broker import Broker, MemoryProducer
@@ -23,7 +22,7 @@ from streams_app.subscribers.agent import OnEnded
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.runner import Runner
-from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.threads import ThreadRunner
 
 logger = logging.getLogger(__name__)
@@ -49,15 +48,13 @@ class LocalEvents(Events):
             clock: Read for the times of events.
 
         Raises:
-            ConfigurationError: The catalogue does not fit the settings, or promises what this version does not keep.
+            ConfigurationError: The catalogue does not fit the settings.
         """
         self._chosen = settings or settings_of(APP_ID, catalogue)
         self._time = clock or SystemClock()
         super().__init__(self._chosen, catalogue, clock=self._time)
         self._catalogue = catalogue
         self._subscriptions = [one for one in subscriptions_of(catalogue, self._chosen) if one.subscriber.is_enabled]
-        if faults := not_kept_yet(self._subscriptions):
-            raise ConfigurationError(faults)
         self._broker = Broker(self._time)
         self._worker: _Worker | None = None
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from streams_app.delivery.scripts import RefusedError
+from streams_app.subscribers.rate import Pace, leased
 from streams_app.subscribers.store import SCRIPTS
 
 Hash = dict[str, str]
@@ -21,7 +23,7 @@ class MemoryScripts:
         """Keeps nothing yet.
 
         Args:
-            now_ms: When ids have been kept for long enough.
+            now_ms: When ids have been kept for long enough, and by which clock rates are kept.
         """
         self._now_ms = now_ms
         self._hashes: dict[str, Hash] = {}
@@ -104,6 +106,18 @@ class MemoryScripts:
         if keys[2] in self._hashes:
             self._expire_ms[keys[2]] = self._now_ms() + arg["expire_ms"]
         return _bytes("ok")
+
+    def _lease(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+        now_us = self._now_ms() * 1_000
+        held = self._hashes.setdefault(keys[0], {})
+        gone_us = now_us - arg["gone_ms"] * 1_000
+        for token in [name for name, at_us in held.items() if name != "empty" and int(at_us) < gone_us]:
+            del held[token]
+        empty_us = float(held["empty"]) if "empty" in held else None
+        got = leased(Pace(arg["every_us"], arg["full_us"]), empty_us, arg["wanted"], now_us)
+        held |= {"empty": f"{got.empty_us:.0f}", arg["token"]: str(now_us)}
+        self._expire_ms[keys[0]] = self._now_ms() + max(ceil(arg["full_us"] / 1_000), arg["gone_ms"])
+        return _bytes("ok", str(got.granted), str(got.wait_us), str(len(held) - 1))
 
     def _first(self, keys: Sequence[str], event_id: str, offset: str) -> str:
         """The offset at which an id was first seen; this one where it never was."""

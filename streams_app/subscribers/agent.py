@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -34,12 +35,14 @@ from streams_app.subscribers.declaration import Idempotent, Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.gauges import Gauges
-from streams_app.subscribers.keys import SubscriberKeys
+from streams_app.subscribers.keys import SubscriberKeys, rate_key
+from streams_app.subscribers.leases import Leases
 from streams_app.subscribers.loop_watch import LoopWatch
 from streams_app.subscribers.once import OnceProcessor
 from streams_app.subscribers.processor import LEAVE_SECONDS, SubscriberProcessor
+from streams_app.subscribers.rate import pace_of
 from streams_app.subscribers.runner import Call, Runner
-from streams_app.subscribers.store import Scripts, ScriptSet, SubscriberStore
+from streams_app.subscribers.store import RateStore, Scripts, ScriptSet, SubscriberStore
 from streams_app.subscribers.threads import ThreadRunner
 
 logger = logging.getLogger(__name__)
@@ -144,10 +147,14 @@ def serving(
     def letters(tp: TP) -> DeadLetters:
         return DeadLetters(refuser, tp, producer, trusted, on_kept=lambda name, reason: None)
 
+    leases = None
+    if (rate := subscriber.rate) is not None:
+        key = rate_key(settings.app_id, subscriber.name)
+        leases = Leases(subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), pace_of(rate)), trusted, on_fatal)
     figures = Figures(metrics or Metrics(settings), subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
-        is_ahead=subscriber.idempotent == "yes",
+        is_ahead=subscriber.idempotent == "yes", leases=leases,
     )  # fmt: skip
     around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again)
     topics = [topic, again] if again else [topic]

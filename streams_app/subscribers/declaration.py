@@ -82,6 +82,9 @@ class Rate:
     count: int
     period_ms: int
 
+    def __str__(self) -> str:
+        return f"{self.count}/{next(unit for unit, period_ms in PERIODS_MS.items() if period_ms == self.period_ms)}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subscriber(Generic[T, M, R_co]):

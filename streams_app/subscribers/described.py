@@ -76,6 +76,7 @@ def events_page(
                 "idempotent": one.subscriber.idempotent,
                 "ordered": one.subscriber.ordered,
                 "concurrency": one.subscriber.concurrency,
+                "rate": None if one.subscriber.rate is None else str(one.subscriber.rate),
                 "enabled": one.subscriber.is_enabled,
                 "description": one.subscriber.description,
                 "here": here.get(one.subscriber.name),
@@ -90,6 +91,7 @@ def _receiver(one: Subscription) -> Receiver:
     extensions = {
         "x-idempotent": declared.idempotent,
         "x-ordered": declared.ordered,
+        "x-rate": None if declared.rate is None else str(declared.rate),
         "x-timeout": duration_text(declared.timeout_ms),
         "x-retry": _retry(declared.retry),
         "x-dead-letters": one.dead_letters,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
+from streams_app.subscribers.leases import Leases
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.retrying import Suspension
@@ -37,6 +38,9 @@ class Source(Protocol):
             now_ms: Wall clock.
             is_fresh: Whether a fresh event is wanted before one that waits; None: as they come.
         """
+
+    def ready(self, now_ms: int) -> int:
+        """About how many events could be taken now."""
 
     def ended(self, work: Work, call: Call, *, counts: bool) -> None:
         """A call that was taken here has an outcome.
@@ -69,6 +73,7 @@ class Dispatcher:
         count: Callable[[list[Call]], None] = lambda calls: None,
         *,
         is_ahead: bool = True,
+        leases: Leases | None = None,
     ) -> None:
         """Has no partition yet.
 
@@ -82,12 +87,14 @@ class Dispatcher:
             count: Called with calls that ended before anybody acts on them.
             is_ahead: Whether calls may wait for a slot. Otherwise all that was noted as begun really runs: whoever finds the note
                 after a crash does not take for interrupted what nobody was called with.
+            leases: How many may begin, where the subscriber has a rate; None: any number. What is taken begins at once then.
         """
         self.suspension = Suspension(patience_ms)
         self._name = name
         self._retries = retries
         self._clock = clock
-        self._most = max(2 * concurrency, FEWEST_AHEAD) if is_ahead else concurrency
+        self._most = max(2 * concurrency, FEWEST_AHEAD) if is_ahead and leases is None else concurrency
+        self._leases = leases
         self._sources: deque[Source] = deque()
         self._calls: dict[Call, Source] = {}
         self._count_all = count
@@ -96,11 +103,15 @@ class Dispatcher:
     def join(self, source: Source) -> None:
         """Takes events of a partition from now on."""
         self._sources.append(source)
+        if self._leases is not None:
+            self._leases.start(self._wanted, self.kick)
 
     def leave(self, source: Source) -> None:
         """Takes no more events of a partition; what was taken goes on."""
         if source in self._sources:
             self._sources.remove(source)
+        if self._leases is not None and not self._sources:
+            self._leases.stop()
 
     @property
     def running(self) -> int:
@@ -113,7 +124,10 @@ class Dispatcher:
 
     def looks(self) -> list[Look]:
         """What each partition says of itself."""
-        return [source.look() for source in self._sources]
+        looks = [source.look() for source in self._sources]
+        if self._leases is not None and self._leases.waits_for_redis:
+            return [look._replace(waits_for=look.waits_for | {"redis"}) for look in looks]
+        return looks
 
     def oldest_queued_ms(self) -> int | None:
         """Time of the oldest record whose call waits for a slot; None: none does."""
@@ -122,7 +136,12 @@ class Dispatcher:
     def kick(self) -> None:
         """Gives the slots what may begin now."""
         now_ms = self._clock.now_ms()
-        calls = self._probe(now_ms) if self.suspension.is_suspended else self._take(now_ms)
+        most = self._most if self._leases is None else min(self._most, len(self._calls) + self._leases.left)
+        calls = self._probe(now_ms, most) if self.suspension.is_suspended else self._take(now_ms, most)
+        if self._leases is not None:
+            self._leases.use(len(calls))
+            if len(self._calls) < self._most and not self._leases.left:
+                self._leases.want_more()
         self.noted([call for call in calls if not call.is_unnoted])
 
     def noted(self, calls: Sequence[Call]) -> None:
@@ -135,9 +154,20 @@ class Dispatcher:
         if calls:
             self._on_ended(calls)
 
-    def _probe(self, now_ms: int) -> list[Call]:
+    def _wanted(self, used: int) -> int:
+        """How many leases can be used soon.
+
+        Twice as many as were used since the last question, where the slots do more than one attempt each between two of them.
+        """
+        now_ms, room = self._clock.now_ms(), self._most - len(self._calls)
+        ready = sum(source.ready(now_ms) for source in self._sources)
+        if self.suspension.is_suspended:
+            return min(ready, int(self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls))))
+        return min(ready, max(room, 2 * used)) if room > 0 else 0
+
+    def _probe(self, now_ms: int, most: int) -> list[Call]:
         """One event of any partition, a fresh one and one that waits in turn."""
-        if not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
+        if most <= len(self._calls) or not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
             return []
         wants_fresh = self.suspension.takes_fresh()
         for _ in range(len(self._sources)):
@@ -147,13 +177,13 @@ class Dispatcher:
                 return [call]
         return []
 
-    def _take(self, now_ms: int) -> list[Call]:
+    def _take(self, now_ms: int, most: int) -> list[Call]:
         taken: list[Call] = []
         empty = 0
-        while len(self._calls) < self._most and empty < len(self._sources):
+        while len(self._calls) < most and empty < len(self._sources):
             source = self._turn()
             before = len(taken)
-            while len(taken) - before < AT_ONCE and len(self._calls) < self._most and (call := source.take(now_ms)):
+            while len(taken) - before < AT_ONCE and len(self._calls) < most and (call := source.take(now_ms)):
                 self._calls[call] = source
                 taken.append(call)
             empty = 0 if len(taken) > before else empty + 1

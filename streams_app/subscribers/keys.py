@@ -9,7 +9,15 @@ key (after ``{app/sub/topic/part}:v1:``)   type    holds
 ``ids:<hour>``                             hash    event id → first offset, of events that began in that hour
 =========================================  ======  =======================================================================
 
-Owner of all of them: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the subscriber is deployed; an entry of
+=========================================  ======  =======================================================================
+key (after ``{app/sub}:v1:``)              type    holds
+=========================================  ======  =======================================================================
+``rate``                                   hash    empty (when the bucket of leases would have been empty, in us), token of
+                                                   each worker that leases → when it last did, in us
+=========================================  ======  =======================================================================
+
+Owner of ``rate``: all workers of the subscriber together. It is gone when none has asked for some seconds and the bucket is full.
+Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the subscriber is deployed; an entry of
 ``open`` until its event is finished; ``ids:`` until its ids are no longer to be remembered. Nothing is here that is not in Kafka,
 too, or allowed to be lost. Names of subscribers and folds are shared, so that no tag is that of a fold.
 """
@@ -43,6 +51,11 @@ class SubscriberKeys:
         return [f"{self._base}:ids:{hour}" for hour in range(now, first - 1, -1)]
 
 
+def rate_key(app_id: str, subscriber: str) -> str:
+    """The key of what all workers of a subscriber lease from."""
+    return f"{{{app_id}/{subscriber}}}:{STATE_VERSION}:rate"
+
+
 def scan_pattern(app_id: str, subscriber: str) -> str:
-    """``SCAN`` pattern of every key of a subscriber, whatever the topic and the version of the state."""
+    """``SCAN`` pattern of every key of its partitions, whatever the topic and the version of the state."""
     return f"{{{app_id}/{subscriber}/*"

@@ -163,6 +163,10 @@ class SubscriberProcessor(Promise):
                 return call
         return None
 
+    def ready(self, now_ms: int) -> int:
+        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        return 0 if self._is_over or self._is_alone else len(self._fresh) + self._waiting.due(now_ms)
+
     def ended(self, work: Work, call: Call, *, counts: bool) -> None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         self._running.discard(call)

@@ -55,6 +55,10 @@ class Waiting(Generic[T]):
         """Lets an event wait."""
         heapq.heappush(self._heap, (due_ms, next(self._numbers), event))
 
+    def due(self, now_ms: int) -> int:
+        """How many are due."""
+        return sum(due_ms <= now_ms for due_ms, _, _ in self._heap)
+
     def pop_due(self, now_ms: int) -> T | None:
         """Takes the event that has been due for longest; None: none is due."""
         if self._heap and self._heap[0][0] <= now_ms:

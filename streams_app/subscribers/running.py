@@ -27,7 +27,7 @@ from streams_app.subscribers.loop_watch import LoopWatch
 from streams_app.subscribers.placing import unplaced
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.shared import Shared
-from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.topics import declared_topics
 
 LOOP_SECONDS: Final = 2.0
@@ -79,8 +79,6 @@ class Subscribers:
         self._declared = subscriptions_of(self._catalogue, settings)
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
         self._subscriptions = [one for one in enabled if only is None or one.subscriber.name in only]
-        if faults := not_kept_yet(self._subscriptions):
-            raise ConfigurationError(faults)
 
     async def require_topics(self) -> None:
         """Refuses to start where a topic is missing, or where nobody knows what must not be begun again.

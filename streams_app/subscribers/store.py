@@ -15,8 +15,13 @@ from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
+from streams_app.subscribers.rate import Leased, Pace
 
-SCRIPTS: Final = ("claim", "learn", "begin", "end")
+SCRIPTS: Final = ("claim", "learn", "begin", "end", "lease")
+
+
+GONE_MS: Final = 3_000
+"""A worker that has not asked for leases for so long does not share in the rate any more."""
 
 
 class Entry(NamedTuple):
@@ -188,6 +193,43 @@ class SubscriberStore:
             waiting=[text for offset, entry in waiting for text in (str(offset), _packed(entry))],
             low=str(low), note=note,
         )  # fmt: skip
+
+
+class RateStore:
+    """What all workers of a subscriber lease from, in the hands of one."""
+
+    def __init__(self, scripts: Scripts, key: str, token: str, pace: Pace) -> None:
+        """Asks nothing yet.
+
+        Args:
+            scripts: Those of the application's Redis.
+            key: Of the subscriber.
+            token: Of the worker.
+            pace: Of the rate of the whole application.
+        """
+        self._scripts = scripts.by_name
+        self._key = key
+        self._token = token
+        self._pace = pace
+
+    async def _call(self, script: str, **arguments: Any) -> Any:
+        return await self._scripts[script]([self._key], arguments)
+
+    async def lease(self, wanted: int) -> tuple[Leased, int]:
+        """Leases attempts that may begin, and says that this worker is there.
+
+        Args:
+            wanted: So many at most.
+
+        Returns:
+            With how many workers ask.
+
+        Raises:
+            RedisError, OSError, TimeoutError: What was leased is lost.
+        """
+        every_us, full_us = self._pace
+        reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
+        return Leased(int(reply[1]), int(reply[2]), 0), int(reply[3])
 
 
 def text_of(name: str) -> str:

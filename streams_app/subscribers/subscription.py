@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,15 +56,6 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
     if faults:
         raise ConfigurationError(faults)
     return tuple(found)
-
-
-def not_kept_yet(subscriptions: Sequence[Subscription]) -> list[str]:
-    """What subscribers promise that this version does not keep, a sentence each."""
-    return [
-        f"subscriber {one.subscriber.name!r}: a worker of this version keeps no rate"
-        for one in subscriptions
-        if one.subscriber.rate is not None
-    ]
 
 
 def letters_topic(topic: str, subscriber: str) -> str:

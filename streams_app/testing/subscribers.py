@@ -28,7 +28,7 @@ from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import Records, Subscriber, subscriber
 from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.received import Received
-from streams_app.subscribers.subscription import Subscription, not_kept_yet, subscriptions_of
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.testing.folds import FoldTester
 from streams_app.testing.idempotence import assert_idempotent
 from streams_app.testing.made import record_of
@@ -67,7 +67,7 @@ class SubscriberTester:
             settings: What they override of subscribers, their limits and folds; None: defaults.
 
         Raises:
-            ConfigurationError: The declarations do not fit together, or promise what this version does not keep.
+            ConfigurationError: The declarations do not fit together.
         """
         catalogues = [one for one in declared if isinstance(one, Catalogue)]
         if len(catalogues) > 1 or (catalogues and len(declared) > 1):
@@ -76,8 +76,6 @@ class SubscriberTester:
         self._settings = settings or settings_of(APP_ID, catalogue)
         self._subscriptions = {one.subscriber.name: one for one in subscriptions_of(catalogue, self._settings)}
         enabled = [one for one in self._subscriptions.values() if one.subscriber.is_enabled]
-        if faults := not_kept_yet(enabled):
-            raise ConfigurationError(faults)
         begin = datetime.fromisoformat(clock) if isinstance(clock, str) else clock
         start_ms = round((begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp() * 1000)
         self._workers = Workers(self._settings, catalogue, enabled, start_ms, knows_all=bool(catalogues))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from streams_app.clock import SystemClock
 from streams_app.metrics import Metrics
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.received import Received, Reject, Retry
@@ -314,3 +315,19 @@ async def test_what_is_finished_above_the_watermark_is_not_done_again(shop: Shop
 
     assert {"o0": [1, 1]} | {order: [1] for order in ORDERS[1:]} == shop.calls
     assert len(ORDERS) == await shop.committed("ship")
+
+
+async def test_members_together_stay_within_the_rate(shop: Shop) -> None:
+    clock = SystemClock()
+
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    for partition in range(PARTITIONS):
+        await shop.send(*(f"o{partition}-{number}" for number in range(30)), partition=partition)
+    begun_ms = clock.monotonic_ms()
+    async with shop.member(ship, rate="20/s"), shop.member(ship, rate="20/s"):
+        await wait_until(lambda: len(shop.calls) >= 50, LIMIT_SECONDS, "most were called")
+        called, took_ms = sum(map(len, shop.calls.values())), clock.monotonic_ms() - begun_ms
+
+    assert called <= 20 + 20 * took_ms / 1_000

@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
+from streams_app.clock import SystemClock
 from streams_app.delivery.scripts import RefusedError
-from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
-from streams_app.subscribers.store import Begin, Entry, Kept, ScriptSet, SubscriberStore
+from streams_app.subscribers.declaration import Rate
+from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
+from streams_app.subscribers.rate import pace_of
+from streams_app.subscribers.store import Begin, Entry, Kept, RateStore, ScriptSet, SubscriberStore
 from tests.conftest import Names
 
 NOW_MS = 1_700_000_000_000
@@ -189,3 +192,29 @@ async def test_what_is_left_of_a_state_without_marks_is_dropped(owners: Owners) 
     await owners.client.delete(owners.keys.marks[0])
 
     assert Kept(8, 0, {}) == await owners.store("b").claim(8)
+
+
+# The rate
+
+
+async def test_workers_lease_from_one_bucket_that_the_time_of_the_server_fills(
+    redis_client: redis.asyncio.Redis, names: Names
+) -> None:
+    key, pace = rate_key(names.app_id, "ship"), pace_of(Rate(100, 1_000))
+    stores = [RateStore(ScriptSet(redis_client), key, token, pace) for token in "ab"]
+    leased, begun_ms = 0, SystemClock().monotonic_ms()
+    while leased < 150:
+        for store in stores:
+            leased += (await store.lease(7))[0].granted
+    took_ms = SystemClock().monotonic_ms() - begun_ms
+
+    # The clocks differ by less than a lease in the time that this takes.
+    assert leased <= 100 + took_ms / 10 + 2
+    assert 2 == (await stores[0].lease(0))[1]
+
+
+async def test_nothing_is_kept_of_a_rate_that_nobody_leases_any_more(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    key = rate_key(names.app_id, "ship")
+    await RateStore(ScriptSet(redis_client), key, "a", pace_of(Rate(1, 60_000))).lease(1)
+
+    assert 59_000 < await redis_client.pttl(key) <= 60_000

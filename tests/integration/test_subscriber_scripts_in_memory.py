@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from streams_app.delivery.scripts import RefusedError
 from streams_app.local.scripts import MemoryScripts
-from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
-from streams_app.subscribers.store import Begin, Entry, ScriptSet, SubscriberStore
+from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
+from streams_app.subscribers.rate import Pace
+from streams_app.subscribers.store import Begin, Entry, RateStore, ScriptSet, SubscriberStore
 from tests.conftest import Names
 
 NOW_MS = 1_700_000_000_000
@@ -33,6 +34,7 @@ STEPS = st.lists(
     ),
     max_size=12,
 )  # fmt: skip
+SECOND_US = 1_000_000
 NUMBERS = count()
 CLAIM = ("claim", "a", 0, False)
 ONE = ("begin", "a", [Begin(1, Entry(1), "o1")], 0)
@@ -97,6 +99,29 @@ async def test_memory_replies_as_the_scripts_do(
 
         assert await there.does(*step) == await here.does(*step)
     await redis_client.delete(*every_key)
+
+
+HOUR_US = 1_000 * HOUR_MS
+LEASES = st.lists(st.tuples(TOKENS, st.integers(0, 5)), max_size=10)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([("a", 0), ("b", 5), ("a", 5), ("a", 1)])
+@given(LEASES)
+async def test_memory_leases_as_the_script_does(
+    redis_client: redis.asyncio.Redis, names: Names, steps: list[tuple[str, int]]
+) -> None:
+    key = rate_key(f"{names.app_id}.{next(NUMBERS)}", "ship")
+    # So slow that nothing is added while the test runs.
+    pace = Pace(HOUR_US, 7 * HOUR_US)
+    there, here = ScriptSet(redis_client), MemoryScripts(lambda: NOW_MS)
+    for token, wanted in steps:
+        (one, workers), (other, others) = [await RateStore(scripts, key, token, pace).lease(wanted) for scripts in (there, here)]
+
+        assert (one.granted, workers) == (other.granted, others)
+        assert (one.wait_us > 0) == (other.wait_us > 0)
+        assert 0 <= other.wait_us - one.wait_us < 600 * SECOND_US
+    await redis_client.delete(key)
 
 
 async def test_ids_are_forgotten_when_their_time_is_over(names: Names) -> None:

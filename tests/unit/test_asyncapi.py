@@ -116,6 +116,7 @@ def test_a_subscriber_says_what_is_promised_where_it_runs(document: dict[str, An
         "messages": [{"$ref": "#/channels/orders/messages/order.paid"}],
         "description": "Hands the parcel to the carrier.",
         "x-idempotent": "no",
+        "x-rate": "50/s",
         "x-timeout": "20s",
         "x-retry": {"attempts": 8, "first": "1s", "factor": 3.0, "longest": "5m"},
         "x-dead-letters": "orders.ship.dead",
@@ -254,7 +255,7 @@ def test_the_command_lists_what_is_declared(config: Path, capsys: pytest.Capture
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["order.paid", "orders", "order_id", "OrderPaid"] == lines[1][:4]
-    assert ["recompute", "account-metrics", "yes", "key", "16", "1m", "8", "yes", "social.recompute"] == lines[-1]
+    assert ["recompute", "account-metrics", "yes", "key", "16", "-", "1m", "8", "yes", "social.recompute"] == lines[-1]
 
 
 def test_a_catalogue_has_to_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

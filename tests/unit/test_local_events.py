@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from streams_app import Catalogue, Event, Received, Reject, Retries, records_of, subscriber
-from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.errors import BadEventError
 from streams_app.local import LocalEvents
 from tests.helpers import wait_until
 
@@ -113,13 +113,19 @@ async def test_an_event_that_does_not_fit_is_refused_as_in_production() -> None:
             await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # that is the point
 
 
-def test_a_promise_that_is_not_kept_yet_is_refused() -> None:
-    @subscriber(paid, idempotent="yes", description="Ships.", rate="5/s")
-    def ship(event: Received[Paid]) -> None:
-        raise NotImplementedError
+async def test_a_rate_is_kept() -> None:
+    done: list[str] = []
 
-    with pytest.raises(ConfigurationError, match="keeps no rate"):
-        LocalEvents(Catalogue(events=(paid,), subscribers=(ship,)))
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="2/h")
+    def ship(event: Received[Paid]) -> None:
+        done.append(event.data.order_id)
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        await events.publish(paid, Paid("o1"))
+        await events.publish(paid, Paid("o2"))
+        await wait_until(lambda: done, LIMIT_SECONDS, "the first is called")
+
+    assert ["o1"] == done
 
 
 async def test_a_subscriber_of_a_fold_needs_no_settings_for_it() -> None:

@@ -558,11 +558,6 @@ def test_what_must_never_run_twice_does_not_run_again_although_redis_was_wiped()
     assert [] == done
 
 
-def test_a_promise_that_workers_do_not_keep_yet_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="a worker of this version"):
-        SubscriberTester(subscribed(lambda event: None, rate="5/s"))
-
-
 # Folds
 
 FOLD = Fold(name="account-metrics", source="updates", group_key="account_id", changed="metrics", quiet_period="15m")

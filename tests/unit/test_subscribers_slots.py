@@ -48,6 +48,9 @@ class Partition:
             return self._call(self.waiting.popleft())
         return self._call(self.fresh.popleft()) if self.fresh else None
 
+    def ready(self, now_ms: int) -> int:
+        return len(self.fresh) + sum(work.due_ms <= now_ms for work in self.waiting)
+
     def ended(self, work: Work, call: Call, *, counts: bool) -> None:
         self.outcomes.append(call.outcome)
         self.counted.append(counts)
