@@ -319,15 +319,15 @@ async def test_what_is_finished_above_the_watermark_is_not_done_again(shop: Shop
 
 async def test_members_together_stay_within_the_rate(shop: Shop) -> None:
     clock = SystemClock()
+    called_ms: list[int] = []
 
     async def ship(event: Received[Paid]) -> None:
-        shop.called(event)
+        called_ms.append(clock.monotonic_ms())
 
     for partition in range(PARTITIONS):
-        await shop.send(*(f"o{partition}-{number}" for number in range(30)), partition=partition)
-    begun_ms = clock.monotonic_ms()
+        await shop.send(*(f"o{partition}-{number}" for number in range(50)), partition=partition)
     async with shop.member(ship, rate="20/s"), shop.member(ship, rate="20/s"):
-        await wait_until(lambda: len(shop.calls) >= 50, LIMIT_SECONDS, "most were called")
-        called, took_ms = sum(map(len, shop.calls.values())), clock.monotonic_ms() - begun_ms
+        await wait_until(lambda: len(called_ms) >= 100, LIMIT_SECONDS, "all were called")
 
-    assert called <= 20 + 20 * took_ms / 1_000
+    # The first second's worth, what the time since then has brought, and as much for a slow way from a lease to its call.
+    assert 100 <= 20 + 20 + 20 * (max(called_ms) - min(called_ms)) / 1_000
