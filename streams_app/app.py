@@ -18,11 +18,10 @@ from faust.app.base import BootStrategy
 from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.ownership import Ownership
-from streams_app.delivery.patience import DEPENDENCY_ERRORS
-from streams_app.delivery.skew import SkewWatch
+from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.errors import ConfigurationError, StreamsAppError, text_of
+from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
@@ -48,7 +47,6 @@ logger = logging.getLogger(__name__)
 MAX_POLL_RECORDS = 20_000
 BUFFERED_BATCHES = 4
 REQUEST_SECONDS = 40.0
-SKEW_EVERY_SECONDS = 5.0
 REFUSED_EVERY_SECONDS = 60.0
 REVOKED_SECONDS = 6.0
 """Members have at least so long to commit and join again when partitions are redistributed."""
@@ -240,7 +238,4 @@ def _add_timers(app: FoldingApp, parts: Parts) -> None:
 
     @app.timer(interval=SKEW_EVERY_SECONDS, name="skew")
     async def skew() -> None:
-        try:
-            await services.skew.check_once()
-        except DEPENDENCY_ERRORS as error:
-            logger.info("cannot compare clocks with Redis error=%s", text_of(error))
+        await services.skew.try_once()

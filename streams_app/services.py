@@ -69,7 +69,14 @@ class Services:
         subscribers = None
         if self.settings.events.catalogue is not None:
             subscribers = Subscribers(
-                self.settings, self.redis, self.producer, self.clock, self.metrics, self.status, self.on_fatal, self.watchdog.watch
+                self.settings,
+                self.redis,
+                self.producer,
+                self.skew.clock,
+                self.metrics,
+                self.status,
+                self.on_fatal,
+                self.watchdog.watch,
             )
             await subscribers.require_topics()
             self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}

@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 from streams_app.clock import SystemClock
+from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
+from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.member import wait
@@ -102,12 +104,14 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             stack.push_async_callback(producer.stop)
             redis = connect(settings.redis)
             stack.push_async_callback(redis.aclose)
+            skew = SkewWatch(TrustedClock(clock), status, redis.time)
+            await skew.try_once()
             subscribers = Subscribers(
-                settings, redis, producer, clock, metrics, status, fatal.put, lambda name, ownership: None, runs.subscribers
+                settings, redis, producer, skew.clock, metrics, status, fatal.put, lambda name, ownership: None, runs.subscribers
             )
             await subscribers.require_topics()
             status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
-            works["subscribers"] = subscribers.run(stop)
+            works |= {"subscribers": subscribers.run(stop), "skew": _compare(skew, stop)}
         works |= {store.group: agent.run(stop) for store, agent in agents}
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()
@@ -116,6 +120,13 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         status.clear("start")
         await _until_told([asyncio.create_task(work, name=name) for name, work in works.items()], stop, status, clock, fatal)
     logger.info("worker ended")
+
+
+async def _compare(skew: SkewWatch, stop: asyncio.Event) -> None:
+    """Ids are kept by the hour and waits by the wall clock, which other workers are to read alike."""
+    while not stop.is_set():
+        await wait(stop, SKEW_EVERY_SECONDS)
+        await skew.try_once()
 
 
 class _Fatal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from streams_app.delivery.commits import Committed, NotOwnerError
 from streams_app.delivery.host import Host
@@ -66,6 +66,7 @@ class Commits:
                 by_member.setdefault((partition.member.generation, partition.member.member_id), []).append(partition)
         # One request is made in the name of one claim: partitions claimed before and after a rejoin are committed apart.
         for together in by_member.values():
+            _forget(together)
             await self._host.commit({partition.tp: wanted[partition] for partition in together}, together[0].member)
             self._is_failing = False
             for partition in together:
@@ -88,8 +89,15 @@ class Commits:
                 wanted = {one: commit_of(one.marks.marks) for one in told}
                 wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
                 if wanted:
+                    _forget(wanted)
                     await self._host.commit({one.tp: mark for one, mark in wanted.items()}, member)
                 for one, committed in wanted.items():
                     one.marks.committed = committed
         finally:
             self._told.remove(partition)
+
+
+def _forget(partitions: Iterable[Partition]) -> None:
+    """Until a commit is answered nobody knows what the broker holds: what was committed before may have to be committed again."""
+    for partition in partitions:
+        partition.marks.committed = None

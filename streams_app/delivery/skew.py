@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from streams_app.delivery.partition_clock import SKEW_MS
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.errors import text_of
 from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
+SKEW_EVERY_SECONDS: Final = 5.0
+"""How often a worker compares its clock."""
+
 
 class SkewWatch:
-    """Says it when the two clocks are too far apart, and when they agree again; meanwhile partition clocks stand still."""
+    """Says it when the two clocks are too far apart, and when they agree again; meanwhile partition clocks stand still.
+
+    Attributes:
+        clock: The one that is compared.
+    """
 
     def __init__(self, clock: TrustedClock, status: Status, ask: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         """Takes the clocks for equal until they are compared; ``ask`` returns Redis ``TIME``: seconds and microseconds."""
-        self._clock = clock
+        self.clock = clock
         self._status = status
         self._ask = ask
         self._is_skewed = False
@@ -31,10 +41,10 @@ class SkewWatch:
         Raises:
             RedisError, OSError: Redis does not answer.
         """
-        asked = self._clock.read()
+        asked = self.clock.read()
         seconds, micros = await self._ask()
-        self._clock.compare(asked, seconds * 1000 + micros // 1000)
-        skew = self._clock.skew_ms
+        self.clock.compare(asked, seconds * 1000 + micros // 1000)
+        skew = self.clock.skew_ms
         if (abs(skew) > SKEW_MS) == self._is_skewed:
             return
         self._is_skewed = not self._is_skewed
@@ -44,3 +54,10 @@ class SkewWatch:
         else:
             self._status.clear("clock-skew")
             logger.info("wall clock agrees with Redis TIME again")
+
+    async def try_once(self) -> None:
+        """Compares them once, and says so where Redis does not answer."""
+        try:
+            await self.check_once()
+        except DEPENDENCY_ERRORS as error:
+            logger.info("cannot compare clocks with Redis error=%s", text_of(error))

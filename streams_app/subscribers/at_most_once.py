@@ -122,10 +122,13 @@ class AtMostOnceProcessor(OnceProcessor):
             return self._fresh.popleft()
         while (due := self._waiting.pop_due(now_ms)) is not None:
             self._roomless.append(due)
-        found = next((work for work in self._roomless if work.offset == low), None)
-        if found is not None:
-            self._roomless.remove(found)
-        return found
+        # What is fresh is not always in order: an event whose key has become free is behind later ones.
+        for events in (self._roomless, self._fresh):
+            found = next((work for work in events if work.offset == low), None)
+            if found is not None:
+                events.remove(found)
+                return found
+        return None
 
     def _waits_for(self) -> str | None:
         return super()._waits_for() or ("note" if self._roomless else None)

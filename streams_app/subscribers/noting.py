@@ -11,13 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from aiokafka.errors import KafkaError
-from redis.exceptions import OutOfMemoryError
-
 from streams_app.backoff import Backoff
 from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
+from streams_app.subscribers.faults import fault_of
 from streams_app.subscribers.marking import ANOTHER_OWNER
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Begin, Entry, Kept, SubscriberStore
@@ -29,13 +27,6 @@ SAID_SECONDS: Final = 0.05
 
 MOST_AT_ONCE: Final = 1_000
 """So many ids are told Redis in one script."""
-
-
-def fault_of(error: BaseException) -> str:
-    """What is to be waited for after an error, as the metric ``streams_app_waiting_for`` has it."""
-    if isinstance(error, KafkaError):
-        return "broker"
-    return "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
 
 
 class Slots(Protocol):
@@ -126,6 +117,11 @@ class Noting:
         self._has = set(kept.open)
         return kept
 
+    async def tell(self) -> None:
+        """Tells Redis where its owner stands; raises as :meth:`claim` does."""
+        if progress := self._progress():
+            await self._store.end((), (), *progress)
+
     @property
     def backlog(self) -> int:
         """How many ids Redis has not been told yet."""
@@ -154,15 +150,19 @@ class Noting:
         """An event that waits."""
         self._entries[offset] = entry
         self._changed.set()
+        self._say_in_time()
 
     def drop(self, offset: int) -> None:
         """An event that is finished."""
         if offset in self._has or offset in self._entries:
             self._entries[offset] = None
             self._changed.set()
-            if self._said is not None and not self._is_unsaid:
-                self._is_unsaid = True
-                asyncio.get_running_loop().call_later(SAID_SECONDS, self._say_soon)
+            self._say_in_time()
+
+    def _say_in_time(self) -> None:
+        if self._said is not None and not self._is_unsaid:
+            self._is_unsaid = True
+            asyncio.get_running_loop().call_later(SAID_SECONDS, self._say_soon)
 
     def _say_soon(self) -> None:
         self._is_due = self._is_unsaid
@@ -249,8 +249,8 @@ class Noting:
     async def _end(self, *, is_last: bool = False) -> None:
         telling, done, progress = dict(self._entries), list(self.done), self._progress()
         # Also without news of events: where Redis knows less than the commit, the next owner reads ids back from the log.
-        if progress is None or not (telling or is_last or self._is_behind):
-            return
+        if progress is None or self._ids or not (telling or is_last or self._is_behind):
+            return  # with ids left to be learned the fence would say that Redis knows them
         finished = [offset for offset, entry in telling.items() if entry is None]
         waiting = [(offset, entry) for offset, entry in telling.items() if entry is not None]
         await self._store.end(finished, waiting, *progress)
@@ -268,6 +268,9 @@ class Noting:
             new, self._new = self._new, []
             self._take_back([call for call, _ in new if call.is_dropped])
             self._sending = [(call, begin) for call, begin in new if not call.is_dropped]
+            for _, begin in self._sending:
+                # That it waited is told no more: told after its begin, it would be called again by whoever claims next.
+                self._entries.pop(begin.offset, None)
         if self._sending:
             # The same events in each try: Redis knows a copy of a request by them.
             firsts = await self._store.begin([begin for _, begin in self._sending], self._now_ms())

@@ -58,6 +58,10 @@ class OnceProcessor(SubscriberProcessor):
             note, kept = None, Kept(0, kept.number, {})
         if note is not None:
             await self._believe(Above((Run(0, kept.fence), *note.above.finished)), claim, window)
+        if await was_made_by_hand(claim):
+            # First Redis, then Kafka: what Redis says from now on is to be believed by the next claim, and nothing it said before.
+            await self._noting.tell()
+            await claim.commit_now(self._mark(window))
         found = {offset: entry for offset, entry in kept.open.items() if not window.is_finished(offset)}
         for offset in kept.open.keys() - found.keys():
             self._noting.drop(offset)
@@ -71,9 +75,17 @@ class OnceProcessor(SubscriberProcessor):
         self._read_to = watermark
         if kept.fence < watermark:
             # Redis has lost something: the ids of what is below the watermark are read back.
-            remembered_ms = now_ms() - self._around.subscriber.remember_ms
-            self._read_to = max(claim.edges.begin, min(watermark, await claim.offset_at(remembered_ms)))
+            self._read_to = max(claim.edges.begin, min(watermark, await self._remembered_from(claim, watermark)))
         return self._read_to
+
+    async def _remembered_from(self, claim: Claim, watermark: int) -> int:
+        """Where that begins of which ids are remembered: so long before the watermark, however far behind that is."""
+        now_ms, remember_ms = self._around.clock.now_ms(), self._around.subscriber.remember_ms
+        # What stands below the watermark may be old and have run just now: how old it is nobody says but the log.
+        age_ms = remember_ms
+        while watermark > claim.edges.begin and age_ms < now_ms and await claim.offset_at(now_ms - age_ms) >= watermark:
+            age_ms *= 2
+        return await claim.offset_at(max(0, now_ms - age_ms - remember_ms))
 
     async def _believe(self, above: Above, claim: Claim, window: Window) -> None:
         """Takes what Redis calls finished for finished."""

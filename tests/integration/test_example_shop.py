@@ -47,8 +47,8 @@ async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_ba
             event_id = (await response.json())["event_id"]
 
         async def read(topic: str) -> dict[str, str]:
-            """Headers of the only record, with its order."""
-            (record,) = await read_topic(site.bootstrap, topic, until=lambda found: len(found) >= 1, timeout_seconds=LIMIT_SECONDS)
+            """Headers of the first record, with its order; at least once, there may be a copy."""
+            record, *_ = await read_topic(site.bootstrap, topic, until=lambda found: len(found) >= 1, timeout_seconds=LIMIT_SECONDS)
             return {name: value.decode() for name, value in record.headers} | {"order": json.loads(record.value)["order_id"]}
 
         with WorkerProcess(config, site.folder, environment):

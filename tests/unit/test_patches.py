@@ -27,8 +27,8 @@ PACKAGE = Path(streams_app.__file__).parent
 PATCHES = PACKAGE / "kafka" / "patches"
 PAGE = (PATCHES / "README.md").read_text("utf-8")
 LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
-OF_OTHERS = {"_replace", "_exit", "_current_frames", "_buckets", "_sum", "_upper_bounds"}
-"""Private names of other libraries: of named tuples, os, sys, and prometheus_client."""
+OF_OTHERS = {"_replace", "_exit", "_current_frames", "_buckets", "_sum", "_upper_bounds", "_set_running_loop"}
+"""Private names of other libraries: of named tuples, os, sys, prometheus_client, and what asyncio has for makers of loops."""
 
 
 def is_private(name: str) -> bool:
