@@ -5,13 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any, Final
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.refused import Refused
+from streams_app.errors import BadEventError
+from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
-from streams_app.subscribers.put_back import kept
+from streams_app.settings import Limits
+from streams_app.subscribers.put_back import REPLAY_HEADER, Origin, kept, taken_apart
 from streams_app.subscribers.work import Letter, Work
+
+_UNNAMED: Final = ("event-id", b"")
+
+
+def received_id(tp: TP, record: Any) -> str:
+    """The id of an event that was not decoded: by its headers where they can be read, else its place.
+
+    Args:
+        tp: Where the record stands.
+        record: One that was put back stands for the one that it was.
+    """
+    headers, origin = record.headers, Origin(tp, record.offset, record.timestamp)
+    if headers and headers[0][0] == REPLAY_HEADER:
+        origin, headers = taken_apart(headers) or (origin, headers)
+    place = (origin.tp.topic, origin.tp.partition, origin.offset)
+    try:
+        return event_id(headers, Limits(), *place)
+    except BadEventError:
+        return ":".join(map(str, place))
 
 
 class Letters:
@@ -90,5 +113,7 @@ class Letters:
         if letter.reason == FINISHED_LATE:
             letter_id += ":late"  # another owner has sent one of the same attempt
         at_ms = str(work.record.timestamp).encode()
-        own = (("letter-id", letter_id.encode()), *letter.headers, ("source-timestamp-ms", at_ms))
+        # What was refused before it was decoded, or was never called, has to be found by its id, too.
+        named = [pair if pair != _UNNAMED else ("event-id", received_id(self._tp, work.record).encode()) for pair in letter.headers]
+        own = (("letter-id", letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
         return Refused(work.record, letter.reason, letter.detail, headers=(*own, *kept(work.record.headers)))
