@@ -6,9 +6,10 @@ those would never end. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -19,7 +20,6 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
 from streams_app.operating.letters import Letter, Selection, taken_apart
-from streams_app.reasons import INTERRUPTED
 from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
@@ -126,7 +126,7 @@ class Listed(NamedTuple):
 
 
 async def letters_of(settings: Settings, topic_name: str, selection: Selection, limit: int) -> Listed:
-    """Dead letters of one fold, read store or subscriber, oldest first.
+    """Dead letters of one fold, read store or subscriber, oldest first by the time of the letter, whatever its partition.
 
     Args:
         settings: Settings of the application.
@@ -138,14 +138,27 @@ async def letters_of(settings: Settings, topic_name: str, selection: Selection, 
         TryAgainError: Kafka does not answer.
         ConfigurationError: There is no dead-letter topic.
     """
-    found: list[Letter] = []
+    found: list[tuple[int, int, int, Letter]] = []
     late: set[str] = set()
     async with letter_topic(settings, topic_name) as topic:
         async for page in topic.pages():
             mine = [letter for letter in page if selection.concerns(letter)]
-            found += [letter for letter in mine if selection.takes(letter)]
+            keep_oldest(found, (letter for letter in mine if selection.takes(letter)), limit)
             late.update(letter.source for letter in mine if letter.is_late)
-            # What an interrupted event came to may stand anywhere behind it.
-            if len(found) >= limit and not any(letter.reason == INTERRUPTED for letter in found[:limit]):
-                break
-    return Listed(found[:limit], frozenset(late))
+    return Listed([letter for *_, letter in sorted(found, reverse=True)], frozenset(late))
+
+
+def keep_oldest(found: list[tuple[int, int, int, Letter]], letters: Iterable[Letter], limit: int) -> None:
+    """Adds letters to a heap, and leaves the oldest of all in it.
+
+    Args:
+        found: A heap; its first entry is the newest letter.
+        letters: In any order.
+        limit: So many letters are left at most.
+    """
+    for letter in letters:
+        entry = (-letter.timestamp_ms, -letter.partition, -letter.offset, letter)
+        if len(found) < limit:
+            heappush(found, entry)
+        else:
+            heappushpop(found, entry)

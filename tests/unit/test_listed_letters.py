@@ -1,0 +1,25 @@
+"""Which dead letters are shown where there are more than were asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.operating.dead_letters import keep_oldest
+from streams_app.operating.letters import Letter
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, [10]), (3, [10, 20, 30]), (9, [10, 20, 30, 40])])
+def test_the_oldest_letters_are_kept_whatever_their_partitions(limit: int, expected: list[int]) -> None:
+    pages = [[(0, 20), (0, 40)], [(1, 10), (1, 30)]]
+    found: list[tuple[int, int, int, Letter]] = []
+    for page in pages:
+        keep_oldest(found, [Letter(partition, time, None, None, time, {}) for partition, time in page], limit)
+
+    assert expected == [letter.timestamp_ms for *_, letter in sorted(found, reverse=True)]
+
+
+def test_of_the_same_time_the_first_of_a_partition_is_the_older_one() -> None:
+    found: list[tuple[int, int, int, Letter]] = []
+    keep_oldest(found, [Letter(0, offset, None, None, 5, {}) for offset in (2, 0, 1)], 2)
+
+    assert [0, 1] == [letter.offset for *_, letter in sorted(found, reverse=True)]
