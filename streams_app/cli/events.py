@@ -137,6 +137,7 @@ def _subscriber_columns(subscriptions: tuple[Subscription, ...]) -> list[Column]
     return [
         Column("SUBSCRIBER", [one.name for one in declared], least=12),
         Column("OF", [one.event_key for one in declared], least=12),
+        Column("TOPIC", [one.topic for one in subscriptions], least=12, rank=2),
         Column("IDEMPOTENT", [one.idempotent for one in declared]),
         Column("ORDERED", [one.ordered or "-" for one in declared], rank=4),
         Column("AT ONCE", [str(one.concurrency) for one in declared], rank=5),

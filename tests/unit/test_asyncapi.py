@@ -255,7 +255,7 @@ def test_the_command_lists_what_is_declared(config: Path, capsys: pytest.Capture
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["order.paid", "orders", "order_id", "OrderPaid"] == lines[1][:4]
-    assert ["recompute", "account-metrics", "yes", "key", "16", "-", "1m", "8", "yes", "social.recompute"] == lines[-1]
+    assert ["recompute", "account-metrics", "post-metric-updated.account-metrics", "yes", "key"] == lines[-1][:5]
 
 
 def test_a_catalogue_has_to_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
