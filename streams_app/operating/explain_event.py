@@ -63,12 +63,10 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         ends = await stable_ends(consumer, tps)
         log = _Log(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps})
         found = await log.at(TP(topic, int(place[2])), int(place[3])) if place is not None else await log.with_id(which)
-    letters = await _letters(settings, one, found, which)
+        letters = await _letters(settings, one, found, which)
+        if found is None and letters and (origin := letters[-1].place) is not None:
+            found = await log.of_letter(TP(letters[-1].headers.get("source-topic", one.topic), origin[0]), origin[1], which)
     page = await _page(settings)
-    if found is None and letters and (origin := letters[-1].place) is not None:
-        tp = TP(letters[-1].headers.get("source-topic", one.topic), origin[0])
-        begin, end = log.edges.get(tp, (0, origin[1] + 1))
-        found = Found(tp, origin[1], begin, max(end, origin[1] + 1), log.mark(tp), event_id=which)
     if found is None:
         return describe_none(which, one, log.looked_at, page, width)
     found = await _kept(settings, one, found, letters)
@@ -124,6 +122,13 @@ class _Log:
                 return found
         return None
 
+    async def of_letter(self, tp: TP, offset: int, wanted: str) -> Found:
+        """The event of a dead letter, of which the log may have nothing any more."""
+        begin, end = self.edges.get(tp, (0, 0))
+        if offset < end:
+            return replace(await self.at(tp, offset), event_id=wanted)
+        return Found(tp, offset, begin, offset + 1, self.mark(tp), event_id=wanted)
+
     async def _read(self, ranges: dict[TP, tuple[int, int]]) -> AsyncIterator[Found]:
         async for batch in read_ranges(self._consumer, ranges):
             for record in batch.records:
@@ -140,7 +145,8 @@ class _Log:
             named = event_id(record.headers, self._settings.limits, *tp, offset)
         except BadEventError:
             named = f"{tp.topic}:{tp.partition}:{offset}"
-        told = header(record.headers, TYPE) or ""
+        is_put_back = tp.topic == again_topic(self._settings.app_id)
+        told = "" if is_put_back else header(record.headers, TYPE) or ""
         return Found(tp, offset, begin, end, mark, note, named, told, record.timestamp, self._is_ours(tp, record.headers, told))
 
     def _is_ours(self, tp: TP, headers: Any, told: str) -> bool:

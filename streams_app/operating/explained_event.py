@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from streams_app.operating.worker_pages import Page
     from streams_app.subscribers.store import Entry
 
+_SUSPENDED: Final = (
+    "and it is suspended: its last attempts have all failed. One event at a time is tried until one succeeds, all others wait for "
+    "that; meanwhile, for as long as its patience, failed attempts do not count"
+)
 _GAUGES: Final = "streams_app_subscriber_"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
 
@@ -133,7 +137,7 @@ def standing(page: Page | None, name: str) -> str:
         return f"the worker at {page.url} does not run it"
     waiting, running, retrying, suspended = (int(values[asked]) for asked in _ASKED)
     text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
-    return f"{text}, and it is suspended: its last attempts have all failed" if suspended else text
+    return f"{text}, {_SUSPENDED}" if suspended else text
 
 
 def _name(found: Found) -> str:
@@ -166,15 +170,17 @@ def _ended(found: Found) -> str | None:
     late = ", and has ended well after all" if len(reasons) < len(found.letters) else ""
     # An event that was put back has its former letter, and may have to be handled all the same.
     is_letter = bool(reasons) and (found.is_finished or found.kept is None)
-    whose = f"its type is {shown(found.type)}" if found.type else "it was put back for another one"
+    whose = f"is of another type, {shown(found.type)}: not for this subscriber"
+    if not found.type:
+        whose = "was put back for another subscriber: not for this one"
     cases = [
         (found.offset >= found.end, "is not in the log yet"),
         (is_letter, f"is a dead letter: {escaped(reasons[-1])}{late}" if reasons else ""),
+        (not found.is_ours, whose),
         (found.is_finished, "is finished"),
         (found.mark is None, "has not begun: no worker has ever run this subscriber"),
         (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
         (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
-        (not found.is_ours, f"is not its own, and is passed over: {whose}"),
     ]
     return next((text for is_so, text in cases if is_so), None)
 
@@ -209,8 +215,8 @@ def _redis(found: Found, now_ms: int) -> str:
     if kept.is_begun:
         return f"attempt {kept.attempts} is under way{deaths}"
     left_ms = kept.due_ms - now_ms
-    when = f"in {span(left_ms)}" if left_ms > 0 else f"{span(max(1, -left_ms))} ago"
-    return f"{counted(kept.attempts, 'attempt')} made{deaths}; the next one is due {when} ({time_text(kept.due_ms)})"
+    when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
+    return f"{counted(kept.attempts, 'attempt')} made{deaths}; the next one is due {when}"
 
 
 def _letters(letters: Sequence[Letter], one: Subscription) -> str:

@@ -57,7 +57,9 @@ def letter(reason: str) -> Letter:
         ),
         (found(15, begin=20, note=None), "is lost: retention has removed it before it was finished"),
         (found(event_id=""), "is none: the log has no record at this offset, and passes over it"),
-        (found(type="order.sent", is_ours=False), "is not its own, and is passed over: its type is order.sent"),
+        (found(type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
+        (found(9, type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
+        (found(type="", is_ours=False), "was put back for another subscriber: not for this one"),
         (found(kept=Entry(2, 0, NOW_MS + 5_000)), "has failed 2 times and waits for its next attempt, due in 5.0 s"),
         (found(kept=Entry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
         (found(kept=Entry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
@@ -96,6 +98,12 @@ def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subsc
     assert "  redis   not known: Redis at redis://x does not answer" in text
 
 
+def test_an_attempt_that_was_due_at_any_time_is_due_now(ship: Subscription) -> None:
+    text = describe(found(kept=Entry(2, 0, 1)), ship, None, NOW_MS, 10_000)
+
+    assert "  redis   2 attempts made; the next one is due now\n" in text
+
+
 GAUGES = "\n".join(
     f'streams_app_subscriber_{name}{{subscriber="ship"}} {value}'
     for name, value in (("waiting_events", 7.0), ("running_events", 2.0), ("retrying_events", 1.0), ("suspended", 1.0))
@@ -110,7 +118,9 @@ GAUGES = "\n".join(
         (Page("http://w", "up 1\n"), "the worker at http://w does not run it"),
         (
             Page("http://w", f"{GAUGES}\n"),
-            "in the worker at http://w 7 wait, 2 run, 1 wait for a retry, and it is suspended: its last attempts have all failed",
+            "in the worker at http://w 7 wait, 2 run, 1 wait for a retry, and it is suspended: its last attempts have all failed. "
+            "One event at a time is tried until one succeeds, all others wait for that; meanwhile, for as long as its patience, "
+            "failed attempts do not count",
         ),
     ],
 )
