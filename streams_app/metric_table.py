@@ -170,7 +170,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_subscriber_finished_total", "counter", ("subscriber", "event", "result"),
-        "Events a subscriber is done with: done, dead-letter, or duplicate.",
+        "Events a subscriber is done with: done, dead-letter, duplicate, or skipped (not its own).",
         "Rate 0 while events wait: nothing is processed, see suspended, waiting_for and running.",
     ),
     Description(
@@ -188,7 +188,8 @@ METRICS: Final = (
         "Rising: more workers up to the number of partitions, a higher concurrency, or a faster function.",
     ),
     Description(
-        "streams_app_subscriber_running_events", "gauge", ("subscriber",), "Attempts under way in this worker.",
+        "streams_app_subscriber_running_events", "gauge", ("subscriber",),
+        "Attempts under way in this worker, and overdue ones that hold their slot.",
         "Stays at the concurrency: all slots are taken; as for waiting_events.",
     ),
     Description(

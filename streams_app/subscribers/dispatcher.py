@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
+from streams_app.errors import text_of
 from streams_app.subscribers.leases import Leases
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.retries import Retries
@@ -22,6 +23,9 @@ FEWEST_AHEAD: Final = 256
 
 AT_ONCE: Final = 16
 """So many events are taken of one partition before the next one has its turn."""
+
+ERROR_CHARACTERS: Final = 500
+"""So much of the last error is logged when a subscriber is suspended."""
 
 
 class Source(Protocol):
@@ -211,6 +215,9 @@ class Dispatcher:
             call.error is not None and not says_something_of_its_event_alone(call.error, self._retries)
         ):
             if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
-                logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s", self._name)
+                error = "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
+                logger.warning(
+                    "subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error
+                )
                 # What waits for a slot would fail, too: one attempt at a time is made from now on.
                 self.runner.recall(self._calls)

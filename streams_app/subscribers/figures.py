@@ -19,10 +19,10 @@ from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.work import Work
 
 Attempted = Literal["done", "retry", "error", "timeout", "interrupted", "crash"]
-Finished = Literal["done", "dead-letter", "duplicate"]
+Finished = Literal["done", "dead-letter", "duplicate", "skipped"]
 
 ATTEMPTED: Final[tuple[Attempted, ...]] = ("done", "retry", "error", "timeout", "interrupted", "crash")
-FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate")
+FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate", "skipped")
 
 _DONE: Final = Outcome.DONE
 _LATE: Final = "finished-late"
@@ -84,6 +84,7 @@ class Figures:
         self._attempts: Counter[Attempted] = Counter()
         self._finished: Counter[Finished] = Counter()
         self._letters: Counter[str] = Counter()
+        self._untold: Counter[str] = Counter()
         self._finished_by = {one: metrics.subscriber_finished.labels(name, event, one) for one in FINISHED}
         self._attempts_by = {one: metrics.subscriber_attempts.labels(name, event, one) for one in ATTEMPTED}
         self._letters_by = metrics.subscriber_dead_letters
@@ -131,12 +132,18 @@ class Figures:
         """Counts dead letters that the broker has; each has finished its event, but for one of an attempt that ended late."""
         for work, reason in letters:
             self._letters[reason] += 1
+            self._untold[reason] += 1
             if reason != _LATE:
                 self.finished(work, "dead-letter")
 
     def resynced(self, cause: str) -> None:
         """Counts a partition that is claimed again."""
         self._resyncs_by.labels(self._name, cause).inc()
+
+    def letters_since(self) -> Counter[str]:
+        """Reason → dead letters since this was asked last."""
+        told, self._untold = self._untold, Counter()
+        return told
 
     def tell(self) -> None:
         """Hands everything to the metrics."""

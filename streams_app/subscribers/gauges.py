@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import Final
 
 from streams_app.clock import Clock
@@ -15,11 +16,12 @@ from streams_app.metrics import Metrics
 from streams_app.read_store.agents.waiting import Ends
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
-from streams_app.subscribers.looks import Present, paused, present, unread_from
+from streams_app.subscribers.looks import Present, present, remark_of, unread_from
 
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS: Final = 1.0
+LETTERS_EVERY_LOOKS: Final = 60
 WAITS_FOR: Final = ("redis", "redis-memory", "broker", "window", "note")
 
 
@@ -54,7 +56,7 @@ class Gauges:
             figures: Handed to the metrics at each look.
             places: Asked for the ends of the logs.
             clock: Of the worker.
-            remark: Told which readers are paused; None: none is.
+            remark: Told which readers are paused, and of a suspension; None: there is neither.
             lag_ms: For how long, at most, the function has blocked its loop lately.
         """
         self._name = name
@@ -81,14 +83,25 @@ class Gauges:
     async def forever(self) -> None:
         """Looks again and again."""
         told = ""
-        while True:
-            try:
-                await self.look_once()
-            except Exception as error:
-                # Whatever it is: gauges that stand still in silence are worse than one line.
-                if told != (told := text_of(error)):
-                    logger.exception("gauges of a subscriber failed, looking again")
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+        try:
+            for looks in count(1):
+                try:
+                    await self.look_once()
+                except Exception as error:
+                    # Whatever it is: gauges that stand still in silence are worse than one line.
+                    if told != (told := text_of(error)):
+                        logger.exception("gauges of a subscriber failed, looking again")
+                if looks % LETTERS_EVERY_LOOKS == 0:
+                    self._tell_of_letters()
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+        finally:
+            self._tell_of_letters()
+
+    def _tell_of_letters(self) -> None:
+        reasons = self._figures.letters_since()
+        if reasons:
+            told = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
+            logger.warning("%d events became dead letters in the last minute (%s) subscriber=%s", reasons.total(), told, self._name)
 
     async def look_once(self) -> None:
         """Asks for the ends of the logs, and sets every gauge.
@@ -115,13 +128,14 @@ class Gauges:
         since = [self._ends[tp].since(begins[tp]) for tp in self._known]
         now = present(
             looks, self._known, [*since, self._dispatcher.oldest_queued_ms()],
-            running=self._dispatcher.running, is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
+            running=self._dispatcher.running, hanging=self._dispatcher.runner.hanging,
+            is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
         )  # fmt: skip
         self.present = now._replace(waits_for=now.waits_for | {"broker"}) if is_away else now
         for name, gauge in self._gauges.items():
             gauge.set(getattr(now, name))
         self._oldest.set(now.oldest_waiting_ms / 1000)
         self._lag.set(self._lag_ms() / 1000)
-        self._remark(paused(self._name, now) if now.full else None)
+        self._remark(remark_of(self._name, now))
         for what, gauge in self._waits_for.items():
             gauge.set(what in self.present.waits_for)

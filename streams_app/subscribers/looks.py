@@ -36,7 +36,7 @@ class Present(NamedTuple):
 
     Attributes:
         waiting: Events that wait for their turn, those that are not read yet with them.
-        running: Attempts under way.
+        running: Attempts under way, and slots whose attempts are overdue.
         retrying: Events that wait for their next attempt.
         oldest_waiting_ms: Age of the oldest event that waits for its turn; 0: none does.
         is_suspended: Whether one attempt at a time is made.
@@ -71,6 +71,14 @@ def paused(subscriber: str, now: Present) -> str:
     return f"subscriber {subscriber} reads no more of {readers} until some are finished"
 
 
+def remark_of(subscriber: str, now: Present) -> str | None:
+    """What people want to know of a subscriber that does not simply go on; None: it does."""
+    told = [paused(subscriber, now)] if now.full else []
+    if now.is_suspended:
+        told.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
+    return "; ".join(told) or None
+
+
 def present(
     looks: Sequence[Look],
     places: Mapping[TP, tuple[int, int]],
@@ -79,6 +87,7 @@ def present(
     running: int,
     is_suspended: bool,
     now_ms: int,
+    hanging: int = 0,
 ) -> Present:
     """How a subscriber stands by what its partitions say.
 
@@ -89,6 +98,7 @@ def present(
         running: Attempts under way.
         is_suspended: Whether one attempt at a time is made.
         now_ms: Wall clock.
+        hanging: Slots whose attempts are overdue: their events are no longer running, the slots are taken all the same.
     """
     begins = unread_from(looks, places)
     unread = sum(max(0, end - begins[tp]) for tp, (_, end) in places.items())
@@ -96,7 +106,7 @@ def present(
     oldest = [one for one in (*(look.oldest_ms for look in looks), *since_ms) if one is not None]
     return Present(
         max(0, unread + sum(look.unfinished for look in looks) - retrying - running),
-        running,
+        running + hanging,
         retrying,
         max(0, now_ms - min(oldest)) if oldest else 0,
         is_suspended,

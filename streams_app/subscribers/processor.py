@@ -218,6 +218,7 @@ class SubscriberProcessor(Promise):
             self._letters.put(work, letter(work, error.reason, error.detail))
             return None
         if made is None:
+            self._around.figures.finished(work, "skipped")
             self._finish(work)
             return None
         work.event_id, work.attempts, work.due_ms = made.event_id, work.attempts + 1, 0

@@ -102,6 +102,11 @@ class Runner(ABC):
     async def stop(self) -> None:
         """Ends the slots; what cannot be stopped goes on without them."""
 
+    @property
+    def hanging(self) -> int:
+        """Slots that overdue attempts still hold."""
+        return 0
+
     def _overdue(self) -> list[Call]:
         now_ms = self._clock.monotonic_ms()
         return [call for call in list(self.running) if now_ms - call.begun_ms >= self._timeout_ms]

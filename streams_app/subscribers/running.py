@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.topics import declared_topics
+
+logger = logging.getLogger(__name__)
 
 LOOP_SECONDS: Final = 2.0
 """So long a function may block the loop of all functions when the worker ends."""
@@ -100,6 +103,7 @@ class Subscribers:
         Args:
             stop: Set by the application.
         """
+        logger.info("subscribers start subscribers=%s", ",".join(one.subscriber.name for one in self._subscriptions))
         users = UserLoop()
         watch = LoopWatch(users, self._clock)
         try:

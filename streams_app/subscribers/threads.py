@@ -37,6 +37,11 @@ class ThreadRunner(Runner):
             thread.start()
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
+    @property
+    def hanging(self) -> int:
+        """See :attr:`Runner.hanging`."""
+        return max(0, len(self._held) - len(self.running))
+
     def put(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.put`."""
         for call in calls:

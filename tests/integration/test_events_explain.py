@@ -98,7 +98,7 @@ async def shop(site: Site) -> Shop:
 
 async def test_an_event_that_waits_for_its_next_attempt_is_explained(shop: Shop) -> None:
     await shop.send("done", "unlucky")
-    with shop.worker():
+    with shop.worker() as worker:
         await shop.until_called("done", "unlucky")
         expected = r"^Event id-unlucky \(TOPIC:0:1\) of subscriber ship has failed 1 time and waits .* due in \d+ min"
         await wait_until(lambda: re.search(expected, shop.verdict("id-unlucky")), LIMIT_SECONDS, "it waits")
@@ -106,6 +106,7 @@ async def test_an_event_that_waits_for_its_next_attempt_is_explained(shop: Shop)
 
     assert ["mark", "note", "redis", "letter", "lag"] == re.findall(r"^  (\w+)  +\S", told, re.MULTILINE)
     assert "1 attempt made; the next one is due in" in told
+    assert "subscribers start subscribers=ship" in worker.log()
     assert "has committed 1 for" in told
 
 
@@ -141,7 +142,9 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
 
     site = subscribing.Shop(names, kafka.bootstrap_servers, redis_server.url)
     await site.open()
-    await site.send("done", "unwanted", "runs")
+    await site.send("done")
+    await site.send("unwanted", headers=[("ce_id", b"e1")])
+    await site.send("runs")
     declared = subscriber(subscribing.order_paid, idempotent="yes", description="Under test.")(ship)
     one = Subscription(declared, site.topic, f"{names.app_id}.ship", f"{site.topic}.dead")
 
@@ -160,3 +163,6 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
             ("e7", "has the id e7: it is finished, or never came."),
         ):
             await wait_until(partial(says, which, expected), LIMIT_SECONDS, f"{which} {expected}")
+        by_id, by_place = [await explain_event(settings, one, which, SystemClock(), 400) for which in ("e1", f"{site.topic}:0:1")]
+
+    assert by_place.splitlines()[1:] == by_id.splitlines()[1:]

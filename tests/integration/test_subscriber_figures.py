@@ -53,6 +53,17 @@ def seen(shop: Shop) -> Seen:
     return Seen(shop)
 
 
+async def test_an_event_of_another_type_is_counted_as_skipped(shop: Shop, seen: Seen) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise AssertionError("it is not for this subscriber")
+
+    await shop.send("o1", headers=[("ce_type", b"order.sent")])
+    async with shop.member(ship, metrics=seen.metrics):
+        await seen.until("subscriber_finished_total", 1, event="order.paid", result="skipped")
+
+    assert 0 == seen.counted("attempts", outcome="done")
+
+
 async def test_every_attempt_every_finished_event_and_every_letter_is_counted(shop: Shop, seen: Seen) -> None:
     async def ship(event: Received[Paid]) -> None:
         match event.data.order_id:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -157,6 +158,50 @@ def test_observations_are_told_as_the_histogram_would_have_taken_them(values_ms:
     assert samples(registries[0]) == samples(registries[1])
 
 
+def gauges_of(metrics: Metrics, figures: Figures, remark: Callable[[str | None], None], *, suspended: bool, hanging: int) -> Gauges:
+    clock = ManualClock(NOW_MS)
+
+    async def places() -> dict[TP, tuple[int, int]]:
+        return {}
+
+    def make_runner(_: Any) -> Any:
+        return SimpleNamespace(running={}, hanging=hanging)
+
+    dispatcher = Dispatcher("ship", 1, 0, Retries(), clock, make_runner)
+    dispatcher.suspension.is_suspended = suspended
+    return Gauges(metrics, "ship", dispatcher, figures, places, clock, remark)
+
+
+async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figures) -> None:
+    gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=2)
+    await gauges.look_once()
+
+    assert 2 == value(metrics, "running_events")
+    assert 2 == gauges.present.running
+
+
+async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: Figures) -> None:
+    remarks: list[str | None] = []
+    for suspended in (True, False):
+        await gauges_of(metrics, figures, remarks.append, suspended=suspended, hanging=0).look_once()
+
+    assert ["subscriber ship is suspended: its last attempts have all failed, one at a time is made", None] == remarks
+
+
+async def test_dead_letters_are_told_by_their_reasons_and_once(
+    metrics: Metrics, figures: Figures, caplog: pytest.LogCaptureFixture
+) -> None:
+    gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
+    figures.kept([(work_of(), reason) for reason in ("failed", "rejected", "failed")])
+    for _ in range(2):
+        looking = asyncio.create_task(gauges.forever())
+        await asyncio.sleep(0)
+        looking.cancel()
+        await asyncio.wait([looking])
+
+    assert ["3 events became dead letters in the last minute (2 failed, 1 rejected) subscriber=ship"] == caplog.messages
+
+
 # What it waits for
 
 
@@ -170,7 +215,7 @@ async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while
         return known.pop()
 
     def make_runner(_: Any) -> Any:
-        return SimpleNamespace(running={})
+        return SimpleNamespace(running={}, hanging=0)
 
     gauges = Gauges(metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock)
     waits = {"subscriber": "ship", "what": "broker"}

@@ -112,3 +112,24 @@ async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their
 
     assert (1 if hanging == 2 else 0) == len(told)
     assert all("2 slots:" in one and "in hangs\n    may_end.wait(LIMIT_SECONDS)" in one for one in told)
+
+
+async def test_an_overdue_function_hangs_in_its_slot_until_it_returns() -> None:
+    may_end = threading.Event()
+    ended: list[Call] = []
+
+    def hangs(event: str) -> None:
+        may_end.wait(LIMIT_SECONDS)
+
+    runner = ThreadRunner(hangs, 2, 100, SystemClock(), ended.extend)
+    try:
+        runner.put([Call(f"o{number}", None) for number in range(2)])
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "the calls are overdue")
+        told = runner.hanging
+        may_end.set()
+        await wait_until(lambda: not runner.hanging, LIMIT_SECONDS, "the slots are free")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert 2 == told

@@ -92,6 +92,21 @@ async def tick(dispatcher: Dispatcher, seconds: float) -> None:
 # An outage
 
 
+def test_a_suspension_is_told_with_the_last_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def ship(event: Work) -> None:
+        raise ConnectionError("the carrier is away")
+
+    async def schedule() -> None:
+        dispatcher = dispatcher_of(ship, [Partition(100)])
+        await tick(dispatcher, 1)
+        assert is_suspended(dispatcher)
+
+    in_no_time(schedule())
+
+    (line,) = [message for message in caplog.messages if "is suspended" in message]
+    assert line.endswith("subscriber=ship error=ConnectionError('the carrier is away')")
+
+
 def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_lets_all_go_on() -> None:
     async def schedule() -> None:
         begun: list[float] = []
