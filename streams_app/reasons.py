@@ -57,7 +57,7 @@ REASONS: Final[dict[Reason, str]] = {
     "timed-out": "kept the function of a subscriber busy beyond its `timeout` in its last attempt",
     "rejected": "was rejected by the function of a subscriber; the detail says why",
     "interrupted": "had begun in a subscriber that must not be called twice, and was cut off: it may have happened",
-    "crashed": "was running in a subscriber each of three times when the process died",
+    "crashed": "was running in a subscriber when the process died, at least twice of three times alone in its partition",
     "finished-late": "ended well in a subscriber after all, when its letter `interrupted` had been written",
 }
 """Reason → what the event is or did, for people; in the order of the reference."""

@@ -1,4 +1,4 @@
-"""What a subscriber that may be called again tells Redis of its attempts: written beside the work, waited for by nobody.
+"""What a subscriber that may be called again tells Redis of its attempts: written beside the work, which waits for suspects alone.
 
 Redis then knows which events were running when a process died, and how often an event was tried. Without it attempts count anew.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from redis.exceptions import OutOfMemoryError
@@ -16,6 +17,7 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
 from streams_app.redis_client import REDIS_ERRORS
+from streams_app.subscribers.runner import Call
 from streams_app.subscribers.store import Begin, Entry, SubscriberStore
 
 logger = logging.getLogger(__name__)
@@ -23,8 +25,8 @@ logger = logging.getLogger(__name__)
 ANOTHER_OWNER: Final = "token"
 
 PAUSE_SECONDS: Final = 0.02
-"""Between two writes: what changes after a quiet moment is told at once, of a stream of short calls what is under way now and then.
-Telling Redis of each would cost more than the calls."""
+"""Between two writes that nobody waits for: what changes after a quiet moment is told at once, of a stream of short calls what is
+under way now and then. Telling Redis of each would cost more than the calls."""
 
 
 class Marking:
@@ -44,7 +46,9 @@ class Marking:
         self._wanted: dict[int, Entry] = {}
         self._has: dict[int, Entry] = {}
         self._unwritten: set[int] = set()
-        self._is_claimed = self._was_claimed = False
+        self._calls: dict[int, Call] = {}
+        self._written, self._hurry = asyncio.Event(), asyncio.Event()
+        self._is_claimed = self._was_claimed = self._is_idle = False
         self._changed = asyncio.Event()
         self._fault: str | None = None
         self._backoff = Backoff(first_seconds=0.1, longest_seconds=5.0)
@@ -69,8 +73,20 @@ class Marking:
             self._fault = None
         return fault
 
-    def keep(self, offset: int, entry: Entry) -> None:
-        """Notes what is to be known of an event that runs, or is to be tried again."""
+    def keep(self, offset: int, entry: Entry, call: Call | None = None) -> None:
+        """Notes what is to be known of an event that runs, or is to be tried again.
+
+        Args:
+            offset: Of the event.
+            entry: What is to be known.
+            call: The attempt of which this is to be known once it has begun; it may have to wait for a slot. None: from now on.
+        """
+        if call is not None:
+            self._calls[offset] = call
+        else:
+            self._calls.pop(offset, None)
+            if self._is_idle:
+                self._hurry.set()
         if self._wanted.get(offset) != entry:
             self._wanted[offset] = entry
             self._unwritten.add(offset)
@@ -78,9 +94,23 @@ class Marking:
 
     def drop(self, offset: int) -> None:
         """Notes that an event is finished."""
+        self._calls.pop(offset, None)
         if self._wanted.pop(offset, None) is not None:
             self._unwritten.add(offset)
             self._changed.set()
+
+    async def told(self, offset: int, seconds: float) -> None:
+        """Waits until Redis knows what is to be known of an event: up to ``seconds``, and not at all while Redis takes no marks."""
+        if self._backoff.failures:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._is_claimed or self._has.get(offset) != self._wanted.get(offset):
+                    self._written.clear()
+                    self._hurry.set()
+                    await self._written.wait()
+        except TimeoutError:
+            logger.warning("Redis does not take marks in time, going on without offset=%d", offset)
 
     async def forever(self) -> None:
         """Writes what has changed, one script in flight.
@@ -94,7 +124,7 @@ class Marking:
             try:
                 await self.write_once()
                 self._backoff.succeeded()
-                await asyncio.sleep(PAUSE_SECONDS)
+                await self._pause()
             except (*REDIS_ERRORS, TimeoutError) as error:
                 self._fault = "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
                 if not self._backoff.failures:
@@ -102,12 +132,20 @@ class Marking:
                 self._changed.set()
                 await asyncio.sleep(self._backoff.failed())
 
-    async def write_last(self, seconds: float) -> None:
-        """Writes what has changed, if that is possible within ``seconds``."""
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE_SECONDS):
+                await self._hurry.wait()
+        self._hurry.clear()
+
+    async def write_within(self, seconds: float) -> None:
+        """Writes what has changed, if that is possible within ``seconds``; called while :meth:`forever` does not run."""
         try:
             async with asyncio.timeout(seconds):
+                self._changed.clear()
                 await self.write_once()
         except (RefusedError, *REDIS_ERRORS, TimeoutError) as error:
+            self._changed.set()
             logger.info("the last marks of a partition are not in Redis error=%s", text_of(error))
 
     async def write_once(self) -> None:
@@ -140,8 +178,13 @@ class Marking:
 
     async def _write(self) -> None:
         # What ended before it was written is told nobody: most events never get here.
-        written, self._unwritten = self._unwritten, set()
+        ahead = {offset for offset in self._unwritten if offset in self._calls and not self._calls[offset].begun_ms}
+        written, self._unwritten = self._unwritten - ahead, ahead
+        if ahead:
+            # A slot that takes one tells nobody.
+            self._changed.set()
         now = {offset: self._wanted.get(offset) for offset in written if self._wanted.get(offset) != self._has.get(offset)}
+        self._is_idle = not now
         begun = [Begin(offset, entry) for offset, entry in now.items() if entry is not None and entry.is_begun]
         waiting = [(offset, entry) for offset, entry in now.items() if entry is not None and not entry.is_begun]
         gone = [offset for offset, entry in now.items() if entry is None]
@@ -154,3 +197,4 @@ class Marking:
                 del self._has[offset]
             else:
                 self._has[offset] = entry
+        self._written.set()

@@ -79,7 +79,7 @@ AGAIN: Final = (
         (
             Change(
                 f"{AGAIN_PROCESSOR}._begins",
-                "self._marking.keep(work.offset, Entry(work.attempts, work.deaths))",
+                "self._marking.keep(work.offset, Entry(work.attempts, work.deaths), None if call.is_unnoted else call)",
                 "pass",
             ),
         ),

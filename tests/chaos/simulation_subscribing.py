@@ -120,8 +120,9 @@ class CallLedger:
 
     def is_excused(self, reason: str) -> bool:
         """Whether any event may have become a letter for this reason."""
-        # Whoever happens to run when its process is killed three times looks like the killer; in a frozen one all are late.
-        faults = {"crashed": {"killed", "crash"}, "timed-out": {"zombie", "freeze"}}
+        # Whoever happens to run alone when its process is killed by another hand, or taken for dead, looks like the killer; in a
+        # frozen one all are late.
+        faults = {"crashed": {"crash", "zombie", "freeze"}, "timed-out": {"zombie", "freeze"}}
         return bool(faults.get(reason, set()) & self._world.counts.keys())
 
     def on_loss(self, name: str) -> None:
@@ -237,8 +238,6 @@ class Subscribing:
             case "hangs":
                 await asyncio.Event().wait()
             case "kills":
-                await asyncio.sleep(0.3)  # virtual time: what kills takes a moment
-                await worker.running()
                 self._world.count("killed")
                 worker.kill()
                 await worker.running()

@@ -1,0 +1,165 @@
+"""Who is held to have killed its process: by the test kit, with a subscriber that may be called again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from redis.exceptions import ConnectionError as RedisAwayError
+
+from streams_app import Event, Received, subscriber
+from streams_app.subscribers.again import suspected
+from streams_app.testing import SubscriberTester
+
+
+class Paid(msgspec.Struct, frozen=True):
+    order_id: str
+
+
+paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
+
+
+class Shop:
+    """A subscriber one of whose events kills its process.
+
+    Attributes:
+        ship: The subscriber.
+        begun: Order → how often its function has begun.
+        kit: Its test kit.
+    """
+
+    def __init__(self, *, after_seconds: float = 0, seconds: float = 0.01) -> None:
+        """Declares it.
+
+        Args:
+            after_seconds: So long ``die`` runs before it kills its process.
+            seconds: So long the others run.
+        """
+        self.begun: Counter[str] = Counter()
+        self.kit: Any = None
+
+        @subscriber(paid, idempotent="yes", description="Ships.")
+        async def ship(event: Received[Paid]) -> None:
+            self.begun[event.data.order_id] += 1
+            if event.data.order_id == "die":
+                if after_seconds:
+                    await asyncio.sleep(after_seconds)
+                self.kit.crash()
+                await asyncio.sleep(1)
+            await asyncio.sleep(seconds)
+
+        self.ship = ship
+
+    def letters(self) -> list[tuple[str, str]]:
+        return [(letter.reason, letter.key.decode()) for letter in self.kit.dead_letters(self.ship)]
+
+
+@pytest.mark.parametrize("after_seconds", [0, 0.2])
+def test_what_kills_its_process_at_once_becomes_a_letter_at_its_third_death(after_seconds: float) -> None:
+    shop = Shop(after_seconds=after_seconds)
+    with SubscriberTester(shop.ship) as shop.kit:
+        shop.kit.publish(paid, Paid("die"))
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+
+
+@pytest.mark.parametrize(("before", "behind"), [(1, 0), (3, 3), (20, 20)])
+@pytest.mark.parametrize("seconds", [0.01, 1])
+def test_the_neighbours_of_what_kills_its_process_are_no_letters(before: int, behind: int, seconds: float) -> None:
+    shop = Shop(seconds=seconds)
+    with SubscriberTester(shop.ship) as shop.kit:
+        for order in [*(f"a{at}" for at in range(before)), "die", *(f"b{at}" for at in range(behind))]:
+            shop.kit.publish(paid, Paid(order))
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert before + behind + 1 == len(shop.begun)
+
+
+def test_what_kills_its_process_far_behind_the_watermark_is_found_by_more_suspects() -> None:
+    shop = Shop()
+    with SubscriberTester(shop.ship) as shop.kit:
+        for order in [*(f"a{at}" for at in range(150)), "die"]:
+            shop.kit.publish(paid, Paid(order))
+        shop.kit.advance("10m")
+
+        assert [("crashed", "die")] == shop.letters()
+        assert shop.begun["die"] <= 6
+
+
+def test_a_hand_over_whose_last_marks_redis_refuses_is_nobodys_death() -> None:
+    begun: list[str] = []
+    hand_overs = ["first", "second"]
+
+    @subscriber(paid, idempotent="yes", description="Ships.", timeout="2m")
+    async def ship(event: Received[Paid]) -> None:
+        begun.append(event.data.order_id)
+        await asyncio.sleep(60 if hand_overs else 0)
+
+    with SubscriberTester(ship) as kit:
+        for order in ORDERS:
+            kit.publish(paid, Paid(order))
+        while hand_overs:
+            kit.advance("1s")
+            with EndsRefused(kit):
+                hand_overs.pop()
+                kit.rebalance()
+        kit.advance("10m")
+
+        assert [] == kit.dead_letters(ship)
+    assert set(ORDERS) == set(begun)
+
+
+ORDERS = ["o1", "o2", "o3"]
+
+
+class EndsRefused:
+    """Redis takes nothing of what has ended."""
+
+    def __init__(self, kit: SubscriberTester) -> None:
+        """Refuses within the block."""
+        self._scripts: Any = kit._workers.scripts
+
+    def __enter__(self) -> None:
+        self._by_name: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], Awaitable[Any]]] = self._scripts.by_name
+
+        async def refused(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+            raise RedisAwayError("away")
+
+        self._scripts.by_name = {**self._by_name, "end": refused}
+
+    def __exit__(self, *error: object) -> None:
+        self._scripts.by_name = self._by_name
+
+
+def test_redis_is_told_of_what_runs_and_not_of_what_waits_for_a_slot() -> None:
+    shop = Shop(seconds=20)
+    with SubscriberTester(shop.ship) as shop.kit:
+        for at in range(100):
+            shop.kit.publish(paid, Paid(f"o{at}"))
+        shop.kit.advance("1s")
+        marks = [entry for hash_ in shop.kit._workers.scripts._hashes.values() for at, entry in hash_.items() if at.isdigit()]
+
+        assert shop.ship.concurrency == len(marks)
+
+
+def test_a_suspect_that_has_ended_is_none_any_more() -> None:
+    shop = Shop()
+    with SubscriberTester(shop.ship) as shop.kit:
+        for round_ in range(5):
+            shop.kit.publish(paid, Paid(f"o{round_}"))
+            shop.kit.publish(paid, Paid(f"p{round_}"))
+            shop.kit.crash()
+            shop.kit.advance("1m")
+
+        assert [] == shop.letters()
+
+
+@pytest.mark.parametrize(("claims", "expected"), [(0, 0), (1, 32), (2, 64), (9, 8_192), (10, 10_000), (1_000, 10_000)])
+def test_each_claim_in_succession_that_did_not_let_go_has_twice_as_many_suspects(claims: int, expected: int) -> None:
+    assert expected == suspected(16, claims)
