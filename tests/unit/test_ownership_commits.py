@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
@@ -160,4 +161,45 @@ async def test_partitions_claimed_before_and_after_a_rejoin_are_not_committed_in
     await asyncio.gather(*(worker.ownership.commit_now(one, "a", Mark(7)) for one in (before, after)))
 
     assert [HERE, Member(2, "joined anew")] == worker.host.members
+    await worker.end()
+
+
+class LostReplies(list[Committed]):
+    """What the broker holds, one commit after another; the second one gets no answer."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        worker.host.commit = self._commit  # type: ignore[method-assign]  # each commit is written down
+
+    async def _commit(self, marks: dict[TP, Committed], claim: Member) -> None:
+        self.extend(marks.values())
+        if len(self) == 2:
+            raise KafkaConnectionError("the reply was lost")
+
+
+NOTES = ("one", "two", "one")
+
+
+async def test_after_a_commit_without_an_answer_what_was_committed_before_is_sent_again() -> None:
+    worker, taker = Worker(), Taker()
+    worker.hold(taker)
+    held = LostReplies(worker)
+    for note in NOTES:
+        taker.low = Mark(7, note)
+        await worker.ownership.commit_once()
+
+    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
+    await worker.end()
+
+
+async def test_after_a_commit_without_an_answer_a_processor_that_waits_has_what_was_committed_before_sent_again() -> None:
+    worker = Worker()
+    partition = worker.hold(Taker())
+    held = LostReplies(worker)
+    outcomes: list[BaseException | None] = []
+    for note in NOTES:
+        outcomes += await asyncio.gather(worker.ownership.commit_now(partition, "a", Mark(7, note)), return_exceptions=True)
+
+    assert [type(None), KafkaConnectionError, type(None)] == [type(outcome) for outcome in outcomes]
+    assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
     await worker.end()
