@@ -9,10 +9,12 @@ import redis
 
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_once import AT_MOST_ONCE, UNKNOWN
+from tests.chaos.mutants_once_more import KAFKA_UNTOLD, NO_FRESH, ONLY_RECENT, WAIT_AFTER_BEGIN
 from tests.chaos.mutants_read_store import SYNCING
 from tests.chaos.mutants_subscribers import AGAIN
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_once import AtMostOnce, Once
+from tests.chaos.simulation_once_more import ByKey, FarBehind, Hasty, PlacedByHand
 from tests.chaos.simulation_reading import Reading
 from tests.chaos.simulation_subscribing import Subscribing
 
@@ -74,6 +76,22 @@ def test_no_event_is_called_twice_whatever_happens_to_redis(client: redis.Redis,
     prove(client, mix, AtMostOnce)
 
 
+@pytest.mark.parametrize(
+    ("mix", "subject"),
+    [
+        ("", ByKey),
+        ("history", ByKey),
+        ("history crash:9", Hasty),
+        ("lossy history crash:6", Hasty),
+        ("history wipe:4", FarBehind),
+        ("history crash:4", PlacedByHand),
+    ],
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
+)
+def test_no_event_is_called_twice_and_none_is_passed_over(client: redis.Redis, mix: str, subject: type[Once]) -> None:
+    prove(client, mix, subject)
+
+
 @pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
 def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Subscribing)
@@ -86,6 +104,10 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
         *((mutant, Subscribing) for mutant in AGAIN),
         *((mutant, Once) for mutant in UNKNOWN),
         *((mutant, AtMostOnce) for mutant in AT_MOST_ONCE),
+        (NO_FRESH, ByKey),
+        (WAIT_AFTER_BEGIN, Hasty),
+        (ONLY_RECENT, FarBehind),
+        (KAFKA_UNTOLD, PlacedByHand),
     ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )

@@ -1,0 +1,59 @@
+"""Subscribers in a simulation that may not be called twice for one event, each with something of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.processor import Processors
+from streams_app.subscribers.received import Retry
+from tests.chaos.simulation_once import AtMostOnce, Once
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation_worker import Worker
+
+BEHIND_MS = 7_200_000
+"""More than a simulated subscriber remembers ids."""
+
+
+class ByKey(AtMostOnce):
+    """``idempotent="no"``; events of a key are called one after another."""
+
+    ordered = "key"
+
+
+class Hasty(Once):
+    """``idempotent="unknown"``; what says that it has done nothing is due again at once."""
+
+    def _trouble(self, offset: int) -> Exception:
+        self.ledger.has_done_nothing(offset)
+        return Retry(after="0s")
+
+
+class FarBehind(AtMostOnce):
+    """``idempotent="no"``; old events are older than ids are remembered."""
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """As of its kind, and an age."""
+        with super().limits(seed), patch("tests.chaos.simulation_faults.HISTORY_AGE_MS", BEHIND_MS):
+            yield
+
+
+class PlacedByHand(Once):
+    """``idempotent="unknown"``; a tool of Kafka has committed where it begins, and commits are far apart."""
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """As of its kind, and few commits."""
+        with super().limits(seed), patch("tests.chaos.simulation_worker.COMMIT_SECONDS", 5.0):
+            yield
+
+    def processors(self, worker: Worker) -> Processors:
+        """The tool has been here before the first worker."""
+        if self._world.group.committed is None:
+            self._world.group.committed = Committed(0, "")
+        return super().processors(worker)
