@@ -1,0 +1,57 @@
+"""What Redis is told of a partition whose events may not run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.local.scripts import MemoryScripts
+from streams_app.subscribers.keys import SubscriberKeys
+from streams_app.subscribers.noting import Noting, Progress
+from streams_app.subscribers.runner import Call
+from streams_app.subscribers.store import SubscriberStore
+
+
+class NoSlots:
+    """Nothing begins here."""
+
+    def noted(self, calls: Sequence[Call]) -> None:
+        assert not calls
+
+    def withdrawn(self, calls: list[Call]) -> None:
+        assert not calls
+
+
+async def none_begins(calls: Sequence[Call]) -> Sequence[Call]:
+    return ()
+
+
+def store_of(scripts: MemoryScripts, token: str) -> SubscriberStore:
+    return SubscriberStore(scripts, SubscriberKeys("shop", "ship", "orders", 0), token, remember_ms=3_600_000)
+
+
+@pytest.mark.parametrize(("is_learned", "fence"), [(True, 7), (False, 0)])
+async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below_it(is_learned: bool, fence: int) -> None:
+    now_ms = SystemClock().now_ms
+    scripts = MemoryScripts(now_ms)
+
+    async def lost(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        raise ConnectionError("Redis is away")
+
+    noting = Noting(store_of(scripts, "one"), lambda: Progress(7, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    await noting.claim(0)
+    noting.learn(5, "e5")
+    if is_learned:
+        await noting.once()
+    else:
+        with patch.dict(scripts.by_name, {"learn": lost}), pytest.raises(ConnectionError):
+            await noting.once()
+    await noting.write_last(1.0)
+    kept = await store_of(scripts, "two").claim(0)
+
+    assert kept is not None
+    assert fence == kept.fence
