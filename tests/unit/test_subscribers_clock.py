@@ -1,0 +1,106 @@
+"""By which clock subscribers remember ids: that of Redis, where the worker's own is wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from streams_app import Catalogue, Event, Received, subscriber
+from streams_app.clock import SystemClock
+from streams_app.delivery.skew import SkewWatch
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.local import LocalEvents
+from streams_app.local.scripts import MemoryScripts
+from streams_app.serving_apart import chosen, serve_apart
+from streams_app.settings import Settings
+from streams_app.status import Status
+from streams_app.subscribers.keys import HOUR_MS
+from tests.helpers import wait_until
+
+LIMIT_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Paid:
+    """An order was paid."""
+
+    order: str
+
+
+PAID = Event("order.paid", Paid, keyed_by="order", description="An order was paid.")
+
+
+class Ahead(SystemClock):
+    """The clock of a machine that is two hours ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 2 * HOUR_MS
+
+
+class Asked:
+    """Redis ``TIME``; away at first."""
+
+    is_away = True
+
+    async def time(self) -> tuple[int, int]:
+        if self.is_away:
+            raise ConnectionError("Redis is away")
+        return SystemClock().now_ms() // 1000, 0
+
+
+async def test_a_worker_that_cannot_compare_its_clock_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    await SkewWatch(TrustedClock(Ahead()), Status(), Asked().time).try_once()
+
+    assert ["cannot compare clocks with Redis error=ConnectionError('Redis is away')"] == caplog.messages
+
+
+async def test_ids_are_kept_by_the_hours_of_redis_once_the_clock_was_compared() -> None:
+    redis, trusted, done = Asked(), TrustedClock(Ahead()), []
+    skew = SkewWatch(trusted, Status(), redis.time)
+    hours: list[int] = []
+
+    class Scripts(MemoryScripts):
+        """Those whose keys of ids are written down."""
+
+        def _begin(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+            hours.append(max(int(key.rpartition(":")[2]) for key in keys if ":ids:" in key))
+            return super()._begin(keys, arg)
+
+    @subscriber(PAID, idempotent="unknown", description="Ships it.", start="earliest")
+    def ship(event: Received[Paid]) -> None:
+        done.append(event.data.order)
+
+    with patch("streams_app.local.events.MemoryScripts", Scripts):
+        async with LocalEvents(Catalogue([PAID], [ship]), clock=trusted) as events:
+            redis.is_away = False
+            await skew.try_once()
+            await events.publish(PAID, Paid("o1"))
+            await wait_until(lambda: bool(done), LIMIT_SECONDS, "it was called")
+
+    assert max(hours) <= SystemClock().now_ms() // HOUR_MS
+
+
+class NothingToRunError(Exception):
+    """Where subscribers would be made."""
+
+
+def test_subscribers_that_run_apart_get_a_clock_that_is_compared() -> None:
+    given: list[object] = []
+
+    def made(settings: Settings, redis: object, producer: object, clock: object, *others: object) -> None:
+        given.append(clock)
+        raise NothingToRunError
+
+    fold = {"name": "account-metrics", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m", "keep": "last"}
+    more = {"redis": {"url": "redis://127.0.0.1:1/0"}, "events": {"catalogue": "tests.shop:catalogue"}}
+    settings = Settings.model_validate({"app_id": "social", "folds": [fold]} | more)
+    with patch("streams_app.serving_apart.Subscribers", made), pytest.raises(NothingToRunError):
+        serve_apart(settings, chosen(settings, ["ship"]))
+
+    assert [TrustedClock] == [type(clock) for clock in given]
