@@ -238,6 +238,9 @@ class Subscribing:
             case "hangs":
                 await asyncio.Event().wait()
             case "kills":
+                if offset // 47 % 2:
+                    await asyncio.sleep(0.3)  # virtual time: some kill at once, others take a moment
+                    await worker.running()
                 self._world.count("killed")
                 worker.kill()
                 await worker.running()
