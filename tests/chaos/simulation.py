@@ -29,7 +29,8 @@ from tests.chaos.simulation_worker import CURRENT, Worker
 from tests.virtual_loop import VirtualLoop
 
 FAULTY_SECONDS = 14.0
-DRAIN_SECONDS = 100.0
+DRAIN_SECONDS = 200.0
+"""Virtual time in which everything has to come out once the faults are over: what kills its process is run alone, one by one."""
 FRAGILE_LOSS = 0.15
 IDLE_SECONDS = 4.0
 BEHIND_MS = (5_000, 3_600_000)
