@@ -5,7 +5,8 @@ key (after ``{app/sub/topic/part}:v1:``)   type    holds
 =========================================  ======  =======================================================================
 ``meta``                                   hash    token, fence (the low watermark as it was told last), note of what is finished
                                                    above it, number of begins, number of the last request that said so
-``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due
+``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due; at -1
+                                                   that a claim of a subscriber with ``"yes"`` has not let go
 ``ids:<hour>``                             hash    event id → first offset, of events that began in that hour
 =========================================  ======  =======================================================================
 
