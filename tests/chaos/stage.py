@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +19,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from streams_app.embedded import Broker, Valkey
-from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
+from streams_app.errors import TryAgainError
 from tests.chaos.proxy import Proxy
 from tests.helpers import create_topics, wait_until
 from tests.servers.apache_kafka import ApacheKafka, Proxied
+from tests.servers.cache import ROOT
 from tests.servers.redis7 import Redis7
 from tests.workers import WorkerProcess
 
@@ -142,9 +144,17 @@ class Stage:
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def _command(self, *words: str) -> None:
-        child = Child("command", [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)])
-        await wait_until(lambda: not child.is_running, 60, " ".join(words))
-        child.stop()
+        """Runs a command of the product, again while it says that a later try may succeed."""
+        command = [sys.executable, "-m", "streams_app", *words, "--config", str(self.config)]
+
+        async def is_done() -> bool:
+            ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+            assert ran.returncode in (0, TryAgainError.exit_code), (
+                f"{' '.join(words)} ended with {ran.returncode}: {ran.stdout}{ran.stderr}"
+            )
+            return ran.returncode == 0
+
+        await wait_until(is_done, 60, " ".join(words))
 
     @property
     def bootstrap(self) -> str:
