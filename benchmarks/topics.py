@@ -88,7 +88,7 @@ class Filler:
         batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = self._producer.create_batch()
-        if batch.append(key=key, value=value, timestamp=timestamp_ms, headers=headers) is None:
+        if batch.append(key=key, value=value, timestamp=timestamp_ms, headers=list(headers)) is None:
             await self._send(partition)
             await self.add(partition, timestamp_ms, key, value, headers)
 
