@@ -1,0 +1,109 @@
+"""The test kit calls a function once, twice and cut off, and compares what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streams_app import Received
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, Sent, sent, subscribed
+
+
+class Table:
+    """What functions write to, in the place of a database."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+    async def write(self, row: str) -> None:
+        self.rows.append(row)
+
+    def clear(self) -> None:
+        self.rows.clear()
+
+    def dump(self) -> list[str]:
+        return list(self.rows)
+
+
+def checked(function: Callable[[Received[Any]], Any], table: Table, **options: Any) -> None:
+    one = subscribed(function)
+    with SubscriberTester(one) as kit:
+        kit.assert_idempotent(one, Paid("o1"), observe=table.dump, **options)
+
+
+def test_a_function_that_comes_to_the_same_is_idempotent() -> None:
+    table = Table()
+
+    async def ship(event: Received[Paid]) -> None:
+        for row in ("a", "b"):
+            await asyncio.sleep(1)
+            if row not in table.rows:
+                await table.write(row)
+        await event.publish(sent, Sent(event.data.order_id))
+
+    checked(ship, table)
+    checked(ship, table, reset=table.clear)
+
+    assert ["a", "b"] == table.rows
+
+
+def test_a_function_that_adds_is_told_by_a_diff() -> None:
+    table = Table()
+
+    async def ship(event: Received[Paid]) -> None:
+        await table.write(event.data.order_id)
+
+    with pytest.raises(AssertionError, match=r"(?s)ship is not idempotent: called twice .*\+ \['o1', 'o1'\]"):
+        checked(ship, table)
+
+
+def test_a_function_that_leaves_out_what_follows_where_it_was_cut_off_is_told_where() -> None:
+    table = Table()
+
+    async def ship(event: Received[Paid]) -> None:
+        if not table.rows:
+            await table.write("order")
+            await table.write("position")
+
+    checked(ship, table)
+    with pytest.raises(AssertionError, match=r"cut off at an await of ship, line \d+, and called again it leaves another state"):
+        checked(ship, table, reset=table.clear)
+
+
+def test_a_function_without_async_is_cut_off_where_it_publishes() -> None:
+    table = Table()
+
+    def ship(event: Received[Paid]) -> None:
+        if not table.rows:
+            event.publish_sync(sent, Sent("o1"))
+            table.rows.append("sent")
+            event.publish_sync(sent, Sent("o2"))
+
+    with pytest.raises(
+        AssertionError, match=r"cut off before parcel\.sent was published, and called again it leaves other publications"
+    ):
+        checked(ship, table, reset=table.clear)
+
+
+def test_a_function_whose_second_call_publishes_something_else_under_the_same_id_is_not_idempotent() -> None:
+    table = Table()
+
+    def ship(event: Received[Paid]) -> None:
+        table.rows.append("x")
+        event.publish_sync(sent, Sent(str(len(table.rows))))
+        table.rows[:] = ["x"]
+
+    with pytest.raises(AssertionError, match="called twice it leaves other publications"):
+        checked(ship, table)
+
+
+def test_an_error_of_the_function_is_the_error_of_the_check() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise ConnectionError("the carrier is away")
+
+    with pytest.raises(ConnectionError):
+        checked(ship, Table())

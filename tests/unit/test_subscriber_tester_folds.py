@@ -1,0 +1,63 @@
+"""Folds that are connected to the test kit of subscribers."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app import Event, Fold, records_of
+from streams_app.testing import FoldTester, SubscriberTester
+from tests.kit import AccountChanged, subscribed
+
+FOLD = Fold(name="account-metrics", source="updates", group_key="account_id", changed="metrics", quiet_period="15m")
+updated = Event("metric.updated", AccountChanged, description="It changed.", topic="updates", keyed_by="account_id")
+
+
+def test_the_records_of_a_fold_flow_on_to_its_subscribers() -> None:
+    seen = []
+    one = subscribed(
+        lambda event: seen.append((event.data.metrics, event.fold and event.fold.events, event.key)),
+        records_of("account-metrics", AccountChanged),
+    )
+    with SubscriberTester(one) as kit:
+        fold = kit.connect(FoldTester(FOLD))
+        fold.send({"account_id": "a", "metrics": ["likes"]})
+        kit.advance("10m")
+        fold.send({"account_id": "a", "metrics": ["shares"]})
+        kit.advance("14m")
+        assert [] == seen
+        kit.advance("2m")
+
+    assert [(["likes", "shares"], 2, "a")] == seen
+
+
+def test_a_published_event_is_folded_as_it_stands() -> None:
+    seen = []
+    one = subscribed(lambda event: seen.append(event.data), records_of("account-metrics", AccountChanged))
+    with SubscriberTester(one) as kit:
+        kit.connect(FoldTester(FOLD))
+        kit.publish(updated, AccountChanged("a", ["likes"]))
+        kit.advance("16m")
+
+    assert [AccountChanged("a", ["likes"])] == seen
+
+
+def test_the_clock_of_a_connected_fold_is_that_of_the_kit() -> None:
+    one = subscribed(lambda event: None, records_of("account-metrics", AccountChanged))
+    with SubscriberTester(one) as kit:
+        fold = kit.connect(FoldTester(FOLD))
+        with pytest.raises(RuntimeError, match="advance that one"):
+            fold.advance("1m")
+        used = FoldTester(FOLD)
+        used.send({"account_id": "a", "metrics": []})
+        with pytest.raises(ValueError, match="connect it before"):
+            kit.connect(used)
+
+
+def test_a_record_of_a_fold_can_be_made_by_hand() -> None:
+    seen = []
+    source = records_of("account-metrics", AccountChanged)
+    one = subscribed(lambda event: seen.append((event.data, event.key, event.fold and event.fold.id == event.id)), source)
+    with SubscriberTester(one) as kit:
+        kit.publish(source, AccountChanged("a", ["likes"]), group="a")
+
+    assert [(AccountChanged("a", ["likes"]), "a", True)] == seen

@@ -1,0 +1,225 @@
+"""A bad night in the test kit of subscribers: crashes, wipes, rebalances, frozen processes, under each promise."""
+
+from __future__ import annotations
+
+import asyncio
+
+from streams_app import Received, Retries
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, seen_by, subscribed
+
+
+def test_an_event_that_was_begun_when_its_process_was_killed_runs_again_in_another_one() -> None:
+    done = []
+    one = subscribed(lambda event: done.append(event.attempt))
+    with SubscriberTester(one) as kit:
+        kit.crash(at="begun")
+        kit.publish(paid, Paid("o1"))
+        assert ([(1, "crash")], []) == (seen_by(kit, one), done)
+        kit.advance("1m")
+
+        assert ([(1, "crash"), (2, "done")], [2]) == (seen_by(kit, one), done)
+
+
+def test_an_event_whose_process_was_killed_when_its_function_had_returned_runs_again() -> None:
+    done = []
+    one = subscribed(lambda event: done.append(event.attempt))
+    with SubscriberTester(one) as kit:
+        kit.crash(at="done")
+        kit.publish(paid, Paid("o1"))
+        kit.rebalance()
+
+        assert ([(1, "crash"), (2, "done")], [1, 2]) == (seen_by(kit, one), done)
+
+
+def test_a_crash_is_that_of_the_subscriber_that_is_named() -> None:
+    one, other = subscribed(lambda event: None), subscribed(lambda event: None, name="tell")
+    with SubscriberTester(one, other) as kit:
+        kit.crash(at="begun", of=other)
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1m")
+
+        assert [(1, "crash"), (2, "done")] == seen_by(kit, other)
+
+
+def test_an_event_that_kills_its_process_three_times_becomes_a_letter() -> None:
+    one = subscribed(lambda event: None)
+    with SubscriberTester(one) as kit:
+        kit.crash(at="begun")
+        kit.publish(paid, Paid("o1"))
+        for _ in range(2):
+            kit.crash(at="begun")
+            kit.rebalance()
+        kit.rebalance()
+
+        assert [(1, "crash"), (2, "crash"), (3, "crash")] == seen_by(kit, one)
+        assert ["crashed"] == [letter.reason for letter in kit.dead_letters(one)]
+
+
+def test_when_redis_is_wiped_attempts_count_anew() -> None:
+    def ship(event: Received[Paid]) -> None:
+        if not is_well:
+            raise ConnectionError("the carrier is away")
+
+    is_well = False
+    one = subscribed(ship, retry=Retries(attempts=5, first="10s"))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("12s")
+        kit.crash()
+        kit.wipe_redis()
+        is_well = True
+        kit.rebalance()
+
+        assert [(1, "error"), (2, "error"), (1, "done")] == seen_by(kit, one)
+
+
+def test_without_a_wipe_the_next_owner_knows_of_the_attempts() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise ConnectionError("the carrier is away")
+
+    one = subscribed(ship, retry=Retries(attempts=3, first="10s"))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("12s")
+        kit.crash()
+        kit.advance("2m")
+
+        assert [(1, "error"), (2, "error"), (3, "error")] == seen_by(kit, one)
+        assert 3 == kit.dead_letters(one)[0].attempts
+
+
+def test_a_rebalance_takes_back_what_runs_and_it_runs_again() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(60 if event.attempt == 1 and not kit.runs(one)[1:] else 0)
+
+    one = subscribed(ship, timeout="2m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.rebalance()
+
+        assert [(1, "interrupted"), (1, "done")] == seen_by(kit, one)
+
+
+def test_what_is_finished_is_not_run_again_by_the_next_owner() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "slow":
+            await asyncio.sleep(100)
+
+    one = subscribed(ship, timeout="2m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("slow"))
+        kit.publish(paid, Paid("quick"))
+        kit.advance("5s")
+        kit.crash()
+        kit.advance("1m")
+
+        assert [("slow", "crash"), ("quick", "done"), ("slow", "running")] == [
+            (run.data.order_id, run.outcome) for run in kit.runs(one)
+        ]
+
+
+def test_what_was_frozen_for_longer_than_its_session_runs_in_another_process_meanwhile() -> None:
+    done = []
+
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(3)
+        done.append(kit.now.second)
+
+    one = subscribed(ship, timeout="2m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.freeze("40s")
+        kit.publish(paid, Paid("o2"))
+        kit.advance("10s")
+
+        assert 2 == sum(run.data.order_id == "o1" for run in kit.runs(one))
+        assert 1 == sum(run.data.order_id == "o2" for run in kit.runs(one))
+        # The first is that of the process that took over; the frozen one ends what it had begun when it goes on.
+        assert (True, [40, 43]) == (done[0] < 40, done[1:])
+
+
+def test_what_is_frozen_for_a_moment_goes_on_by_itself() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(15)
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.freeze("5s")
+        kit.advance("1m")
+
+        assert [(1, "done")] == seen_by(kit, one)
+
+
+def test_a_process_that_comes_back_too_late_commits_nothing() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "slow" and len(kit.runs(one)) == 2:
+            await asyncio.sleep(100)
+
+    one = subscribed(ship, timeout="3m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("quick"))
+        kit.publish(paid, Paid("slow"))
+        kit.freeze("40s")
+        ran = len(kit.runs(one))
+        kit.advance("2m")
+        kit.rebalance()
+
+        assert 4 == ran == len(kit.runs(one))
+        # What the late one still ran was taken back from it.
+        assert ["done", "done", "done", "interrupted"] == sorted(run.outcome for run in kit.runs(one))
+
+
+def test_of_an_event_that_must_not_run_twice_a_crash_makes_a_letter() -> None:
+    done = []
+    one = subscribed(lambda event: done.append(event.data.order_id), idempotent="unknown")
+    with SubscriberTester(one) as kit:
+        kit.crash(at="done")
+        kit.publish(paid, Paid("o1"))
+        kit.publish(paid, Paid("o2"))
+        kit.rebalance()
+        kit.advance("1m")
+
+        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(one)]
+        assert [("o1", "crash"), ("o2", "done")] == [(run.data.order_id, run.outcome) for run in kit.runs(one)]
+    assert ["o1", "o2"] == done
+
+
+def test_an_event_that_is_published_twice_under_one_id_runs_once_where_ids_are_known() -> None:
+    ids = []
+    once = subscribed(lambda event: ids.append(event.id), idempotent="unknown")
+    again = subscribed(lambda event: ids.append("again"), name="tell")
+    with SubscriberTester(once, again) as kit:
+        event_id = kit.publish(paid, Paid("o1"))
+        kit.publish(paid, Paid("o1"), event_id=event_id)
+        kit.advance("10s")
+
+    assert sorted([event_id, "again", "again"]) == sorted(ids)
+
+
+def test_what_a_frozen_process_ends_after_another_one_has_made_a_letter_of_it_makes_a_second_one() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(5)
+
+    one = subscribed(ship, idempotent="unknown", timeout="2m")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.freeze("1m")
+        kit.advance("1m")
+
+        assert ["interrupted", "finished-late"] == [letter.reason for letter in kit.dead_letters(one)]
+
+
+def test_what_must_never_run_twice_does_not_run_again_although_redis_was_wiped() -> None:
+    done = []
+    one = subscribed(lambda event: done.append(event.data.order_id), idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.crash(at="begun")
+        kit.publish(paid, Paid("o2"))
+        kit.wipe_redis()
+        kit.rebalance()
+
+        assert "interrupted" == kit.dead_letters(one)[0].reason
+        assert [(1, "crash")] == seen_by(kit, one)
+    assert [] == done

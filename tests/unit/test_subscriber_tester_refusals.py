@@ -1,0 +1,129 @@
+"""What the test kit of subscribers refuses, and what it raises for its user."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from streams_app import Catalogue, Received, Reject, Retries
+from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.testing import SubscriberTester, UnseenLettersError
+from tests.kit import Paid, Sent, paid, sent, subscribed
+
+
+def test_a_letter_that_the_test_does_not_look_at_is_raised_with_where_it_came_from() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise Reject("nobody lives there")
+
+    def leave() -> None:
+        with SubscriberTester(subscribed(ship)) as kit:
+            kit.publish(paid, Paid("o1"))
+
+    with pytest.raises(UnseenLettersError, match=r"(?s)ship: .*, rejected: nobody lives there.*in ship"):
+        leave()
+
+
+def test_a_letter_after_those_that_were_looked_at_is_raised_too() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise Reject("nobody lives there")
+
+    def leave() -> None:
+        with SubscriberTester(one := subscribed(ship)) as kit:
+            kit.publish(paid, Paid("o1"))
+            assert 1 == len(kit.dead_letters(one))
+            kit.publish(paid, Paid("o2"))
+
+    with pytest.raises(UnseenLettersError):
+        leave()
+
+
+def test_an_error_of_the_test_itself_is_not_hidden_by_letters() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise Reject("nobody lives there")
+
+    def leave() -> None:
+        with SubscriberTester(subscribed(ship)) as kit:
+            kit.publish(paid, Paid("o1"))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        leave()
+
+
+def test_what_becomes_of_an_error_is_told() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise ConnectionError("the carrier is away")
+
+    one = subscribed(ship, retry=Retries(attempts=2, first="1s"))
+    with SubscriberTester(one) as kit:
+        event_id = kit.publish(paid, Paid("o1"))
+        kit.advance("10s")
+        (letter,) = kit.dead_letters(one)
+
+    assert ("failed", event_id, 2, "ConnectionError", b"o1", b'{"order_id":"o1","cents":1}') == (
+        letter.reason, letter.event_id, letter.attempts, letter.exception, letter.key, letter.value,
+    )  # fmt: skip
+    assert [ConnectionError, ConnectionError] == [type(run.error) for run in kit.runs(one)]
+
+
+def test_events_go_through_bytes() -> None:
+    one = subscribed(lambda event: None)
+    with SubscriberTester(one) as kit:
+        with pytest.raises(BadEventError, match=r"\$\.cents"):
+            kit.publish(paid, Paid("o1", "500"))  # type: ignore[arg-type]  # that is the point
+        kit.produce(paid, b'{"order_id": "o1", "cents": "500"}')
+        kit.produce(paid, b'{"order_id": "o2"}', headers=[("ce_type", b"another.event")])
+
+        assert [("not-valid", "$.cents")] == [(letter.reason, letter.detail[-8:-1]) for letter in kit.dead_letters(one)]
+        assert [] == kit.runs(one)
+
+
+def test_of_a_catalogue_only_declared_events_are_published_and_its_lifespan_is_entered() -> None:
+    life = []
+
+    @asynccontextmanager
+    async def resources() -> AsyncIterator[None]:
+        life.append("open")
+        yield
+        life.append("closed")
+
+    async def ship(event: Received[Paid]) -> None:
+        await event.publish(sent, Sent("o1"))
+
+    one = subscribed(ship, retry=Retries(attempts=1))
+    with SubscriberTester(Catalogue(events=(paid,), subscribers=(one,), lifespan=resources)) as kit:
+        assert ["open"] == life
+        kit.publish(paid, Paid("o1"))
+
+        assert [ConfigurationError] == [type(run.error) for run in kit.runs(one)]
+        assert ["failed"] == [letter.reason for letter in kit.dead_letters(one)]
+    assert ["open", "closed"] == life
+
+
+def test_a_lifespan_that_fails_is_told_by_the_block() -> None:
+    @asynccontextmanager
+    async def resources() -> AsyncIterator[None]:
+        if life:
+            raise ConnectionError("no database")
+        yield
+
+    life = ["fails"]
+    catalogue = Catalogue(events=(paid,), subscribers=(subscribed(lambda event: None),), lifespan=resources)
+    with pytest.raises(ConnectionError, match="no database"), SubscriberTester(catalogue):
+        raise NotImplementedError
+
+
+async def test_within_a_running_loop_it_says_that_it_has_its_own() -> None:
+    with pytest.raises(RuntimeError, match="test without async"), SubscriberTester(subscribed(lambda event: None)):
+        raise NotImplementedError
+
+
+def test_a_subscriber_of_another_kit_is_named() -> None:
+    another = subscribed(lambda event: None, name="tell")
+    with (
+        SubscriberTester(subscribed(lambda event: None)) as kit,
+        pytest.raises(ValueError, match=r"'tell' is no subscriber .* ship"),
+    ):
+        kit.runs(another)
