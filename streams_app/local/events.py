@@ -69,7 +69,7 @@ class LocalEvents(Events):
         self._worker = _Worker(self._chosen, self._catalogue, self._subscriptions, self._broker, self._time)
         try:
             await self._worker.start()
-        except BaseException:
+        except BaseException:  # also when cancelled: nobody else ends the worker that has begun
             await self.__aexit__(None, None, None)
             raise
         return self

@@ -79,7 +79,7 @@ class Workers:
         try:
             self.wait_for(self.outside.create_task(self._publishing()))
             self.wait_for(self._start())
-        except BaseException:
+        except BaseException:  # whatever it is, nobody else closes the loops
             self._end_loops()
             raise
 

@@ -11,6 +11,10 @@ ONCE = "subscribers.once:OnceProcessor"
 NOTING = "subscribers.noting:Noting"
 CRASHES = ("lossy crash:4 rebalance:4", "lossy crash zombie rebalance drops history")
 
+FINISHED_WITHOUT_ITS_LETTER: Final = Change(
+    "subscribers.letters:Letters.put", "self._has_some.set()", "self._on_acknowledged([work])\nself._has_some.set()"
+)
+
 UNKNOWN: Final = (
     Mutant(
         "runs before it is noted",
@@ -58,13 +62,7 @@ UNKNOWN: Final = (
         "finished before the letter is acknowledged",
         "A letter that is lost with its process is nowhere.",
         CRASHES,
-        (
-            Change(
-                "subscribers.letters:Letters.put",
-                "self._has_some.set()",
-                "self._on_acknowledged([work])\nself._has_some.set()",
-            ),
-        ),
+        (FINISHED_WITHOUT_ITS_LETTER,),
     ),
     Mutant(
         "a failure is tried again",
@@ -115,13 +113,7 @@ AT_MOST_ONCE: Final = (
         "the commit goes before the letter",
         "A letter that is lost with its process is nowhere.",
         CRASHES,
-        (
-            Change(
-                "subscribers.letters:Letters.put",
-                "self._has_some.set()",
-                "self._on_acknowledged([work])\nself._has_some.set()",
-            ),
-        ),
+        (FINISHED_WITHOUT_ITS_LETTER,),
     ),
     Mutant(
         "ids are not read back",

@@ -8,16 +8,14 @@ version says.
 
 from __future__ import annotations
 
-import asyncio
 import random
-import shutil
-import sys
-import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from tests.chaos.runs import run_all
 from tests.chaos.stores_opensearch import OpenSearchGroupsRun, OpenSearchRun
 from tests.chaos.stores_postgresql import PostgresRun
 from tests.chaos.stores_run import Run
@@ -37,21 +35,12 @@ STORES: Final[dict[str, type[Run]]] = {
 @click.option("--faults", default=None, help="Only these, separated by commas.")
 def main(runs: int, seed: int, seconds: float, store: str, faults: str | None) -> None:
     """Breaks a store and its server under load, and looks whether it ends in the right state."""
-    base = Path(tempfile.mkdtemp(prefix="chaos-stores-"))
-    base.chmod(0o755)
-    has_failed = False
-    for number in range(seed, seed + runs):
-        folder = base / f"run-{number}"
-        folder.mkdir()
-        run = STORES[store](number, folder, random.Random(number))
-        asyncio.run(run.perform(seconds, faults.split(",") if faults else list(run.faults_of)))
-        click.echo(run.line())
-        has_failed |= bool(run.wrong)
-    if has_failed:
-        click.echo(f"logs: {base}", err=True)
-    else:
-        shutil.rmtree(base, ignore_errors=True)
-    sys.exit(1 if has_failed else 0)
+
+    def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
+        run = STORES[store](seed, folder, random.Random(seed))
+        return run, run.perform(seconds, faults.split(",") if faults else list(run.faults_of))
+
+    run_all("chaos-stores", range(seed, seed + runs), perform)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ async def worker_killed(run: Run) -> None:
 async def server_killed(run: Any) -> None:
     """SIGKILL of the server, which is away for a while and recovers from its log."""
     run.server.kill()
-    await asyncio.sleep(run.chance.uniform(0, HOLD_SECONDS))
+    await asyncio.sleep(run.chance.uniform(0, HOLD_SECONDS))  # until the fault strikes
     run.server = await asyncio.to_thread(run.server.again)
 
 
 async def server_frozen(run: Any) -> None:
     """SIGSTOP of the server, for longer than anybody waits for an answer; what it was asked for it does when it goes on."""
     os.kill(run.server.pid, signal.SIGSTOP)
-    await asyncio.sleep(HOLD_SECONDS)
+    await asyncio.sleep(HOLD_SECONDS)  # the fault lasts
     os.kill(run.server.pid, signal.SIGCONT)

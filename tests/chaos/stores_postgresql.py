@@ -70,7 +70,7 @@ async def no_connections(run: PostgresRun) -> None:
                 refused += 1
                 ours = "pid <> pg_backend_pid() AND application_name LIKE 'streams_app%'"
                 await taken[0].execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # the limit is held: what connects anew is refused, too
     finally:
         for connection in taken:
             await connection.close()
@@ -110,7 +110,7 @@ async def failover(run: PostgresRun) -> None:
         return await run.progress() > taken
 
     await wait_until(has_gone_on, 60, "it goes on after the copy")
-    await asyncio.sleep(run.chance.uniform(0.5, 3))
+    await asyncio.sleep(run.chance.uniform(0.5, 3))  # the fault lasts
     before = await run.progress()
     run.server.kill()
     await asyncio.to_thread(_restored, run, copy)

@@ -136,7 +136,7 @@ class Run(ABC):
 
     async def _supervise(self) -> None:
         while True:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # a supervisor looks now and then
             for number, worker in enumerate(self.workers):
                 if worker.exit_code is not None:
                     self.exits[worker.exit_code] += 1
@@ -164,7 +164,7 @@ class Run(ABC):
                 items = [(key, value) for into, key, value in burst if into == partition]
                 await produce(self.broker.bootstrap_servers, "folded", items, partition=partition)
             self.records += len(burst)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # the pace of the load
 
     def logs(self) -> str:
         """Of every worker there was."""
@@ -173,13 +173,13 @@ class Run(ABC):
     async def _break(self, seconds: float, names: list[str]) -> None:
         loop = asyncio.get_running_loop()
         begin, turn = loop.time(), self.seed
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # the load goes on undisturbed at first
         while loop.time() < begin + seconds - 2:
             name = names[turn % len(names)] if turn < self.seed + len(names) else self.chance.choice(names)
             turn += 1
             await self.faults_of[name](self)
             self.faults.append(name)
-            await asyncio.sleep(self.chance.uniform(1, 4))
+            await asyncio.sleep(self.chance.uniform(1, 4))  # until the next fault
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()

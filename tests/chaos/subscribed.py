@@ -84,7 +84,7 @@ async def work(event: Received[Order]) -> None:
     """What each of them does."""
     number = event.data.number
     write(event, "begin")
-    await asyncio.sleep(nap_seconds(number))
+    await asyncio.sleep(nap_seconds(number))  # the work that a function does
     if is_rejected(number):
         write(event, "reject")
         raise Reject("nobody wants it")

@@ -12,11 +12,10 @@ import logging
 import os
 import random
 import shutil
-import sys
-import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -25,6 +24,7 @@ from aiokafka.errors import KafkaError
 from tests.chaos import subscribed
 from tests.chaos.faults import FAULTS, LOSING, available, schedule
 from tests.chaos.load import Load
+from tests.chaos.runs import run_all
 from tests.chaos.stage import APP_ID, PARTITIONS, Stage
 from tests.chaos.subscribers_judge import KEYS, Place, Produced, Row, Verdict, verdict
 from tests.helpers import wait_until
@@ -221,21 +221,13 @@ def main(runs: int, seed: int, seconds: float, rate: float, faults: str | None) 
     """Breaks workers, Redis and broker while subscribers are called, and looks whether each promise is kept."""
     for name in ("aiokafka", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
-    base = Path(tempfile.mkdtemp(prefix="chaos-subscribers-"))
     names = available(faults.split(",") if faults else None, is_apache=True)
-    has_failed = False
-    for number in range(seed, seed + runs):
-        folder = base / f"run-{number}"
-        folder.mkdir()
-        run = Run(number, folder)
-        asyncio.run(run.perform(names, seconds, rate))
-        click.echo(run.line())
-        has_failed |= bool(run.wrong)
-    if has_failed:
-        click.echo(f"logs: {base}", err=True)
-    else:
-        shutil.rmtree(base, ignore_errors=True)
-    sys.exit(1 if has_failed else 0)
+
+    def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
+        run = Run(seed, folder)
+        return run, run.perform(names, seconds, rate)
+
+    run_all("chaos-subscribers", range(seed, seed + runs), perform)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def test_a_function_that_comes_to_the_same_is_idempotent() -> None:
 
     async def ship(event: Received[Paid]) -> None:
         for row in ("a", "b"):
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # virtual time
             if row not in table.rows:
                 await table.write(row)
         await event.publish(sent, Sent(event.data.order_id))

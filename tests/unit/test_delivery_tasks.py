@@ -14,7 +14,7 @@ async def test_a_task_that_drops_a_cancellation_is_cancelled_again() -> None:
         nonlocal dropped
         while True:
             try:
-                await asyncio.sleep(60)
+                await asyncio.sleep(60)  # for ever: it is to be cancelled
             except asyncio.CancelledError:
                 dropped += 1
                 if dropped > 1:

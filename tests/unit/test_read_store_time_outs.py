@@ -25,7 +25,7 @@ async def test_one_that_hangs_ends_at_its_time_out_and_is_cancelled() -> None:
 
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
         try:
-            await asyncio.sleep(3600)
+            await asyncio.sleep(3600)  # for ever: it is to be cut off
         finally:
             ended.set()
         return {}
@@ -84,7 +84,7 @@ async def test_calls_that_never_come_back_are_no_more_than_a_few() -> None:
 
 async def test_a_caller_that_is_cancelled_leaves_at_once() -> None:
     async def current(fold: str, pairs: Any) -> dict[Any, Any]:
-        await asyncio.sleep(3600)
+        await asyncio.sleep(3600)  # for ever: it is to be cut off
         return {}
 
     async with opened(current, "60s") as source:

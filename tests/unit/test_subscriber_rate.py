@@ -130,7 +130,7 @@ class Application:
     async def run(self, seconds: float) -> None:
         """Lets time pass, with a tick each second."""
         for _ in range(round(seconds)):
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # virtual time
             for made, _partition in self._workers:
                 made.kick()
 

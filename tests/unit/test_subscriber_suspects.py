@@ -47,10 +47,10 @@ class Shop:
             self.begun[event.data.order_id] += 1
             if event.data.order_id == "die":
                 if after_seconds:
-                    await asyncio.sleep(after_seconds)
+                    await asyncio.sleep(after_seconds)  # virtual time
                 self.kit.crash()
-                await asyncio.sleep(1)
-            await asyncio.sleep(seconds)
+                await asyncio.sleep(1)  # virtual time
+            await asyncio.sleep(seconds)  # virtual time
 
         self.ship = ship
 
@@ -99,7 +99,7 @@ def test_a_hand_over_whose_last_marks_redis_refuses_is_nobodys_death() -> None:
     @subscriber(paid, idempotent="yes", description="Ships.", timeout="2m")
     async def ship(event: Received[Paid]) -> None:
         begun.append(event.data.order_id)
-        await asyncio.sleep(60 if hand_overs else 0)
+        await asyncio.sleep(60 if hand_overs else 0)  # virtual time
 
     with SubscriberTester(ship) as kit:
         for order in ORDERS:

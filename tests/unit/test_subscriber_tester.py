@@ -85,7 +85,7 @@ def test_the_clock_begins_where_it_is_told_and_waits_take_no_time() -> None:
 
     async def ship(event: Received[Paid]) -> None:
         times.append(event.timestamp)
-        await asyncio.sleep(20)
+        await asyncio.sleep(20)  # virtual time
 
     one = subscribed(ship)
     with SubscriberTester(one, clock="2026-01-01") as kit:
@@ -169,7 +169,7 @@ def test_events_of_a_key_follow_each_other() -> None:
     done = []
 
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.sleep(10 if event.data.cents == 1 else 0)
+        await asyncio.sleep(10 if event.data.cents == 1 else 0)  # virtual time
         done.append((event.data.order_id, event.data.cents))
 
     with SubscriberTester(subscribed(ship, ordered="key")) as kit:

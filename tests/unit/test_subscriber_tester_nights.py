@@ -91,7 +91,7 @@ def test_without_a_wipe_the_next_owner_knows_of_the_attempts() -> None:
 
 def test_a_rebalance_takes_back_what_runs_and_it_runs_again() -> None:
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.sleep(60 if event.attempt == 1 and not kit.runs(one)[1:] else 0)
+        await asyncio.sleep(60 if event.attempt == 1 and not kit.runs(one)[1:] else 0)  # virtual time
 
     one = subscribed(ship, timeout="2m")
     with SubscriberTester(one) as kit:
@@ -104,7 +104,7 @@ def test_a_rebalance_takes_back_what_runs_and_it_runs_again() -> None:
 def test_what_is_finished_is_not_run_again_by_the_next_owner() -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.data.order_id == "slow":
-            await asyncio.sleep(100)
+            await asyncio.sleep(100)  # virtual time
 
     one = subscribed(ship, timeout="2m")
     with SubscriberTester(one) as kit:
@@ -123,7 +123,7 @@ def test_what_was_frozen_for_longer_than_its_session_runs_in_another_process_mea
     done = []
 
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # virtual time
         done.append(kit.now.second)
 
     one = subscribed(ship, timeout="2m")
@@ -141,7 +141,7 @@ def test_what_was_frozen_for_longer_than_its_session_runs_in_another_process_mea
 
 def test_what_is_frozen_for_a_moment_goes_on_by_itself() -> None:
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.sleep(15)
+        await asyncio.sleep(15)  # virtual time
 
     one = subscribed(ship)
     with SubscriberTester(one) as kit:
@@ -155,7 +155,7 @@ def test_what_is_frozen_for_a_moment_goes_on_by_itself() -> None:
 def test_a_process_that_comes_back_too_late_commits_nothing() -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.data.order_id == "slow" and len(kit.runs(one)) == 2:
-            await asyncio.sleep(100)
+            await asyncio.sleep(100)  # virtual time
 
     one = subscribed(ship, timeout="3m")
     with SubscriberTester(one) as kit:
@@ -200,7 +200,7 @@ def test_an_event_that_is_published_twice_under_one_id_runs_once_where_ids_are_k
 
 def test_what_a_frozen_process_ends_after_another_one_has_made_a_letter_of_it_makes_a_second_one() -> None:
     async def ship(event: Received[Paid]) -> None:
-        await asyncio.sleep(5)
+        await asyncio.sleep(5)  # virtual time
 
     one = subscribed(ship, idempotent="unknown", timeout="2m")
     with SubscriberTester(one) as kit:

@@ -86,7 +86,7 @@ async def tick(dispatcher: Dispatcher, seconds: float) -> None:
     """Kicks it ten times a second, as the worker's tick does."""
     for _ in range(round(10 * seconds)):
         dispatcher.kick()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # virtual time
 
 
 # An outage
@@ -117,7 +117,7 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_le
             begun.append(asyncio.get_running_loop().time())
             running[0] += 1
             running[1] = max(running)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # virtual time
             running[0] -= 1
             if not outage["is over"]:
                 raise ConnectionError("the carrier is away")
@@ -183,7 +183,7 @@ def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> Non
 
         async def ship(event: Work) -> None:
             order.append(event)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # virtual time
 
         long, short = Partition(5_000), Partition(1)
         (only,) = short.fresh
@@ -208,17 +208,17 @@ def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_en
                 except asyncio.CancelledError:
                     if not swallows:
                         raise
-                    await asyncio.sleep(3)
+                    await asyncio.sleep(3)  # virtual time
             elif event == "cancels itself":
                 raise asyncio.CancelledError
 
         ended: list[Call] = []
         runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 1_000, LoopClock(), ended.extend)
         runner.put([Call(event, None) for event in ("hangs", "cancels itself", "next")])
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.5)  # virtual time
         assert [("hangs", Outcome.TIMEOUT)] == [(call.event, call.outcome) for call in ended][:1]
         assert (1 if swallows else 3) == len(ended)
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # virtual time
 
         assert [Outcome.TIMEOUT, Outcome.ERROR, Outcome.DONE] == [call.outcome for call in ended]
 
@@ -237,9 +237,9 @@ def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled
         runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 60_000, LoopClock(), ended.extend)
         calls = [Call("runs", None), Call("waits", None)]
         runner.put(calls)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # virtual time
         runner.cancel(calls)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # virtual time
 
         assert ["runs"] == begun
         assert [Outcome.CANCELLED] * 2 == [call.outcome for call in ended]
