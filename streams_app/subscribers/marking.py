@@ -11,12 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from redis.exceptions import OutOfMemoryError
-
 from streams_app.backoff import Backoff
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
 from streams_app.redis_client import REDIS_ERRORS
+from streams_app.subscribers.faults import fault_of
 from streams_app.subscribers.runner import Call
 from streams_app.subscribers.store import Begin, Entry, SubscriberStore
 
@@ -126,7 +125,7 @@ class Marking:
                 self._backoff.succeeded()
                 await self._pause()
             except (*REDIS_ERRORS, TimeoutError) as error:
-                self._fault = "redis-memory" if isinstance(error, OutOfMemoryError) else "redis"
+                self._fault = fault_of(error)
                 if not self._backoff.failures:
                     logger.warning("Redis does not take marks, going on without error=%s", text_of(error))
                 self._changed.set()
