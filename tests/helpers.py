@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
 from aiokafka.structs import ConsumerRecord, RecordMetadata
 
 T = TypeVar("T")
@@ -97,8 +98,8 @@ async def create_topics(
         assert not faults, f"topics not created: {faults}"
 
         async def leaders() -> bool:
-            topics = await admin.describe_topics(wanted)
-            return all(
+            topics = await _unless_away(admin.describe_topics(wanted))
+            return topics is not None and all(
                 len(topic["partitions"]) == partitions and all(each["leader"] >= 0 for each in topic["partitions"])
                 for topic in topics
             )
@@ -112,7 +113,8 @@ async def delete_topic(bootstrap: str, topic: str) -> None:
         await admin.delete_topics([topic])
 
         async def is_gone() -> bool:
-            return topic not in await admin.list_topics()
+            left = await _unless_away(admin.list_topics())
+            return left is not None and topic not in left
 
         await wait_until(is_gone, _TOPIC_LIMIT_SECONDS, f"topic {topic} is gone")
 
@@ -175,7 +177,15 @@ async def _partitions(bootstrap: str, topic: str, timeout_seconds: float) -> lis
     async with admin_of(bootstrap) as admin:
 
         async def partitions() -> list[int]:
-            (found,) = await admin.describe_topics([topic])
-            return sorted(each["partition"] for each in found["partitions"])
+            found = await _unless_away(admin.describe_topics([topic]))
+            return [] if found is None else sorted(each["partition"] for each in found[0]["partitions"])
 
         return await wait_until(partitions, timeout_seconds, f"topic {topic} exists")
+
+
+async def _unless_away(answer: Awaitable[T]) -> T | None:
+    """The broker's answer; None where it has none now: one that was frozen has to be found by its own controller again."""
+    try:
+        return await answer
+    except KafkaError:
+        return None
