@@ -23,6 +23,7 @@ from streams_app.subscribers.runner import Runner
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.store import Scripts
 from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.trials import Trials
 
 MakeSlots: TypeAlias = Callable[[Subscription, OnEnded], Runner]
 """Makes the slots of a subscriber; called on the loop of the process."""
@@ -68,7 +69,7 @@ class LocalProcess:
         self._shared = Shared(users, lifespan, events)
         self._is_open = False
         self._served: list[tuple[LocalMember, Serving]] = []
-        again = again_topic(settings.app_id)
+        again, trials = again_topic(settings.app_id), Trials()
         for one in subscriptions:
             if one.subscriber.idempotent == "no":
                 _place(broker, one, [one.topic, again])
@@ -79,7 +80,7 @@ class LocalProcess:
                     settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
                     decode=decode_of(one.subscriber, settings.limits, events, clock.now_ms, again), scripts=scripts,
                     producer=producer, clock=clock, runner=partial(slots, one),
-                    on_fatal=partial(on_fatal, member), again=again,
+                    on_fatal=partial(on_fatal, member), trials=trials, again=again,
                 ),
             ))  # fmt: skip
 

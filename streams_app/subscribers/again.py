@@ -1,14 +1,17 @@
 """A subscriber that may be called again for one event (``idempotent="yes"``): at least once, whatever happens.
 
 An event runs again after an error, a crash or a claim. Redis knows how often an event was tried, and is not waited for but where a
-process may have died: what may have killed it is suspected. A suspect runs alone in its partition, and Redis is told that it begins
-before it does, and that it has ended before anything else begins. So its deaths while it runs alone are its own.
+process may have died: what may have killed it is suspected. After a suspect nothing else of its partition begins until it has ended
+or was watched for a while, see :mod:`streams_app.subscribers.trials`. Redis is told that it begins before it does, and what became
+of it before anything else begins. Only deaths while it is watched are held against it, and the one that makes it a dead letter only
+where nothing else of its partition ran and no other suspect of the process was watched.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP
@@ -19,12 +22,16 @@ from streams_app.subscribers.processor import MOST_UNFINISHED, REDIS_SECONDS, Su
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
+from streams_app.subscribers.trials import watched_ms
 from streams_app.subscribers.window import Window
 from streams_app.subscribers.work import MOST_DEATHS, Letter, Work, letter
 
 CLAIMED: Final = -1
 """In the place of an offset: a claim that has not let go. Its entry has as attempts how many claims in succession have begun at one
 offset and not let go, and as the time when it is due that offset plus one: a time that is not 0 is taken by a full Redis, too."""
+
+WATCHED_MS: Final = 2
+"""In the place of the time when an attempt is due: it is under way, and its event is a suspect that was watched long enough."""
 
 
 def suspected(concurrency: int, claims: int) -> int:
@@ -46,7 +53,9 @@ class AgainProcessor(SubscriberProcessor):
         """Nothing is claimed yet."""
         super().__init__(tp, around)
         self._suspected = 0
-        self._steps: asyncio.Queue[tuple[int, Call | None]] = asyncio.Queue()
+        self._suspects: asyncio.Queue[Call] = asyncio.Queue()
+        self._tried: Call | None = None
+        self._has_ended = asyncio.Event()
 
     async def _take_over(self, claim: Claim, window: Window) -> int:
         begin = window.low
@@ -64,11 +73,12 @@ class AgainProcessor(SubscriberProcessor):
         return window.end
 
     def _found(self, entry: Entry) -> Entry:
-        if not entry.is_begun:
+        if not entry.is_begun and entry.due_ms != WATCHED_MS:
             return entry
         self._around.figures.lost("crash")
-        # One of many that ran is a suspect from now on. One that was a suspect has run alone: nothing else has killed its process.
-        return Entry(entry.attempts, entry.deaths + 1, due_ms=1)
+        # One of many that ran is a suspect from now on. One that was watched is held to have killed its process. Where that died
+        # later, others ran beside it: it is watched longer the next time.
+        return Entry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {"marks": self._marking.forever(), "suspects": self._one_by_one()}
@@ -85,37 +95,59 @@ class AgainProcessor(SubscriberProcessor):
             return None
         return letter(work, "crashed", f"the process died {work.deaths} times while it ran")
 
+    def _may_try(self, work: Work) -> bool:
+        is_last = _is_last(work)
+        if is_last and self._running:
+            return False
+        return self._around.trials.may_begin(self, is_last=is_last, kick=self._around.dispatcher.kick)
+
     def _begins(self, work: Work, made: Decoded) -> Call:
         call = Call(made.event, work, is_unnoted=work.deaths > 0)
         # Counted before it begins: an attempt that kills its process is one, too.
         self._marking.keep(work.offset, Entry(work.attempts, work.deaths), None if call.is_unnoted else call)
         if call.is_unnoted:
-            self._steps.put_nowait((work.offset, call))
+            self._around.trials.begin(self, is_last=_is_last(work))
+            self._is_alone, self._tried = True, call
+            self._has_ended.clear()
+            self._suspects.put_nowait(call)
         return call
 
     def ended(self, work: Work, call: Call, *, counts: bool) -> None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        was_suspect = work.deaths > 0
-        if was_suspect and call.outcome is not Outcome.CANCELLED:
+        if work.deaths and call.outcome is not Outcome.CANCELLED:
             work.deaths = 0
             # Also while its letter is on the way.
             self._marking.keep(work.offset, Entry(work.attempts, due_ms=1))
         super().ended(work, call, counts=counts)
-        if was_suspect:
-            self._is_alone = True
-            self._steps.put_nowait((work.offset, None))
+        if call is self._tried:
+            self._has_ended.set()
 
     async def _one_by_one(self) -> None:
-        """Lets a suspect begin when Redis knows that it does, and others when Redis knows that it has ended."""
+        """Lets a suspect begin when Redis knows that it does, and others when Redis knows what became of it."""
         while True:
-            offset, call = await self._steps.get()
-            await self._marking.told(offset, REDIS_SECONDS)
-            if call is None:
-                self._is_alone = False
-                self._around.dispatcher.kick()
-            elif not self._is_over:
+            call = await self._suspects.get()
+            work = call.whose
+            await self._marking.told(work.offset, REDIS_SECONDS)
+            if not self._is_over:
                 call.is_unnoted = False
                 self._around.dispatcher.noted([call])
+                if not await self._ends_while_watched(call, watched_ms(work.attempts)):
+                    self._marking.keep(work.offset, Entry(work.attempts, work.deaths, due_ms=WATCHED_MS))
+                await self._marking.told(work.offset, REDIS_SECONDS)
+            self._is_alone, self._tried = False, None
+            self._around.trials.end(self)
+            self._around.dispatcher.kick()
+
+    async def _ends_while_watched(self, call: Call, most_ms: int) -> bool:
+        while not self._has_ended.is_set():
+            # It may wait for a slot.
+            left_ms = most_ms - (self._around.clock.monotonic_ms() - call.begun_ms if call.begun_ms else 0)
+            if left_ms <= 0:
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._has_ended.wait()
+        return True
 
     def _keep(self, work: Work) -> None:
         self._marking.keep(work.offset, Entry(work.attempts, work.deaths, work.due_ms))
@@ -137,6 +169,12 @@ class AgainProcessor(SubscriberProcessor):
         self._around.dispatcher.withdrawn(unnoted)
 
     async def _leave(self) -> None:
+        self._around.trials.end(self)
         # What was cut off is not to be taken for what has killed its process.
         self._marking.drop(CLAIMED)
         await self._marking.write_within(LAST_MARKS_SECONDS)
+
+
+def _is_last(work: Work) -> bool:
+    """Whether an event becomes a letter if its process dies once more while it is watched."""
+    return work.deaths >= MOST_DEATHS - 1

@@ -44,6 +44,7 @@ from streams_app.subscribers.rate import pace_of
 from streams_app.subscribers.runner import Call, Runner
 from streams_app.subscribers.store import RateStore, Scripts, ScriptSet, SubscriberStore
 from streams_app.subscribers.threads import ThreadRunner
+from streams_app.subscribers.trials import Trials
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ def serving(
     clock: Clock,
     runner: MakeRunner,
     on_fatal: Callable[[BaseException], None],
+    trials: Trials,
     again: str = "",
     metrics: Metrics | None = None,
 ) -> Serving:
@@ -134,6 +136,7 @@ def serving(
         clock: Of the worker.
         runner: Makes the slots; called with what is to be told of calls that ended.
         on_fatal: Called with an error after which the member cannot go on.
+        trials: Of all subscribers of the process.
         again: The topic of what was put back; "": there is none.
         metrics: Where it counts; None: nobody reads them.
     """
@@ -157,7 +160,7 @@ def serving(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
         is_ahead=subscriber.idempotent == "yes", leases=leases,
     )  # fmt: skip
-    around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again)
+    around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials)
     topics = [topic, again] if again else [topic]
     surroundings = Surroundings(
         trusted,
@@ -196,6 +199,7 @@ class SubscriberAgent:
         metrics: Metrics,
         status: Status,
         on_fatal: Callable[[BaseException], None],
+        trials: Trials,
         loop_watch: LoopWatch | None = None,
         again: str = "",
     ) -> None:
@@ -214,6 +218,7 @@ class SubscriberAgent:
             metrics: Where it counts.
             status: Where it tells which readers are paused.
             on_fatal: Ends the process: what hangs in threads can be ended with it alone.
+            trials: Of all subscribers of the process.
             loop_watch: Watches the loop of functions that are ``async``; None: nobody does.
             again: The topic of what was put back; "": there is none.
         """
@@ -238,8 +243,8 @@ class SubscriberAgent:
         )
         self._dispatcher, figures, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),
-            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, again=again,
-            metrics=metrics,
+            producer=producer, clock=clock, runner=runner, on_fatal=self._member.fail, trials=trials,
+            again=again, metrics=metrics,
         )  # fmt: skip
         self.figures = figures
         self.gauges = Gauges(

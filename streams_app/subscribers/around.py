@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.store import SubscriberStore
+from streams_app.subscribers.trials import Trials
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -50,6 +51,7 @@ class Around:
         clock: The wall clock as far as it is trusted.
         figures: Counts.
         again: The topic of what was put back; "": there is none.
+        trials: Of all subscribers of the process.
     """
 
     subscriber: Subscriber[Any, Any, Any]
@@ -60,3 +62,4 @@ class Around:
     clock: TrustedClock
     figures: Figures
     again: str = ""
+    trials: Trials = field(default_factory=Trials)

@@ -148,17 +148,16 @@ class SubscriberProcessor(Promise):
     def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         while not self._is_over and not self._is_alone:
-            if self._running and self._fresh and self._fresh[0].deaths:
-                # It may have killed its process: it runs when nobody else can die with it.
+            if self._fresh and self._fresh[0].deaths and not self._may_try(self._fresh[0]):
+                # It may have killed its process: what is found next in its place would keep it from being tried.
                 return None
             work = self._next(now_ms, is_fresh=is_fresh)
             if work is None:
                 return None
-            if work.deaths and self._running:
+            if work.deaths and not self._may_try(work):
                 self._fresh.appendleft(work)
                 return None
             if call := self._call(work):
-                self._is_alone = work.deaths > 0
                 self._running.add(call)
                 return call
         return None
@@ -170,7 +169,6 @@ class SubscriberProcessor(Promise):
     def ended(self, work: Work, call: Call, *, counts: bool) -> None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         self._running.discard(call)
-        self._is_alone = False
         if self._is_over:
             self._ended.set()
         if call.outcome in (Outcome.DONE, Outcome.DUPLICATE):

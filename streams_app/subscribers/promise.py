@@ -36,6 +36,10 @@ class Promise(Processor):
     def _instead(self, work: Work) -> Letter | None:
         """The letter of an event that must not be called any more."""
 
+    def _may_try(self, work: Work) -> bool:
+        """Whether an event may begin now that may have killed its process."""
+        return True
+
     @abstractmethod
     def _begins(self, work: Work, made: Decoded) -> Call:
         """The next attempt of an event, which is counted already."""

@@ -30,6 +30,7 @@ from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.shared import Shared
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.topics import declared_topics
+from streams_app.subscribers.trials import Trials
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Subscribers:
         self._on_fatal = on_fatal
         self._watch = watch
         self._agents: dict[str, SubscriberAgent] = {}
+        self._trials = Trials()
         self._events = Events(settings, self._catalogue, metrics=metrics, clock=clock)
         self._declared = subscriptions_of(self._catalogue, settings)
         enabled = [one for one in self._declared if one.subscriber.is_enabled]
@@ -132,5 +134,6 @@ class Subscribers:
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,
-            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, loop_watch=watch,
+            metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, trials=self._trials,
+            loop_watch=watch,
         )  # fmt: skip

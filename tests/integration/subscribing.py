@@ -28,6 +28,7 @@ from streams_app.subscribers.coroutines import UserLoop
 from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.loop_watch import LoopWatch
 from streams_app.subscribers.received import Received
+from streams_app.subscribers.trials import Trials
 from tests.conftest import Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
 from tests.integration.site import SESSION
@@ -87,7 +88,7 @@ async def member_of(
     agent = SubscriberAgent(
         settings, declared, topic=topic, dead_letters=f"{topic}.dead", decode=decode, redis=client, producer=producer,
         clock=SystemClock(), users=users, metrics=metrics or Metrics(settings),
-        status=status or Status(), on_fatal=on_fatal, loop_watch=LoopWatch(users, SystemClock()),
+        status=status or Status(), on_fatal=on_fatal, loop_watch=LoopWatch(users, SystemClock()), trials=Trials(),
     )  # fmt: skip
     running = asyncio.create_task(agent.run(stop))
     try:

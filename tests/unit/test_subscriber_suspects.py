@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError as RedisAwayError
 
 from streams_app import Event, Received, subscriber
 from streams_app.subscribers.again import suspected
+from streams_app.subscribers.trials import Trials, watched_ms
 from streams_app.testing import SubscriberTester
 
 
@@ -79,6 +80,48 @@ def test_the_neighbours_of_what_kills_its_process_are_no_letters(before: int, be
 
         assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
         assert before + behind + 1 == len(shop.begun)
+
+
+@pytest.mark.parametrize(("after_seconds", "deaths"), [(2, 5), (20, 6)])
+def test_what_kills_its_process_late_is_watched_longer_each_time_and_becomes_a_letter(after_seconds: float, deaths: int) -> None:
+    shop = Shop(after_seconds=after_seconds)
+    with SubscriberTester(shop.ship) as shop.kit:
+        for order in ["a", "die", "b"]:
+            shop.kit.publish(paid, Paid(order))
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], deaths) == (shop.letters(), shop.begun["die"])
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 5])
+@pytest.mark.parametrize("after_seconds", [0, 0.2])
+def test_what_kills_its_process_makes_no_letters_of_another_subscriber(after_seconds: float, seconds: float) -> None:
+    shop = Shop(after_seconds=after_seconds)
+
+    @subscriber(paid, idempotent="yes", description="Is in the same process.")
+    async def thank(event: Received[Paid]) -> None:
+        await asyncio.sleep(seconds)  # virtual time
+
+    with SubscriberTester(shop.ship, thank) as shop.kit:
+        for order in ["a", "die", "b"]:
+            shop.kit.publish(paid, Paid(order))
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert [] == shop.kit.dead_letters(thank)
+
+
+def test_after_a_crash_events_that_take_long_run_beside_each_other_soon() -> None:
+    shop = Shop(seconds=25)
+    with SubscriberTester(shop.ship) as shop.kit:
+        for at in range(50):
+            shop.kit.publish(paid, Paid(f"o{at}"))
+        shop.kit.advance("1s")
+        shop.kit.crash()
+        shop.kit.rebalance()
+        shop.kit.advance("5s")
+
+        assert 2 * shop.ship.concurrency == shop.begun.total()
 
 
 def test_what_kills_its_process_far_behind_the_watermark_is_found_by_more_suspects() -> None:
@@ -163,3 +206,38 @@ def test_a_suspect_that_has_ended_is_none_any_more() -> None:
 @pytest.mark.parametrize(("claims", "expected"), [(0, 0), (1, 32), (2, 64), (9, 8_192), (10, 10_000), (1_000, 10_000)])
 def test_each_claim_in_succession_that_did_not_let_go_has_twice_as_many_suspects(claims: int, expected: int) -> None:
     assert expected == suspected(16, claims)
+
+
+@pytest.mark.parametrize(("attempts", "expected"), [(0, 50), (1, 50), (2, 250), (3, 1_250), (8, 3_906_250), (100, 3_906_250)])
+def test_a_suspect_is_watched_longer_with_each_attempt(attempts: int, expected: int) -> None:
+    assert expected == watched_ms(attempts)
+
+
+@pytest.mark.parametrize(
+    ("is_last", "is_next_last", "expected"), [(False, False, True), (False, True, False), (True, False, False), (True, True, False)]
+)
+def test_beside_the_last_trial_of_an_event_there_is_no_other(is_last: bool, is_next_last: bool, expected: bool) -> None:
+    trials = Trials()
+    trials.begin("one", is_last=is_last)
+
+    assert expected == trials.may_begin("other", is_last=is_next_last, kick=lambda: None)
+
+
+def test_what_waits_for_a_trial_is_told_of_its_end_once() -> None:
+    trials, kicked = Trials(), []
+    trials.begin("one", is_last=True)
+    trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
+    trials.end("one")
+    trials.end("one")
+
+    assert ["other"] == kicked
+
+
+def test_what_has_gone_away_waits_for_no_trial() -> None:
+    trials, kicked = Trials(), []
+    trials.begin("one", is_last=True)
+    trials.may_begin("other", is_last=False, kick=lambda: kicked.append("other"))
+    trials.end("other")
+    trials.end("one")
+
+    assert [] == kicked
