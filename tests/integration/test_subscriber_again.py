@@ -201,6 +201,21 @@ async def test_events_of_one_key_follow_each_other_also_through_retries(shop: Sh
         assert [f"{key}-{number}" for number in (0, 1, 1, 1, 2, 3)] == of_key
 
 
+async def test_the_next_member_goes_on_behind_events_that_were_produced_together(shop: Shop) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+
+    await shop.send(*ORDERS[:10])
+    async with shop.member(ship):
+        await shop.until_called(*ORDERS[:10])
+    async with shop.member(ship) as next_one:
+        await wait_until(lambda: len(next_one.ownership.partitions) == PARTITIONS, LIMIT_SECONDS, "all are claimed")
+        await shop.send("o10")
+        await shop.until_called("o10")
+
+    assert {order: [1] for order in ORDERS[:11]} == shop.calls
+
+
 @pytest.mark.long
 async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_the_other(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
