@@ -53,19 +53,19 @@ async def test_a_function_that_blocks_the_loop_is_named_with_its_stack_once_a_bl
         watch.add(name, runner)
         runner.put([Call("o1", None)])
     with caplog.at_level(logging.WARNING):
-        await wait_until(lambda: told("is blocked"), LIMIT_SECONDS, "the block is told")
-        before = watch.lag_ms("blocks")
-        await wait_until(lambda: watch.lag_ms("blocks") > before + 200, LIMIT_SECONDS, "the lag grows while it lasts")
+        await wait_until(lambda: told("is blocked subscriber=blocks seconds="), LIMIT_SECONDS, "the block is told")
+        # Where the machine itself is late that is held against all, and may come before or after the block.
+        for_all = watch.lag_ms("awaits")
+        await wait_until(lambda: watch.lag_ms("blocks") > for_all + 300, LIMIT_SECONDS, "the lag grows while it lasts")
+        assert for_all == watch.lag_ms("awaits")
         may_end.set()
         await wait_until(lambda: told("goes on after"), LIMIT_SECONDS, "the end of the block is told")
     for runner in runners.values():
         await runner.stop()
-    (line,) = told("is blocked")
+    (line,) = told("is blocked subscriber=blocks seconds=")
 
-    assert "subscriber=blocks" in line
     assert "in blocks\n    may_end.wait(LIMIT_SECONDS)" in line
     assert watch.lag_ms("blocks") >= 300
-    assert 0 == watch.lag_ms("awaits")
 
 
 async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_anybodys(users: UserLoop, watch: LoopWatch) -> None:
