@@ -2,7 +2,7 @@
 
 Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`. For events and who consumes them:
 :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
-:class:`Retry`, :class:`Reject`.
+:class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and :class:`SubscriberSettings`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
 from streams_app.fold import Fold
-from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.settings import EventsSettings, ReadStoreSettings, Settings, SubscriberSettings
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import records_of, subscriber
 from streams_app.subscribers.received import Received, Reject, Retry
@@ -25,6 +25,7 @@ __all__ = [
     "Catalogue",
     "Event",
     "Events",
+    "EventsSettings",
     "Fold",
     "ReadStoreSettings",
     "Received",
@@ -32,6 +33,7 @@ __all__ = [
     "Retries",
     "Retry",
     "Settings",
+    "SubscriberSettings",
     "create_app",
     "records_of",
     "subscriber",

@@ -69,9 +69,9 @@ class SubscriberTester:
         Raises:
             ConfigurationError: The declarations do not fit together.
         """
+        if faults := _faults(declared, settings):
+            raise ConfigurationError(faults)
         catalogues = [one for one in declared if isinstance(one, Catalogue)]
-        if len(catalogues) > 1 or (catalogues and len(declared) > 1):
-            raise ConfigurationError(["SubscriberTester takes subscribers, or one catalogue"])
         catalogue = catalogues[0] if catalogues else _catalogue_of([one for one in declared if isinstance(one, Subscriber)])
         self._settings = settings or settings_of(APP_ID, catalogue)
         self._subscriptions = {one.subscriber.name: one for one in subscriptions_of(catalogue, self._settings)}
@@ -298,6 +298,17 @@ class SubscriberTester:
 
 def _seconds(duration: str | timedelta) -> float:
     return milliseconds(parse_duration(duration)) / 1000
+
+
+def _faults(declared: Sequence[object], settings: object) -> list[str]:
+    faults = [
+        f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
+    ]
+    if not declared or (len(declared) > 1 and any(isinstance(one, Catalogue) for one in declared)):
+        faults.append("SubscriberTester takes subscribers, or one catalogue")
+    if settings is not None and not isinstance(settings, Settings):
+        faults.append(f"settings = {settings!r} is no Settings, as in Settings(app_id=…, events=…, subscribers=…)")
+    return faults
 
 
 def _catalogue_of(subscribers: Sequence[Declared]) -> Catalogue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,9 @@ from streams_app.errors import StreamsAppError
 from streams_app.metric_table import METRICS
 from streams_app.operating.replay import RECEIPT_HEADER
 from streams_app.settings import Settings
+from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.letters import Letters
+from streams_app.subscribers.received import Received
 from streams_app.subscribers.work import Work, letter
 from tests.pages import PAGES, ROOT, name_of
 from tests.reference import REFERENCE, settings, written
@@ -52,6 +55,37 @@ def test_a_table_that_differs_is_noticed() -> None:
 def test_a_page_without_the_place_of_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="<!-- commands -->"):
         written("")
+
+
+def test_the_page_on_subscribers_has_the_options_of_a_declaration_with_their_defaults() -> None:
+    page = ROOT / "docs/subscribers.md"
+    options = inspect.signature(subscriber).parameters.values()
+
+    expected = {
+        one.name: "none"
+        if one.default is inspect.Parameter.empty
+        else "`Retries()`"
+        if one.name == "retry"
+        else f"`{one.default!r}`"
+        for one in options
+        if one.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert expected == dict(
+        zip(
+            quoted(columns(page, "## Declaring")),
+            [cell.strip().replace('"', "'") for cell in columns(page, "## Declaring", 1)],
+            strict=True,
+        )
+    )
+
+
+def test_the_page_on_subscribers_has_what_a_function_is_given() -> None:
+    line = "argument:"
+    said = {re.sub(r"^await |\(.*$", "", name) for name in quoted(columns(ROOT / "docs/subscribers.md", line))}
+
+    public = {name for name in dir(Received) if not name.startswith("_")}
+    inner = {"publisher", "parent", "subscriber", "deadline_ms", "timestamp_ms"}
+    assert public - inner == said
 
 
 def test_the_reference_has_every_exit_code() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from streams_app import Catalogue, Received, Reject, Retries
+from streams_app import Catalogue, EventsSettings, Received, Reject, Retries, Settings, SubscriberSettings
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.testing import SubscriberTester, UnseenLettersError
 from tests.kit import Paid, Sent, paid, sent, subscribed
@@ -127,3 +128,34 @@ def test_a_subscriber_of_another_kit_is_named() -> None:
         pytest.raises(ValueError, match=r"'tell' is no subscriber .* ship"),
     ):
         kit.runs(another)
+
+
+@pytest.mark.parametrize(
+    ("declared", "settings", "fault"),
+    [
+        ((), None, "takes subscribers, or one catalogue"),
+        ((len,), None, "<built-in function len> is neither a subscriber nor a Catalogue"),
+        ((Catalogue(), Catalogue()), None, "takes subscribers, or one catalogue"),
+        ((Catalogue(),), {"rate": "1/s"}, r"settings = \{'rate': '1/s'\} is no Settings"),
+    ],
+)
+def test_what_the_kit_cannot_run_is_named(declared: tuple[Any, ...], settings: Any, fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=fault):
+        SubscriberTester(*declared, settings=settings)
+
+
+def test_settings_override_what_is_declared_as_in_production() -> None:
+    def ship(event: Received[Paid]) -> None:
+        raise ValueError("no carrier")
+
+    settings = Settings(
+        app_id="shop",
+        events=EventsSettings(catalogue="shop:catalogue"),
+        subscribers=(SubscriberSettings(name="ship", attempts=1),),
+    )
+    shipping = subscribed(ship)
+    with SubscriberTester(shipping, settings=settings) as kit:
+        kit.publish(paid, Paid("o1"))
+        letters = kit.dead_letters(shipping)
+
+    assert [("failed", 1)] == [(letter.reason, letter.attempts) for letter in letters]
