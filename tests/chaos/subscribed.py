@@ -1,15 +1,17 @@
 """The subscribers of a chaos run: one of each promise, and an ordered one. Each call is written down as it begins and as it ends.
 
-The environment says into which SQLite file, and which of them run. What a function does is decided by the number of its event
-alone, so that a judge knows what it must have done.
+The environment says into which SQLite file, and which of them run. What a function does is decided by the number of its event and
+by the fate that is written into it, so that a judge knows what it must have done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sqlite3
 import threading
+import time
 from typing import Final
 
 import msgspec
@@ -26,11 +28,26 @@ CREATE TABLE IF NOT EXISTS calls (
 """
 
 
+KILLS: Final = "kills"
+KILLS_LATE: Final = "kills late"
+HANGS: Final = "hangs"
+BLOCKS: Final = "blocks"
+LATE_SECONDS: Final = 0.4
+BLOCKED_SECONDS: Final = 2.5
+
+
 class Order(msgspec.Struct, frozen=True):
-    """An event that says what is done with it by its number."""
+    """An event that says what is done with it.
+
+    Attributes:
+        number: Says how long it takes, and whether it fails.
+        customer: Its key.
+        fate: What else its function does, at each attempt: it kills its process, hangs for ever, or blocks the loop; "": nothing.
+    """
 
     number: int
     customer: str
+    fate: str = ""
 
 
 class DownError(Exception):
@@ -80,10 +97,23 @@ def write(event: Received[Order], phase: str) -> None:
     _connections.ledger.execute("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
+async def meet(fate: str) -> None:
+    """What happens in a function that is badly written."""
+    if fate == KILLS_LATE:
+        await asyncio.sleep(LATE_SECONDS)  # it kills its process a while after it has begun
+    if fate in (KILLS, KILLS_LATE):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fate == HANGS:
+        await asyncio.Event().wait()
+    if fate == BLOCKS:
+        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  # the fault itself: the loop of all functions stands still
+
+
 async def work(event: Received[Order]) -> None:
     """What each of them does."""
     number = event.data.number
     write(event, "begin")
+    await meet(event.data.fate)
     await asyncio.sleep(nap_seconds(number))  # the work that a function does
     if is_rejected(number):
         write(event, "reject")

@@ -12,8 +12,10 @@ import logging
 import os
 import random
 import shutil
+import signal
 from collections import Counter, defaultdict
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,13 +29,20 @@ from tests.chaos.load import Load
 from tests.chaos.runs import run_all
 from tests.chaos.stage import APP_ID, PARTITIONS, Stage
 from tests.chaos.subscribers_judge import KEYS, Place, Produced, Row, Verdict, verdict
+from tests.chaos.traces import TRACE_SECONDS
 from tests.helpers import wait_until
 
 WORKERS: Final = 3
 STEP_SECONDS: Final = 0.05
-DRAIN_SECONDS: Final = 120.0
+DRAIN_SECONDS: Final = 240.0
 FOLDED_RATE: Final = 300.0
 TWICE_EVERY: Final = 20
+BADLY_WRITTEN: Final = (subscribed.KILLS, subscribed.KILLS_LATE, subscribed.HANGS, subscribed.BLOCKS)
+"""Faults of functions: one event is published whose function does that."""
+
+KILLING: Final = frozenset({"sigkill", "sigkill-at", "sigstop", "rebalance-storm"})
+"""Faults after which an event may be taken for what has killed its process, or has made it late, and has not."""
+
 SETTINGS: Final = '[events]\ncatalogue = "tests.chaos.subscribed:catalogue"\n'
 CHOSEN: Final = [one for one in subscribed.ALL if one in subscribed.catalogue.subscribers]
 
@@ -70,10 +79,11 @@ class Run:
         try:
             await self.stage.start(WORKERS)
             self.stage.acknowledged = lambda: len(self.produced.sent)
-            breaking = asyncio.create_task(self._break(chosen, seconds))
-            # The same workers fold, too: some faults strike at a point of that.
-            folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
-            await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
+            async with self._producing():
+                breaking = asyncio.create_task(self._break(chosen, seconds))
+                # The same workers fold, too: some faults strike at a point of that.
+                folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
+                await asyncio.gather(self._produce(rate, breaking), folding.run(seconds, 0, breaking.done), breaking)
             await self._drain()
             codes = await self.stage.stop_workers()
             if any(codes):
@@ -95,35 +105,57 @@ class Run:
             if loop.time() - begin > seconds:
                 break
             self.faults.append(name)
-            await FAULTS[name](self.stage, self._chance)
+            await (self._write_badly(name) if name in BADLY_WRITTEN else FAULTS[name](self.stage, self._chance))
         await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
 
-    async def _produce(self, rate: float, until: asyncio.Task[None]) -> None:
-        producer = AIOKafkaProducer(
+    async def _write_badly(self, fate: str) -> None:
+        """Publishes an event whose function does what it must not, and returns when one has been called with it."""
+        number = self._next()
+        self.produced.fates[number] = fate
+        await self._send(number, fate)
+        ledger = subscribed.opened(str(self._calls))
+        try:
+            called = "SELECT 1 FROM calls WHERE number = ? AND phase = 'begin'"
+            await wait_until(lambda: ledger.execute(called, (number,)).fetchone(), TRACE_SECONDS, f"an event that {fate} is called")
+            if fate in (subscribed.KILLS, subscribed.KILLS_LATE):
+                await wait_until(lambda: self.stage.exits[-signal.SIGKILL], TRACE_SECONDS, "a worker has died of it")
+        finally:
+            ledger.close()
+
+    @asynccontextmanager
+    async def _producing(self) -> AsyncIterator[None]:
+        self._producer = AIOKafkaProducer(
             bootstrap_servers=self.stage.bootstrap, acks="all", enable_idempotence=True, linger_ms=5, request_timeout_ms=60_000
         )
-        await producer.start()
+        await self._producer.start()
+        try:
+            yield
+        finally:
+            await self._producer.stop()
+
+    async def _produce(self, rate: float, until: asyncio.Task[None]) -> None:
         acks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        try:
-            while not until.done():
-                while self._numbers < (loop.time() - begin) * rate and not until.done():
-                    self._numbers += 1
-                    times = 2 if self._numbers % TWICE_EVERY == 0 else 1
-                    acks += [asyncio.create_task(self._send(producer, self._numbers)) for _ in range(times)]
-                await asyncio.sleep(STEP_SECONDS)  # the pace of the load
-            await asyncio.wait(acks, timeout=90)
-        finally:
-            await producer.stop()
+        while not until.done():
+            while self._numbers < (loop.time() - begin) * rate and not until.done():
+                number = self._next()
+                times = 2 if number % TWICE_EVERY == 0 else 1
+                acks += [asyncio.create_task(self._send(number)) for _ in range(times)]
+            await asyncio.sleep(STEP_SECONDS)  # the pace of the load
+        await asyncio.wait(acks, timeout=90)
 
-    async def _send(self, producer: AIOKafkaProducer, number: int) -> None:
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    async def _send(self, number: int, fate: str = "") -> None:
         customer = f"customer_{number % KEYS}"
         event_id = self.produced.ids[number] = f"order-{number}"
         headers = [("ce_id", event_id.encode()), ("ce_type", subscribed.order_placed.key.encode())]
-        value = json.dumps({"number": number, "customer": customer}).encode()
+        value = json.dumps({"number": number, "customer": customer, "fate": fate}).encode()
         try:
-            sent = await producer.send_and_wait(subscribed.TOPIC, value, customer.encode(), headers=headers)
+            sent = await self._producer.send_and_wait(subscribed.TOPIC, value, customer.encode(), headers=headers)
         except KafkaError:
             self.produced.perhaps.add(number)
         else:
@@ -192,6 +224,7 @@ class Run:
             self.verdicts[one.name] = judged = verdict(
                 one.idempotent, self.produced, [Row(*row) for row in found], await self._letters(one.name), committed[one.name],
                 ends, kept_data=self.stage.kept_data, is_ordered=one.ordered is not None,
+                is_killed=not KILLING.isdisjoint(self.faults),
             )  # fmt: skip
             self.wrong += [f"{one.name}: {fault}" for fault in judged.wrong]
         ledger.close()
@@ -205,7 +238,7 @@ class Run:
         head = f"seed {self.seed}: {len(self.produced.sent):,} events, Redis {data}, drained in {self._drain_seconds} s; {faults}"
         lines = [
             f"  {name:<12} {one.calls:>6,} calls, {one.done:>6,} done, letters {one.letters}, repeated {one.repeated}, "
-            f"begun without an end {one.interrupted}"
+            f"begun without an end {one.interrupted}" + (f", killed by one event at most {one.deaths} times" if one.deaths else "")
             for name, one in self.verdicts.items()
         ]
         return "\n".join([head, *lines, *(f"  WRONG: {fault}" for fault in self.wrong)])
@@ -221,7 +254,10 @@ def main(runs: int, seed: int, seconds: float, rate: float, faults: str | None) 
     """Breaks workers, Redis and broker while subscribers are called, and looks whether each promise is kept."""
     for name in ("aiokafka", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
-    names = available(faults.split(",") if faults else None, is_apache=True)
+    chosen = faults.split(",") if faults else [*FAULTS, *BADLY_WRITTEN]
+    own = [name for name in chosen if name in BADLY_WRITTEN]
+    others = [name for name in chosen if name not in BADLY_WRITTEN]
+    names = [*(available(others, is_apache=True) if others else []), *own]
 
     def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
         run = Run(seed, folder)

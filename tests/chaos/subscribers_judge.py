@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tests.chaos.subscribed import is_rejected
+from tests.chaos.subscribed import HANGS, KILLS, KILLS_LATE, is_failing, is_rejected
 
 NEVER: Final = sys.maxsize
 KEYS: Final = 50
@@ -45,11 +45,13 @@ class Produced:
         sent: Place → number of each acknowledged event; an event that was published twice has two places and one id.
         ids: Number → its event id.
         perhaps: Numbers that were not acknowledged, and may be there.
+        fates: Number → what else its function does, of the few where it does.
     """
 
     sent: dict[Place, int] = field(default_factory=dict)
     ids: dict[int, str] = field(default_factory=dict)
     perhaps: set[int] = field(default_factory=set)
+    fates: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Verdict:
         letters: Reason → dead letters.
         repeated: Calls of an event beyond the first one, without those that said that nothing was done.
         interrupted: Records that were begun and have no end, but a letter.
+        deaths: How often an event was called at most that kills its process each time.
         wrong: What breaks the promise, a sentence each.
     """
 
@@ -70,6 +73,7 @@ class Verdict:
     letters: dict[str, int] = field(default_factory=dict)
     repeated: int = 0
     interrupted: int = 0
+    deaths: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -83,6 +87,7 @@ def verdict(
     *,
     kept_data: bool,
     is_ordered: bool = False,
+    is_killed: bool = False,
 ) -> Verdict:
     """Judges one subscriber.
 
@@ -95,6 +100,8 @@ def verdict(
         ends: Partition → end of its log.
         kept_data: Whether Redis has lost nothing.
         is_ordered: Whether the events of a key are called one after the other.
+        is_killed: Whether workers were killed or frozen from outside: any event that was being watched then may be taken for what
+            has killed them.
     """
     found = Verdict(calls=sum(row.phase == "begin" for row in rows))
     by_place: dict[Place, list[Row]] = defaultdict(list)
@@ -113,11 +120,20 @@ def verdict(
     ]
     found.wrong += _said(lost, "neither done nor a letter")
     if promise == "yes":
-        rejected = [place for place, number in produced.sent.items() if is_rejected(number)]
+        rejected = [place for place, number in produced.sent.items() if reasons_of(promise, number, produced) == {"rejected"}]
         found.wrong += _said([place for place in rejected if place not in letters], "rejected, and no letter says so")
+    strange = [
+        (reason, place)
+        for place, reasons in letters.items()
+        if place in produced.sent
+        for reason in {*reasons} - reasons_of(promise, produced.sent[place], produced) - ({"crashed"} if is_killed else set())
+    ]
+    found.wrong += _said(strange, "letters for a reason that their events have not given")
     begun_alone = [place for place, some in by_place.items() if some[-1].phase == "begin" and place not in ended]
     found.interrupted = len([place for place in begun_alone if place in letters])
     found.wrong += _said([place for place in begun_alone if place not in letters], "begun, and nothing came of it")
+    killers = [number for number, fate in produced.fates.items() if fate in (KILLS, KILLS_LATE)]
+    found.deaths = max((sum(row.number == number for row in rows) for number in killers), default=0)
     found.repeated = sum(count - 1 for count in _counted(rows, by_id=True).values() if count > 1)
     if promise == "no":
         found.wrong += _said(
@@ -133,6 +149,19 @@ def verdict(
     if is_ordered:
         found.wrong += _said(_overtaken(rows, produced, letters), "begun before the one before it was finished")
     return found
+
+
+def reasons_of(promise: str, number: int, produced: Produced) -> set[str]:
+    """The reasons for which an event may become a dead letter."""
+    cut_off = set() if promise == "yes" else {"interrupted", "finished-late"}
+    match produced.fates.get(number):
+        case str(fate) if fate in (KILLS, KILLS_LATE):
+            return cut_off or {"crashed"}
+        case str(fate) if fate == HANGS:
+            return {"timed-out"} | cut_off
+    if is_rejected(number):
+        return {"rejected"} | cut_off
+    return ({"failed"} if is_failing(number) and promise != "yes" else set()) | cut_off
 
 
 def _counted(rows: Iterable[Row], *, by_id: bool) -> dict[object, int]:

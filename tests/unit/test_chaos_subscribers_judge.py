@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.chaos.subscribers_judge import KEYS, Produced, Row, verdict
+from tests.chaos.subscribers_judge import KEYS, Produced, Row, reasons_of, verdict
 
 SENT = {(0, 0): 10, (0, 1): 10 + KEYS, (0, 2): 200}
 """Two events of one customer, and another one that is published twice in some cases."""
@@ -43,7 +43,11 @@ def test_an_event_that_is_neither_done_nor_a_letter_is_lost() -> None:
 
 
 def test_a_letter_finishes_an_event() -> None:
-    assert [] == wrong([*GOOD[:4], "2 begin"], letters=[2])
+    assert [] == wrong([*GOOD[:4], "2 begin"], "no", letters=[2])
+
+
+def test_a_letter_for_a_reason_that_its_event_has_not_given_is_found() -> None:
+    assert ["1 letters for a reason that their events have not given"] == wrong([*GOOD[:4], "2 begin"], letters=[2])
 
 
 def test_an_event_that_was_begun_wants_an_end_or_a_letter() -> None:
@@ -91,3 +95,17 @@ def test_an_event_that_begins_before_the_one_before_it_is_finished_breaks_the_or
 
     assert ["1 begun before the one before it was finished"] == wrong(calls, is_ordered=True)
     assert [] == wrong(calls)
+
+
+@pytest.mark.parametrize(
+    ("promise", "fate", "expected"),
+    [
+        ("yes", "kills", {"crashed"}),
+        ("no", "kills late", {"interrupted", "finished-late"}),
+        ("yes", "hangs", {"timed-out"}),
+        ("unknown", "hangs", {"timed-out", "interrupted", "finished-late"}),
+        ("yes", "blocks", set()),
+    ],
+)
+def test_each_fate_has_its_letters(promise: str, fate: str, expected: set[str]) -> None:
+    assert expected == reasons_of(promise, 200, Produced(fates={200: fate}))
