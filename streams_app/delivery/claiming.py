@@ -78,7 +78,7 @@ class Claimer:
             if committed is not None:
                 partition.marks.found(committed, marks_of(committed, made))
                 # Kafka decides who owns: under a stale generation this commit is refused and nothing has been touched.
-                await host.commit({tp: partition.marks.committed or committed}, partition.member)
+                await self._commits.send({tp: partition.marks.committed or committed}, partition.member)
 
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> Edges:
         """Lets the processors take their states side by side: one that is new waits for the first marks of the others."""

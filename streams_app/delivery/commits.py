@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from streams_app.errors import TryAgainError
+
 
 class NotOwnerError(Exception):
     """Kafka refused a commit under our generation: another member may own the partition."""
+
+
+class InDoubtError(TryAgainError):
+    """A commit has had no answer: the broker may take it after a newer one, as long as our member is in the group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,21 @@
 
 Low watermarks are committed every few seconds, also in silence, on revocation and at the end. A commit whose outcome is unknown is
 made again by the next one; a low watermark is true for ever, so a repeated or late one does no harm under its own generation.
+
+A note is not: one that says what is begun must not be overwritten by an older one. A broker takes the requests of one connection in
+order, so that only a commit whose connection was cut, or that is still on its way, can be late. Where notes matter nothing is
+committed after such a one but what ends a claim, which begins nothing: the member joins its group anew, and the broker refuses the
+late one, as it names a member and a generation that are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from streams_app.delivery.commits import Committed, NotOwnerError
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed, InDoubtError, Member, NotOwnerError
 from streams_app.delivery.host import Host
 from streams_app.delivery.marks import commit_of
 from streams_app.delivery.partition import Partition
@@ -29,10 +35,17 @@ class Commits:
             slipped in between would be taken back.
     """
 
-    def __init__(self, host: Host) -> None:
-        """No commit is under way."""
+    def __init__(self, host: Host, on_doubt: Callable[[InDoubtError], None] | None = None) -> None:
+        """No commit is under way.
+
+        Args:
+            host: Commits.
+            on_doubt: See :class:`streams_app.delivery.surroundings.Surroundings`.
+        """
         self.lock = asyncio.Lock()
         self._host = host
+        self._on_doubt = on_doubt
+        self._in_doubt: Member | None = None
         self._is_failing = False
         self._told: list[Partition] = []
 
@@ -67,7 +80,7 @@ class Commits:
         # One request is made in the name of one claim: partitions claimed before and after a rejoin are committed apart.
         for together in by_member.values():
             _forget(together)
-            await self._host.commit({partition.tp: wanted[partition] for partition in together}, together[0].member)
+            await self.send({partition.tp: wanted[partition] for partition in together}, together[0].member, is_last=is_last)
             self._is_failing = False
             for partition in together:
                 partition.marks.committed = wanted[partition]
@@ -90,11 +103,34 @@ class Commits:
                 wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
                 if wanted:
                     _forget(wanted)
-                    await self._host.commit({one.tp: mark for one, mark in wanted.items()}, member)
+                    await self.send({one.tp: mark for one, mark in wanted.items()}, member)
                 for one, committed in wanted.items():
                     one.marks.committed = committed
         finally:
             self._told.remove(partition)
+
+    async def send(self, marks: Mapping[TP, Committed], member: Member, *, is_last: bool = False) -> None:
+        """Sends one request; with :attr:`lock` held.
+
+        Args:
+            marks: What is committed.
+            member: Of the claim.
+            is_last: Whether nothing begins after it in the name of this member.
+
+        Raises:
+            NotOwnerError: Kafka refused it; or a commit of this member has had no answer, and it has to join anew.
+            KafkaError, TimeoutError: The outcome is unknown.
+        """
+        if self._on_doubt is not None and member == self._in_doubt and not is_last:
+            self._on_doubt(InDoubtError("a commit has had no answer, joins the group anew before anything begins"))
+            raise NotOwnerError("a commit of this member has had no answer")
+        try:
+            await self._host.commit(marks, member)
+        except NotOwnerError:
+            raise
+        except BaseException:  # also where it was cancelled: the request may be on its way
+            self._in_doubt = member
+            raise
 
 
 def _forget(partitions: Iterable[Partition]) -> None:

@@ -48,7 +48,7 @@ class Ownership:
         self._host = host
         self._processors = processors
         self._around = around
-        self._commits = Commits(host)
+        self._commits = Commits(host, around.on_doubt)
         self._claimer = Claimer(host, processors, around.clock, self._commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
         self._endings: dict[TP, asyncio.Task[None]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from streams_app.delivery.commits import InDoubtError
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.status import Status
 
@@ -23,6 +24,8 @@ class Surroundings:
         release_seconds: So long a revocation may take, with its last commit: the group waits for this member, and throws it
             out after the rebalance time-out.
         again_seconds: So long processors may take to end where their partition is claimed again by this process.
+        on_doubt: Called with an error after which this member has to leave its group and to join it as another one, as a commit has
+            had no answer; None: a commit that comes late does no harm here.
         about: Key under which the ownership speaks to the status; each group of a process has its own.
     """
 
@@ -34,4 +37,5 @@ class Surroundings:
     tick_seconds: float
     release_seconds: float = 4.0
     again_seconds: float = 0.0
+    on_doubt: Callable[[InDoubtError], None] | None = None
     about: str = "claim"

@@ -9,11 +9,14 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import (
+    CorrelationIdError,
     GroupCoordinatorNotAvailableError,
     IllegalGenerationError,
+    KafkaConnectionError,
     KafkaError,
     NotCoordinatorForGroupError,
     RebalanceInProgressError,
+    RequestTimedOutError,
     UnknownMemberIdError,
     for_code,
 )
@@ -23,6 +26,9 @@ from aiokafka.structs import TopicPartition
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
+
+_UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
+"""The connection is closed, and what was sent on it may still come: after whatever is sent on the next one."""
 
 _NOT_OWNER: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
@@ -38,11 +44,12 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
     """Commits as a member of a generation, whatever the client is by now; waits for a coordinator that moves.
 
     aiokafka's own commit is sent under what is current at that moment, and again after a rejoin: the mark of a partition that
-    was taken away meanwhile would be accepted. This request stays what it is, however often it is sent.
+    was taken away meanwhile would be accepted. This request stays what it is, and is sent again only where the broker has answered
+    that it did not take it, or nothing was sent: one without an answer may come twice, the second time after a newer one.
 
     Raises:
         NotOwnerError: The broker refused it: the group has gone on without this member, or is about to.
-        KafkaError: Any other error; the outcome is unknown.
+        KafkaError: There was no answer, or an error that lasts; the outcome is unknown.
     """
     coordinator: Any = consumer._coordinator
     request = _commit_request(coordinator.group_id, marks, member)
@@ -55,6 +62,8 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
             _check(response, coordinator, member)
         except _NOT_OWNER as error:
             raise NotOwnerError(str(error)) from error
+        except _UNANSWERED:
+            raise
         except KafkaError as error:
             if not error.retriable:
                 raise

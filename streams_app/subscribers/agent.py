@@ -171,6 +171,8 @@ def serving(
         tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=release_seconds(subscriber),
         again_seconds=release_seconds(subscriber) - LAST_COMMIT_SECONDS,
+        # What is begun is in its commits alone: none may be overwritten by an older one.
+        on_doubt=on_fatal if subscriber.idempotent == "no" else None,
     )
     return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
 

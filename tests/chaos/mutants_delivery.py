@@ -17,7 +17,7 @@ SKIP_LOST = "folding.agents.claiming:_skip_lost"
 BEGINNING = "folding.agents.claiming:beginning_of"
 SHARD = "folding.shard.shard:Shard"
 IS_OPENED = "if not plan.is_stored then opens(plan.group, g.first, g.silent) end"
-COMMIT_AT_CLAIM = "await host.commit({tp: partition.marks.committed or committed}, partition.member)"
+COMMIT_AT_CLAIM = "await self._commits.send({tp: partition.marks.committed or committed}, partition.member)"
 CLAIM_ALL = "edges = await self._claim_all(partition, was_reset=was_reset)"
 
 NOT_COMPARED = Change("folding.shard.shard:Shard._compare_outbox", "if records != len(self.outbox):", "if False:")

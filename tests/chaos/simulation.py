@@ -20,7 +20,8 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.ranges import RESET
 from tests.chaos.simulation_faults import FAULTS, append_some
 from tests.chaos.simulation_folding import Folding
-from tests.chaos.simulation_kafka import Group, Log
+from tests.chaos.simulation_group import Group
+from tests.chaos.simulation_kafka import Log
 from tests.chaos.simulation_ledger import marks_in
 from tests.chaos.simulation_mix import Mix
 from tests.chaos.simulation_redis import Server

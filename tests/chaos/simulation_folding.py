@@ -57,6 +57,7 @@ def scores_in(groups: list[Any]) -> Iterator[tuple[int, int]]:
 class Folding:
     """See :class:`tests.chaos.simulation_subject.Subject`."""
 
+    is_exact = False
     release_seconds = 4.0
     again_seconds = 0.0
 

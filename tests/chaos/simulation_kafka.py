@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka.errors import KafkaError
 
@@ -19,6 +20,8 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
+from streams_app.kafka.members import commit_as
+from tests.chaos.simulation_group import Coordinator, Group
 from tests.virtual_loop import LoopClock
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 NO_GENERATION = -1
-STALE_SECONDS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +103,6 @@ class Log:
         self._note_readable()
 
 
-@dataclass(slots=True)
-class Group:
-    """The consumer group, as its coordinator knows it."""
-
-    log: Log
-    generation: int = 0
-    bumped_at: float = 0.0
-    owner: Worker | None = None
-    committed: Committed | None = None
-    rebalancing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def commit(self, worker: Worker, mark: Committed, member: Member) -> None:
-        """Takes a commit of a member of the current generation.
-
-        Raises:
-            NotOwnerError: Of any other.
-        """
-        if member.generation != self.generation or self.owner is None or member.member_id != self.owner.name:
-            raise NotOwnerError(f"generation {member.generation} is not {self.generation}")
-        worker.world.ledger.on_commit(self.committed, mark, worker.end_at_claim)
-        self.committed = mark
-
-
 class Reader:
     """One worker's consumer: a :class:`streams_app.delivery.host.Host`."""
 
@@ -131,6 +110,7 @@ class Reader:
         self._worker = worker
         self._group = group
         self._connection = asyncio.Lock()
+        self._coordinator = Coordinator(worker, group, self._connection)
         self.position: int | None = None
         self.seek_number = 0
         self.is_paused = True
@@ -191,14 +171,8 @@ class Reader:
         return await self._worker.call(dict[int, Committed], KafkaError)
 
     async def commit(self, marks: Mapping[TP, Committed], claim: Member) -> None:
-        """Under the generation and member id of a claim, however long it is on its way."""
-        world = self._worker.world
-        if "stale" in world.mix.faults and world.has_fault(0.1 * world.mix.faults["stale"]):
-            world.count("stale")
-            await asyncio.sleep(world.rng.uniform(0.0, STALE_SECONDS))  # virtual time: it is on its way
-        async with self._connection:
-            for mark in marks.values():
-                await self._worker.call(partial(self._group.commit, self._worker, mark, claim), KafkaError)
+        """Under the generation and member id of a claim, as the product commits."""
+        await commit_as(cast("Any", SimpleNamespace(_coordinator=self._coordinator)), marks, claim)
 
     async def log_range(self, tp: TP) -> tuple[int, int]:
         """First offset and end."""

@@ -12,8 +12,9 @@ class Mix:
     Attributes:
         faults: Names in :data:`tests.chaos.simulation_faults.FAULTS`, and ``lossy``, ``drops``, ``latest``, ``foldset``,
             ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are), ``clocks`` (of workers are wrong,
-            and set meanwhile), ``stale`` (commits may be on their way for seconds), ``settings`` (of workers differ), ``late`` (one
-            more roll-back, of an idle partition); with how much more often than usual they happen.
+            and set meanwhile), ``stale`` (commits may wait for the coordinator for seconds), ``overtaken`` (their connection may be
+            cut, and they are taken after newer ones), ``settings`` (of workers differ), ``late`` (one more roll-back, of an idle
+            partition); with how much more often than usual they happen.
         dying: Scripts that may die half-way.
         fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
     """

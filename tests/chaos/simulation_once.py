@@ -156,6 +156,7 @@ class AtMostOnce(Once):
     """See :class:`tests.chaos.simulation_subject.Subject`; ``idempotent="no"``."""
 
     idempotent = "no"
+    is_exact = True
 
     def _ledger(self) -> CallLedger:
         return AtMostOnceLedger(self._world.log, self._world)

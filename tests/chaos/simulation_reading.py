@@ -139,6 +139,7 @@ class _Wire:
 class Reading:
     """See :class:`tests.chaos.simulation_subject.Subject`."""
 
+    is_exact = False
     release_seconds = 4.0
     again_seconds = 0.0
 

@@ -24,6 +24,10 @@ class Subject(Protocol):
         """Name of a processor → every key it may have in Redis; that with ``token`` and ``fence`` is the first."""
 
     @property
+    def is_exact(self) -> bool:
+        """Whether a commit that comes late may do harm, so that a member joins anew after one that had no answer."""
+
+    @property
     def release_seconds(self) -> float:
         """So long a revocation may take, with its last commit."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from streams_app.delivery.commits import InDoubtError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.surroundings import Surroundings
@@ -67,6 +68,7 @@ class Worker:
         self.generation = NO_GENERATION
         self.is_assigned = False
         self.is_alive = True
+        self.is_rejoining = False
         self.claim_began_at = 0.0
         self.end_at_claim = 0
         self.highest_at_claim: dict[str, int] = {}
@@ -86,6 +88,7 @@ class Worker:
         around = Surroundings(
             self.trusted, self.status, self._on_fatal, lambda _, cause: self.causes.add(cause), SESSION_MS, TICK_SECONDS,
             release_seconds=world.subject.release_seconds, again_seconds=world.subject.again_seconds,
+            on_doubt=self._on_doubt if world.subject.is_exact else None,
         )  # fmt: skip
         self.ownership = Ownership(self.reader, world.subject.processors(self), around)
         for loop in (self._fetch_forever, self._deliver_forever, self._tick_forever, self._commit_forever):
@@ -133,6 +136,19 @@ class Worker:
         if not isinstance(error, TryAgainError):
             self.world.tell("crash", repr(error))
         self.is_alive = False
+
+    def _on_doubt(self, error: InDoubtError) -> None:
+        if not self.is_rejoining:
+            self.is_rejoining = True
+            self.world.count("in doubt")
+            # The group decides, not this process.
+            self._tasks.append(asyncio.get_running_loop().create_task(self._join_anew(), context=contextvars.Context()))
+
+    async def _join_anew(self) -> None:
+        """Leaves the group and joins it as another member."""
+        if self.world.group.owner is self and self.generation == self.world.group.generation:
+            await self.world.rebalance(self)
+        self.is_rejoining = False
 
     async def running(self) -> None:
         """Returns while the process runs; never when it is dead."""
@@ -202,10 +218,12 @@ class Worker:
     async def leave(self) -> None:
         """The group takes the partition away, or this member has learned at last that it did."""
         if self.is_assigned:
+            generation = self.generation
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.world.subject.release_seconds + 2.0):
                     await self.spawn(self.ownership.revoked([self.world.log.tp]))
-            self.is_assigned = False
+            if generation == self.generation:  # it may have joined anew meanwhile
+                self.is_assigned = False
 
     # ---- what the application and the client do all the time
 

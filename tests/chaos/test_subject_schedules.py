@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_commits import COMMITS_OF_NOTES
 from tests.chaos.mutants_once import AT_MOST_ONCE, UNKNOWN
 from tests.chaos.mutants_once_more import KAFKA_UNTOLD, NO_FRESH, ONLY_RECENT, WAIT_AFTER_BEGIN
 from tests.chaos.mutants_read_store import SYNCING
@@ -47,6 +48,9 @@ ONCE = [
     "lossy crash:4 rebalance:4",
     "fragile:begin fragile:end lossy crash:2",
     "dying:begin dying:end dying:learn crash rebalance",
+    "overtaken crash:4 history",
+    "overtaken:2 lossy crash:4 rebalance:4 zombie",
+    "stale:3 crash:6 zombie:6 rebalance:6",
 ]
 
 
@@ -103,7 +107,7 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
         *((mutant, Reading) for mutant in SYNCING),
         *((mutant, Subscribing) for mutant in AGAIN),
         *((mutant, Once) for mutant in UNKNOWN),
-        *((mutant, AtMostOnce) for mutant in AT_MOST_ONCE),
+        *((mutant, AtMostOnce) for mutant in (*AT_MOST_ONCE, *COMMITS_OF_NOTES)),
         (NO_FRESH, ByKey),
         (WAIT_AFTER_BEGIN, Hasty),
         (ONLY_RECENT, FarBehind),

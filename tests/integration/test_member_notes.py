@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from aiokafka.errors import KafkaConnectionError, UnknownMemberIdError
+from aiokafka.protocol.commit import OffsetCommitRequest
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
@@ -64,7 +67,15 @@ async def member_of(bootstrap: str, names: Names, topic: str) -> Any:
     settings = Settings.model_validate({"app_id": names.app_id, "kafka": kafka, "folds": [fold]})
     member = GroupMember(settings, "ship", [topic], release_seconds=1.0)
     processors = NotingProcessors(topic)
-    around = Surroundings(TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=2_000, tick_seconds=0.2)
+    around = Surroundings(
+        TrustedClock(SystemClock()),
+        Status(),
+        member.fail,
+        lambda *_: None,
+        session_ms=2_000,
+        tick_seconds=0.2,
+        on_doubt=member.fail,
+    )
     ownership = Ownership(member, processors, around)
     stop = asyncio.Event()
     running = asyncio.create_task(member.run(ownership, stop))
@@ -97,3 +108,42 @@ async def test_a_commit_under_a_former_claim_is_refused_and_the_note_of_the_next
 
     assert Mark(5, NOTE) == owner.made[-1].found
     assert commit_of({"ship": Mark(5, NOTE)}) == held
+
+
+async def test_a_commit_that_comes_after_its_member_has_joined_anew_is_refused(kafka: KafkaServer, names: Names) -> None:
+    tp = TP(names.topic("orders"), 0)
+    await create_topics(kafka.bootstrap_servers, [tp.topic], 1)
+    async with member_of(kafka.bootstrap_servers, names, tp.topic) as only:
+        await wait_until(lambda: tp in only.ownership.partitions, LIMIT_SECONDS, "it has claimed")
+        partition = only.ownership.partitions[tp]
+        late = await cut_off(only.host, only.ownership.commit_now(partition, "ship", Mark(6, NOTE)))
+        with pytest.raises(NotOwnerError):
+            await only.ownership.commit_now(partition, "ship", Mark(7, NOTE))
+
+        def has_joined_anew() -> bool:
+            return tp in only.ownership.partitions and only.ownership.partitions[tp].member.member_id != partition.member.member_id
+
+        await wait_until(has_joined_anew, LIMIT_SECONDS, "it has joined the group as another member")
+        await only.ownership.commit_now(only.ownership.partitions[tp], "ship", Mark(8, NOTE))
+        answer = await only.host.client._coordinator._send_req(late)
+        held = await only.host.committed(tp)
+
+    assert [UnknownMemberIdError.errno] == [code for _, partitions in answer.topics for _, code in partitions]
+    assert commit_of({"ship": Mark(8, NOTE)}) == held
+
+
+async def cut_off(host: GroupMember, commit: Coroutine[Any, Any, None]) -> Any:
+    """The request of a commit that is on its way when its connection is cut."""
+    assert host.client is not None
+    coordinator, sent = host.client._coordinator, []
+    send = coordinator._send_req
+
+    async def lose(request: Any) -> Any:
+        if not isinstance(request, OffsetCommitRequest):
+            return await send(request)
+        sent.append(request)
+        raise KafkaConnectionError("the connection was cut")
+
+    with patch.object(coordinator, "_send_req", lose), pytest.raises(KafkaConnectionError):
+        await commit
+    return sent[0]

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.commits import Committed, InDoubtError, Member, NotOwnerError
 from streams_app.delivery.processor import Mark
 from tests.helpers import wait_until
 from tests.ownership import HERE, TP0, Taker, Worker, never
@@ -189,6 +189,55 @@ async def test_after_a_commit_without_an_answer_what_was_committed_before_is_sen
         await worker.ownership.commit_once()
 
     assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
+    await worker.end()
+
+
+async def test_where_a_late_commit_does_harm_its_member_commits_nothing_more_but_the_last() -> None:
+    doubts: list[BaseException] = []
+    worker = Worker(on_doubt=doubts.append)
+    partition = worker.hold(Taker())
+    held = LostReplies(worker)
+    outcomes: list[BaseException | None] = []
+    for note in NOTES:
+        outcomes += await asyncio.gather(worker.ownership.commit_now(partition, "a", Mark(7, note)), return_exceptions=True)
+    partition.ranges.served["a"].processor.low = Mark(8)  # type: ignore[attr-defined]  # it is a Taker
+    await worker.ownership.revoked([TP0])
+
+    assert [type(None), KafkaConnectionError, NotOwnerError] == [type(outcome) for outcome in outcomes]
+    assert [InDoubtError] == [type(doubt) for doubt in doubts]
+    assert [7, 7, 8] == [committed.offset for committed in held]
+    await worker.end()
+
+
+async def test_a_member_that_has_joined_anew_after_a_commit_without_an_answer_commits() -> None:
+    doubts: list[BaseException] = []
+    worker = Worker(on_doubt=doubts.append)
+    partition = worker.hold(Taker())
+    held = LostReplies(worker)
+    for note in NOTES[:2]:
+        await asyncio.gather(worker.ownership.commit_now(partition, "a", Mark(7, note)), return_exceptions=True)
+    partition.member = Member(2, "joined anew")
+    await worker.ownership.commit_now(partition, "a", Mark(7, NOTES[2]))
+
+    assert [] == doubts
+    assert 3 == len(held)
+    await worker.end()
+
+
+async def test_a_commit_that_was_given_up_while_it_was_on_its_way_has_had_no_answer() -> None:
+    doubts: list[BaseException] = []
+    worker = Worker(on_doubt=doubts.append)
+    partition = worker.hold(Taker())
+    requests = Requests(worker)
+    commit = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7)))
+    await wait_until(lambda: len(requests) > 0, 5, "it is in flight")
+    commit.cancel()
+    await asyncio.wait([commit])
+    with pytest.raises(NotOwnerError):
+        await worker.ownership.commit_now(partition, "a", Mark(8))
+
+    assert [InDoubtError] == [type(doubt) for doubt in doubts]
+    assert 1 == len(requests)
     await worker.end()
 
 
