@@ -78,7 +78,7 @@ class LocalProcess:
                 member,
                 serving(
                     settings, one.subscriber, member, topic=one.topic, dead_letters=one.dead_letters,
-                    decode=decode_of(one.subscriber, settings.limits, events, clock.now_ms, again), scripts=scripts,
+                    decode=decode_of(one.subscriber, settings.limits, events, again), scripts=scripts,
                     producer=producer, clock=clock, runner=partial(slots, one),
                     on_fatal=partial(on_fatal, member), trials=trials, again=again,
                 ),

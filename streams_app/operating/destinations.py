@@ -130,7 +130,7 @@ class SubscriberDestination(Destination):
         self._source = subscription.topic
         self._insistence = insistence
         self._late: set[str] = set()
-        self._decode = decode_of(subscription.subscriber, settings.limits, None, lambda: 0, self.topic)
+        self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic)
 
     def look(self, letter: Letter) -> None:
         """Notes what has ended well after all."""
@@ -185,4 +185,4 @@ class SubscriberDestination(Destination):
     def _decoded(self, letter: Letter) -> bool:
         event = self.event(letter)
         record = _Event(letter.offset, letter.timestamp_ms, event.key, event.value, event.headers)
-        return self._decode(TP(self.topic, 0), record, 1) is not None
+        return self._decode(TP(self.topic, 0), record, 1, 0) is not None

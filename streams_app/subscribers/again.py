@@ -10,7 +10,7 @@ where nothing else of its partition ran and no other suspect of the process was 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -59,7 +59,8 @@ class AgainProcessor(SubscriberProcessor):
 
     async def _take_over(self, claim: Claim, window: Window) -> int:
         begin = window.low
-        self._marking = Marking(self._around.store(self._tp, claim.token), lambda: window.low, self._around.clock.now_ms)
+        store = self._around.store(self._tp, claim.token)
+        self._marking = Marking(store, lambda: window.low, self._around.clock.now_ms, self._running)
         found = await self._marking.claim(REDIS_SECONDS)
         former = found.pop(CLAIMED, None)
         claims = 0 if former is None else (former.attempts if former.due_ms == begin + 1 else 1)
@@ -83,12 +84,12 @@ class AgainProcessor(SubscriberProcessor):
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {"marks": self._marking.forever(), "suspects": self._one_by_one()}
 
-    def _work(self, record: Any, size_bytes: int) -> Work:
-        work = super()._work(record, size_bytes)
-        if self._suspected:
-            self._suspected -= 1
+    def _arrived(self, works: Sequence[Work]) -> None:
+        super()._arrived(works)
+        suspects = works[: self._suspected]
+        self._suspected -= len(suspects)
+        for work in suspects:
             work.deaths = max(1, work.deaths)
-        return work
 
     def _instead(self, work: Work) -> Letter | None:
         if work.deaths < MOST_DEATHS:
@@ -101,25 +102,30 @@ class AgainProcessor(SubscriberProcessor):
             return False
         return self._around.trials.may_begin(self, is_last=is_last, kick=self._around.dispatcher.kick)
 
-    def _begins(self, work: Work, made: Decoded) -> Call:
-        call = Call(made.event, work, is_unnoted=work.deaths > 0)
+    def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
+        calls = [Call(one.event, work) for work, one in made]
+        suspect: Work = made[0][0]
+        if not suspect.deaths:
+            self._marking.look()
+            return calls
         # Counted before it begins: an attempt that kills its process is one, too.
-        self._marking.keep(work.offset, Entry(work.attempts, work.deaths), None if call.is_unnoted else call)
-        if call.is_unnoted:
-            self._around.trials.begin(self, is_last=_is_last(work))
-            self._is_alone, self._tried = True, call
-            self._has_ended.clear()
-            self._suspects.put_nowait(call)
-        return call
+        self._marking.keep(suspect.offset, Entry(suspect.attempts, suspect.deaths))
+        self._around.trials.begin(self, is_last=_is_last(suspect))
+        (call,) = calls
+        call.is_unnoted = True
+        self._is_alone, self._tried = True, call
+        self._has_ended.clear()
+        self._suspects.put_nowait(call)
+        return calls
 
-    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        if work.deaths and call.outcome is not Outcome.CANCELLED:
+        for work in [call.whose for call in calls if call.whose.deaths and call.outcome is not Outcome.CANCELLED]:
             work.deaths = 0
             # Also while its letter is on the way.
             self._marking.keep(work.offset, Entry(work.attempts, due_ms=1))
-        super().ended(work, call, counts=counts)
-        if call is self._tried:
+        super().ended(calls, uncounted)
+        if self._tried in calls:
             self._has_ended.set()
 
     async def _one_by_one(self) -> None:
@@ -152,8 +158,8 @@ class AgainProcessor(SubscriberProcessor):
     def _keep(self, work: Work) -> None:
         self._marking.keep(work.offset, Entry(work.attempts, work.deaths, work.due_ms))
 
-    def _drop(self, offset: int) -> None:
-        self._marking.drop(offset)
+    def _drop(self, offsets: Sequence[int]) -> None:
+        self._marking.drop(offsets)
 
     def _waits_for(self) -> str | None:
         return self._marking.waits_for()
@@ -171,7 +177,7 @@ class AgainProcessor(SubscriberProcessor):
     async def _leave(self) -> None:
         self._around.trials.end(self)
         # What was cut off is not to be taken for what has killed its process.
-        self._marking.drop(CLAIMED)
+        self._marking.drop([CLAIMED])
         await self._marking.write_within(LAST_MARKS_SECONDS)
 
 

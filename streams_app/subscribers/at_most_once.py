@@ -106,15 +106,16 @@ class AtMostOnceProcessor(OnceProcessor):
         self._keep(work)
         self._roomless.append(work)
 
-    def _next(self, now_ms: int, *, is_fresh: bool | None) -> Work | None:
+    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[Work]:
         window = self._window
         assert window is not None  # it is claimed
         if self._roomless:
             if not self._fits(window, MOST_NOTE_BYTES - 2 * LOWEST_BYTES):
-                return self._lowest(window.low, now_ms)
+                lowest = self._lowest(window.low, now_ms)
+                return [] if lowest is None else [lowest]
             self._fresh.extendleft(sorted(self._roomless, key=lambda work: -work.offset))
             self._roomless = []
-        return super()._next(now_ms, is_fresh=is_fresh)
+        return super()._next(most, now_ms, is_fresh=is_fresh)
 
     def _lowest(self, low: int, now_ms: int) -> Work | None:
         """The lowest unfinished event, if it may begin: only its end makes room in the note."""

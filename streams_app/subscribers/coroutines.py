@@ -6,9 +6,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
+
+TURN_MS: Final = 5
+"""So long a slot may go from call to call, where none of them waits for anything, before other tasks have their turn."""
+
+_DONE: Final = Outcome.DONE
 
 
 class UserLoop:
@@ -100,38 +105,45 @@ class AsyncRunner(Runner):
         for call in calls:
             task = self.running.get(call)
             if task is not None and self._took_outcome(call):
-                self._end(call, outcome)
+                self._end(call, outcome, self._clock.monotonic_ms())
                 task.cancel()
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         while True:
-            if not self._queue:
-                idle = self._loop.create_future()
-                self._idle.append(idle)
-                await idle
-                continue
-            call = self._queue.popleft()
-            if call.is_dropped:
-                self._end(call, Outcome.CANCELLED)
-            else:
-                await self._call(call, task)
+            await self._has_calls()
+            since_ms = now_ms = self._clock.monotonic_ms()
+            while self._queue and now_ms - since_ms < TURN_MS:
+                call = self._queue.popleft()
+                if call.is_dropped:
+                    self._end(call, Outcome.CANCELLED, now_ms)
+                    continue
+                # In one function: a call of another one would cost as much as all that is done here.
+                self._begin(call, task, now_ms)
+                error: BaseException | None = None
+                try:
+                    await self._function(call.event)
+                except asyncio.CancelledError as cancelled:
+                    if call in self.running and task.cancelling():
+                        # The slot itself is ended.
+                        raise
+                    error = cancelled
+                except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
+                    error = raised
+                # The end of a call is the begin of the next one.
+                now_ms = self._clock.monotonic_ms()
+                if self._took_outcome(call):
+                    self._end(call, _DONE if error is None else Outcome.ERROR, now_ms, error)
+                else:
+                    while task.cancelling():
+                        task.uncancel()
 
-    async def _call(self, call: Call, task: asyncio.Task[None]) -> None:
-        self._begin(call, task)
-        error: BaseException | None = None
-        try:
-            await self._function(call.event)
-        except asyncio.CancelledError as cancelled:
-            if call in self.running and task.cancelling():
-                # The slot itself is ended.
-                raise
-            error = cancelled
-        except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
-            error = raised
-        if self._took_outcome(call):
-            self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
-            return
-        while task.cancelling():
-            task.uncancel()
+    async def _has_calls(self) -> None:
+        """Returns when there are some; a slot whose calls were all short lets others have their turn in any case."""
+        if self._queue:
+            await asyncio.sleep(0)
+        while not self._queue:
+            idle = self._loop.create_future()
+            self._idle.append(idle)
+            await idle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from streams_app.delivery.batch import TP
@@ -21,7 +20,6 @@ def decode_of(
     subscriber: Subscriber[Any, Any, Any],
     limits: Limits,
     publisher: Publisher | None,
-    now_ms: Callable[[], int],
     again: str = "",
 ) -> Decode:
     """What makes events of the records that a subscriber reads.
@@ -30,7 +28,6 @@ def decode_of(
         subscriber: As it is declared.
         limits: What is too large is refused before it is decoded.
         publisher: Publishes what its function wants published.
-        now_ms: Wall clock, for the deadline of an attempt.
         again: The topic of what was put back: its records stand for those that they were.
     """
     source, name, timeout_ms = subscriber.source, subscriber.name, subscriber.timeout_ms
@@ -40,7 +37,7 @@ def decode_of(
         decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
     )
 
-    def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
+    def decode(tp: TP, record: Any, attempt: int, now_ms: int) -> Decoded | None:
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
         is_put_back = tp.topic == again
         if is_put_back:
@@ -59,7 +56,7 @@ def decode_of(
         # By position, which takes a quarter of the time that names take.
         received: Received[Any, Any] = Received(
             found.data, found_id, found.before, found.metadata, record.key, headers, timestamp_ms, topic, partition, offset,
-            version, found.fold, attempt, now_ms() + timeout_ms, name, publisher,
+            version, found.fold, attempt, now_ms + timeout_ms, name, publisher,
         )  # fmt: skip
         if is_repeatable or is_put_back or found_id == f"{topic}:{partition}:{offset}":
             return Decoded(found_id, received)

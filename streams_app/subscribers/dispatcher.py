@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
@@ -14,15 +15,17 @@ from streams_app.subscribers.looks import Look
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.retrying import Suspension
 from streams_app.subscribers.runner import Call, Outcome, Runner
-from streams_app.subscribers.work import Work, says_something_of_its_event_alone
+from streams_app.subscribers.work import says_something_of_its_event_alone
 
 logger = logging.getLogger(__name__)
 
 FEWEST_AHEAD: Final = 256
 """So many calls may wait in the queue of the slots, so that slots with little to do need not wait for this loop."""
 
-AT_ONCE: Final = 16
+AT_ONCE: Final = 32
 """So many events are taken of one partition before the next one has its turn."""
+
+_DONE: Final = Outcome.DONE
 
 ERROR_CHARACTERS: Final = 500
 """So much of the last error is logged when a subscriber is suspended."""
@@ -35,10 +38,11 @@ class Source(Protocol):
     def held(self) -> int:
         """Unfinished events once they are too many for the reader to go on, else 0."""
 
-    def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
-        """The next event as a call, which may begin at once or once its source says so; None: there is none now.
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
+        """The next events as calls, which may begin at once or once their source says so; fewer than wanted: there are no more now.
 
         Args:
+            most: So many at most.
             now_ms: Wall clock.
             is_fresh: Whether a fresh event is wanted before one that waits; None: as they come.
         """
@@ -46,13 +50,12 @@ class Source(Protocol):
     def ready(self, now_ms: int) -> int:
         """About how many events could be taken now."""
 
-    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
-        """A call that was taken here has an outcome.
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+        """Calls that were taken here have an outcome.
 
         Args:
-            work: Whose call it was.
-            call: With its outcome.
-            counts: Whether a failure counts against the event.
+            calls: With their outcomes.
+            uncounted: Of these a failure does not count against the event.
         """
 
     def look(self) -> Look:
@@ -176,21 +179,20 @@ class Dispatcher:
         wants_fresh = self.suspension.takes_fresh()
         for _ in range(len(self._sources)):
             source = self._turn()
-            if call := source.take(now_ms, is_fresh=wants_fresh):
-                self._calls[call] = source
-                return [call]
+            if calls := source.take(1, now_ms, is_fresh=wants_fresh):
+                self._calls.update(dict.fromkeys(calls, source))
+                return calls
         return []
 
     def _take(self, now_ms: int, most: int) -> list[Call]:
         taken: list[Call] = []
         empty = 0
-        while len(self._calls) < most and empty < len(self._sources):
+        while (room := most - len(self._calls)) > 0 and empty < len(self._sources):
             source = self._turn()
-            before = len(taken)
-            while len(taken) - before < AT_ONCE and len(self._calls) < most and (call := source.take(now_ms)):
-                self._calls[call] = source
-                taken.append(call)
-            empty = 0 if len(taken) > before else empty + 1
+            calls = source.take(min(AT_ONCE, room), now_ms)
+            self._calls.update(dict.fromkeys(calls, source))
+            taken += calls
+            empty = 0 if calls else empty + 1
         return taken
 
     def _turn(self) -> Source:
@@ -199,25 +201,34 @@ class Dispatcher:
 
     def _on_ended(self, calls: list[Call]) -> None:
         self._count_all(calls)
-        for call in calls:
-            source = self._calls.pop(call)
-            # Asked before the call is counted: the attempt that shows an outage is one of those that count.
-            counts = self.suspension.counts(self._clock.monotonic_ms())
-            self._count(call)
-            source.ended(call.whose, call, counts=counts)
+        uncounted = self._uncounted(calls)
+        # What was taken of one partition at once ends nearly at once, too.
+        for source, some in groupby(calls, key=self._calls.pop):
+            source.ended(list(some), uncounted)
         self.kick()
 
-    def _count(self, call: Call) -> None:
-        if call.outcome is Outcome.DONE:
-            if self.suspension.succeeded():
-                logger.info("subscriber goes on, an attempt has succeeded subscriber=%s", self._name)
-        elif call.outcome is Outcome.TIMEOUT or (
-            call.error is not None and not says_something_of_its_event_alone(call.error, self._retries)
-        ):
-            if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
-                error = "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
-                logger.warning(
-                    "subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error
-                )
-                # What waits for a slot would fail, too: one attempt at a time is made from now on.
-                self.runner.recall(self._calls)
+    def _uncounted(self, calls: Sequence[Call]) -> set[Call]:
+        """Looks for signs of an outage in calls that ended; returns those that have failed during one."""
+        uncounted: set[Call] = set()
+        has_failures = self.suspension.has_failures
+        for call in calls:
+            if call.outcome is _DONE:
+                if has_failures and self.suspension.succeeded():
+                    logger.info("subscriber goes on, an attempt has succeeded subscriber=%s", self._name)
+                continue
+            has_failures = True
+            # Asked before the call is counted: the attempt that shows an outage is one of those that count.
+            if not self.suspension.counts(self._clock.monotonic_ms()):
+                uncounted.add(call)
+            if call.outcome is Outcome.TIMEOUT or (
+                call.error is not None and not says_something_of_its_event_alone(call.error, self._retries)
+            ):
+                self._failed(call)
+        return uncounted
+
+    def _failed(self, call: Call) -> None:
+        if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
+            error = "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
+            logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)
+            # What waits for a slot would fail, too: one attempt at a time is made from now on.
+            self.runner.recall(self._calls)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -31,13 +31,17 @@ under way now and then. Telling Redis of each would cost more than the calls."""
 class Marking:
     """Brings what Redis has of a partition in line with what is the case, again and again."""
 
-    def __init__(self, store: SubscriberStore, low: Callable[[], int], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, store: SubscriberStore, low: Callable[[], int], now_ms: Callable[[], int], running: Collection[Call] = ()
+    ) -> None:
         """Nothing is known to be in Redis.
 
         Args:
             store: Of the claim.
             low: The low watermark.
             now_ms: Wall clock.
+            running: Calls that have not ended, as they are at any time: those that have begun are to be known. Most have ended
+                before anybody is told of them.
         """
         self._store = store
         self._low = low
@@ -45,7 +49,7 @@ class Marking:
         self._wanted: dict[int, Entry] = {}
         self._has: dict[int, Entry] = {}
         self._unwritten: set[int] = set()
-        self._calls: dict[int, Call] = {}
+        self._running = running
         self._written, self._hurry = asyncio.Event(), asyncio.Event()
         self._is_claimed = self._was_claimed = self._is_idle = False
         self._changed = asyncio.Event()
@@ -72,30 +76,29 @@ class Marking:
             self._fault = None
         return fault
 
-    def keep(self, offset: int, entry: Entry, call: Call | None = None) -> None:
-        """Notes what is to be known of an event that runs, or is to be tried again.
+    def keep(self, offset: int, entry: Entry) -> None:
+        """Notes what is to be known of an event that runs, or is to be tried again."""
+        if self._is_idle:
+            self._hurry.set()
+        self._want(offset, entry)
 
-        Args:
-            offset: Of the event.
-            entry: What is to be known.
-            call: The attempt of which this is to be known once it has begun; it may have to wait for a slot. None: from now on.
-        """
-        if call is not None:
-            self._calls[offset] = call
-        else:
-            self._calls.pop(offset, None)
-            if self._is_idle:
-                self._hurry.set()
+    def _want(self, offset: int, entry: Entry) -> None:
         if self._wanted.get(offset) != entry:
             self._wanted[offset] = entry
             self._unwritten.add(offset)
             self._changed.set()
 
-    def drop(self, offset: int) -> None:
-        """Notes that an event is finished."""
-        self._calls.pop(offset, None)
-        if self._wanted.pop(offset, None) is not None:
-            self._unwritten.add(offset)
+    def look(self) -> None:
+        """There are calls that will run."""
+        self._changed.set()
+
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Notes that events are finished."""
+        wanted = self._wanted
+        if known := [offset for offset in offsets if offset in wanted]:
+            for offset in known:
+                del wanted[offset]
+            self._unwritten.update(known)
             self._changed.set()
 
     async def told(self, offset: int, seconds: float) -> None:
@@ -175,13 +178,18 @@ class Marking:
         self._unwritten = self._wanted.keys() | self._has.keys()
         return dict(self._has)
 
+    def _see_begun(self) -> None:
+        for call in self._running:
+            if not call.begun_ms:
+                # It waits for a slot. A slot that takes it tells nobody.
+                self._changed.set()
+            elif call.outcome is None and not call.whose.deaths:
+                # Of suspects is said what is to be known of them.
+                self._want(call.whose.offset, Entry(call.whose.attempts))
+
     async def _write(self) -> None:
-        # What ended before it was written is told nobody: most events never get here.
-        ahead = {offset for offset in self._unwritten if offset in self._calls and not self._calls[offset].begun_ms}
-        written, self._unwritten = self._unwritten - ahead, ahead
-        if ahead:
-            # A slot that takes one tells nobody.
-            self._changed.set()
+        self._see_begun()
+        written, self._unwritten = self._unwritten, set()
         now = {offset: self._wanted.get(offset) for offset in written if self._wanted.get(offset) != self._has.get(offset)}
         self._is_idle = not now
         begun = [Begin(offset, entry) for offset, entry in now.items() if entry is not None and entry.is_begun]

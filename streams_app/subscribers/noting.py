@@ -141,9 +141,9 @@ class Noting:
         self._ids.append((offset, own_id))
         self._changed.set()
 
-    def begin(self, call: Call, begin: Begin) -> None:
-        """A call that is to begin."""
-        self._new.append((call, begin))
+    def begin(self, begins: Iterable[tuple[Call, Begin]]) -> None:
+        """Calls that are to begin."""
+        self._new += begins
         self._changed.set()
 
     def keep(self, offset: int, entry: Entry) -> None:

@@ -6,7 +6,7 @@ done: it becomes a dead letter. It runs again only where its function said that 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP, Batch
@@ -127,18 +127,19 @@ class OnceProcessor(SubscriberProcessor):
 
     def _id_of(self, record: Any) -> str:
         try:
-            made = self._around.decode(self._tp, record, 1)
+            made = self._around.decode(self._tp, record, 1, 0)
         except BadEventError:
             return ""  # it was, or will be, a dead letter: it has no id that could come again
         return "" if made is None else made.own_id
 
-    def _work(self, record: Any, size_bytes: int) -> Work:
-        work = super()._work(record, size_bytes)
-        work.is_interrupted = record.offset in self._interrupted
-        if work.is_interrupted and self._window is not None:
-            # What is begun is told as finished once it is: nobody else is to begin it after its letter.
-            self._window.begin(self._window.claim, record.offset)
-        return work
+    def _arrived(self, works: Sequence[Work]) -> None:
+        super()._arrived(works)
+        assert self._window is not None  # it is claimed
+        for work in works if self._interrupted else ():
+            work.is_interrupted = work.offset in self._interrupted
+            if work.is_interrupted:
+                # What is begun is told as finished once it is: nobody else is to begin it after its letter.
+                self._window.begin(self._window.claim, work.offset)
 
     # ---- one event
 
@@ -146,16 +147,17 @@ class OnceProcessor(SubscriberProcessor):
         if not work.is_interrupted:
             return None
         try:
-            made = self._around.decode(self._tp, work.record, work.attempts)
+            made = self._around.decode(self._tp, work.record, work.attempts, 0)
             work.event_id = work.event_id if made is None else made.event_id
         except BadEventError:
             work.event_id = ""  # it has begun once, under another version of its declaration
         return letter(work, "interrupted", INTERRUPTED)
 
-    def _begins(self, work: Work, made: Decoded) -> Call:
-        call = Call(made.event, work, is_unnoted=True)
-        self._noting.begin(call, Begin(work.offset, Entry(work.attempts), made.own_id))
-        return call
+    def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
+        calls = [Call(one.event, work, is_unnoted=True) for work, one in made]
+        begins = [Begin(work.offset, Entry(work.attempts), one.own_id) for work, one in made]
+        self._noting.begin(zip(calls, begins, strict=True))
+        return calls
 
     async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Takes calls that Redis knows to begin; returns those that may begin now."""
@@ -164,21 +166,23 @@ class OnceProcessor(SubscriberProcessor):
             self._window.begin(self._window.claim, call.whose.offset)
         return calls
 
-    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        if call.outcome is Outcome.DUPLICATE:
-            self._around.figures.finished(work, "duplicate")
-        elif call.outcome is Outcome.DONE:
-            self._noting.done[work.offset] = work
-        super().ended(work, call, counts=counts)
+        for call in calls:
+            if call.outcome is Outcome.DUPLICATE:
+                self._around.figures.finished(call.whose, "duplicate")
+            elif call.outcome is Outcome.DONE:
+                self._noting.done[call.whose.offset] = call.whose
+        super().ended(calls, uncounted)
 
     def _keep(self, work: Work) -> None:
         assert self._window is not None  # it is claimed
         self._window.put_off(self._window.claim, work.offset)
         self._noting.keep(work.offset, Entry(work.attempts, due_ms=work.due_ms))
 
-    def _drop(self, offset: int) -> None:
-        self._noting.drop(offset)
+    def _drop(self, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            self._noting.drop(offset)
 
     def _waits_for(self) -> str | None:
         return self._noting.waits_for()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
-from streams_app.subscribers.around import Around
+from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import CLAIMS, begin_of, found
 from streams_app.subscribers.letters import Letters
 from streams_app.subscribers.looks import Look
@@ -35,6 +35,9 @@ MOST_UNFINISHED: Final = 10_000
 MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 """With so many unfinished events, or so many bytes of them, the reader of the partition pauses; until then one that fails delays no
 other."""
+
+_DONE: Final = (Outcome.DONE, Outcome.DUPLICATE)
+"""The function has returned, or has nothing to do."""
 
 REDIS_SECONDS: Final = 2.0
 CANCELLED_SECONDS: Final = 1.0
@@ -101,25 +104,29 @@ class SubscriberProcessor(Promise):
     def deliver(self, batch: Batch) -> None:
         """Takes the next range."""
         assert self._window is not None  # it is claimed
-        records = {record.offset: record for record in batch.records}
-        for offset in self._window.cover(batch.begin, batch.end, records):
-            record = records[offset]
-            size = len(record.value or b"") + len(record.key or b"")
-            self._bytes += size
-            work = self._work(record, size)
-            if self._order is None or self._order.arrived(record.key, work):
-                self._may_begin(work)
-        for gone in [offset for offset in self._before if offset < batch.end]:
-            del self._before[gone]
+        records = batch.records
+        offsets = self._window.cover(batch.begin, batch.end, [record.offset for record in records])
+        if len(offsets) < len(records):
+            wanted = set(offsets)
+            records = [record for record in records if record.offset in wanted]
+        works = [Work(record, len(record.value or b"") + len(record.key or b"")) for record in records]
+        self._bytes += sum([work.size_bytes for work in works])
+        self._arrived(works)
+        if self._order is not None:
+            works = [work for work in works if self._order.arrived(work.record.key, work)]
+        self._may_begin(works)
+        if gone := [offset for offset in self._before if offset < batch.end]:
+            for offset in gone:
+                del self._before[offset]
             self._drop(gone)
         self._is_full = self.held > 0
         self._around.dispatcher.kick()
 
-    def _work(self, record: Any, size_bytes: int) -> Work:
-        before = self._before.pop(record.offset, None)
-        if before is None:
-            return Work(record, size_bytes)
-        return Work(record, size_bytes, before.attempts, before.deaths, due_ms=before.due_ms)
+    def _arrived(self, works: Sequence[Work]) -> None:
+        """Gives events that were read what is known of them from former owners."""
+        for work in works if self._before else ():
+            if (before := self._before.pop(work.offset, None)) is not None:
+                work.attempts, work.deaths, work.due_ms = before.attempts, before.deaths, before.due_ms
 
     async def mark(self) -> Mark | None:
         """The low watermark, and what is finished above it."""
@@ -145,38 +152,37 @@ class SubscriberProcessor(Promise):
 
     # ---- the dispatcher
 
-    def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        while not self._is_over and not self._is_alone:
+        taken: list[Call] = []
+        while len(taken) < most and not self._is_over and not self._is_alone:
             if self._fresh and self._fresh[0].deaths and not self._may_try(self._fresh[0]):
                 # It may have killed its process: what is found next in its place would keep it from being tried.
-                return None
-            work = self._next(now_ms, is_fresh=is_fresh)
-            if work is None:
-                return None
-            if work.deaths and not self._may_try(work):
-                self._fresh.appendleft(work)
-                return None
-            if call := self._call(work):
-                self._running.add(call)
-                return call
-        return None
+                break
+            works = self._up_to_suspect(self._next(most - len(taken), now_ms, is_fresh=is_fresh))
+            if not works:
+                break
+            calls = self._calls(works, now_ms)
+            self._running.update(calls)
+            taken += calls
+        return taken
 
     def ready(self, now_ms: int) -> int:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         return 0 if self._is_over or self._is_alone else len(self._fresh) + self._waiting.due(now_ms)
 
-    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
-        self._running.discard(call)
+        self._running.difference_update(calls)
         if self._is_over:
             self._ended.set()
-        if call.outcome in (Outcome.DONE, Outcome.DUPLICATE):
-            self._finish(work)
-        elif call.outcome is Outcome.CANCELLED:
-            self._cut_off(work, call)
-        else:
-            self._failed(work, call, counts=counts)
+        done = [call.whose for call in calls if call.outcome in _DONE]
+        self._finish(done)
+        for call in calls if len(done) < len(calls) else ():
+            if call.outcome is Outcome.CANCELLED:
+                self._cut_off(call.whose, call)
+            elif call.outcome not in _DONE:
+                self._failed(call.whose, call, counts=call not in uncounted)
 
     def look(self) -> Look:
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
@@ -191,36 +197,55 @@ class SubscriberProcessor(Promise):
 
     # ---- events
 
-    def _may_begin(self, work: Work) -> None:
-        # Few wait: reading the clock for each event would cost more than all else here.
-        if work.due_ms and work.due_ms > self._around.clock.now_ms():
-            self._waiting.push(work, work.due_ms)
-        else:
-            self._fresh.append(work)
+    def _may_begin(self, works: Sequence[Work]) -> None:
+        now_ms = self._around.clock.now_ms() if any([work.due_ms for work in works]) else 0
+        for work in works if now_ms else ():
+            if work.due_ms > now_ms:
+                self._waiting.push(work, work.due_ms)
+        self._fresh.extend([work for work in works if work.due_ms <= now_ms])
 
-    def _next(self, now_ms: int, *, is_fresh: bool | None) -> Work | None:
-        if is_fresh and self._fresh:
-            return self._fresh.popleft()
-        if (work := self._waiting.pop_due(now_ms)) is not None:
-            return work
-        return self._fresh.popleft() if self._fresh else None
+    def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[Work]:
+        """Events that may begin, those that waited before fresh ones but where a fresh one is wanted."""
+        fresh = self._fresh
+        works: list[Work] = []
+        while not (is_fresh and fresh) and len(works) < most and (work := self._waiting.pop_due(now_ms)) is not None:
+            works.append(work)
+        works += [fresh.popleft() for _ in range(min(most - len(works), len(fresh)))]
+        return works
 
-    def _call(self, work: Work) -> Call | None:
-        """The next attempt of an event; None where there is none to make: it is finished, or will be with its letter."""
-        if instead := self._instead(work):
-            self._letters.put(work, instead)
-            return None
-        try:
-            made = self._around.decode(self._tp, work.record, work.attempts + 1)
-        except BadEventError as error:
-            self._letters.put(work, letter(work, error.reason, error.detail))
-            return None
-        if made is None:
-            self._around.figures.finished(work, "skipped")
-            self._finish(work)
-            return None
-        work.event_id, work.attempts, work.due_ms = made.event_id, work.attempts + 1, 0
-        return self._begins(work, made)
+    def _up_to_suspect(self, works: list[Work]) -> list[Work]:
+        """The events before the first suspect; or that one alone, if it may begin. The others are put back."""
+        for at, work in enumerate(works):
+            if work.deaths:
+                most = at or int(self._may_try(work))
+                self._fresh.extendleft(reversed(works[most:]))
+                return works[:most]
+        return works
+
+    def _calls(self, works: Sequence[Work], now_ms: int) -> list[Call]:
+        """The next attempts of events, but for those that are finished, or will be with their letters."""
+        begin: list[tuple[Work, Decoded]] = []
+        skipped: list[Work] = []
+        decode, tp = self._around.decode, self._tp
+        for work in works:
+            if (work.deaths or work.is_interrupted) and (instead := self._instead(work)):
+                self._letters.put(work, instead)
+                continue
+            try:
+                made = decode(tp, work.record, work.attempts + 1, now_ms)
+            except BadEventError as error:
+                self._letters.put(work, letter(work, error.reason, error.detail))
+                continue
+            if made is None:
+                skipped.append(work)
+                continue
+            work.event_id, work.attempts, work.due_ms = made.event_id, work.attempts + 1, 0
+            begin.append((work, made))
+        if skipped:
+            for work in skipped:
+                self._around.figures.finished(work, "skipped")
+            self._finish(skipped)
+        return self._begins(begin) if begin else []
 
     def _failed(self, work: Work, call: Call, *, counts: bool) -> None:
         now_ms = self._around.clock.now_ms()
@@ -243,18 +268,18 @@ class SubscriberProcessor(Promise):
         self._waiting.push(work, due_ms)
 
     def _acknowledged(self, works: Sequence[Work]) -> None:
-        for work in works:
-            self._finish(work)
+        self._finish(works)
         self._around.dispatcher.kick()
 
-    def _finish(self, work: Work) -> None:
+    def _finish(self, works: Sequence[Work]) -> None:
         assert self._window is not None  # it is claimed
-        offset = work.record.offset
-        self._window.finish(self._window.claim, offset)
-        self._bytes -= work.size_bytes
-        self._drop(offset)
-        if self._order is not None and (following := self._order.finished(work.record.key)) is not None:
-            self._may_begin(following)
+        offsets = [work.record.offset for work in works]
+        self._window.finish_all(self._window.claim, offsets)
+        self._bytes -= sum([work.size_bytes for work in works])
+        self._drop(offsets)
+        if self._order is not None:
+            following = [self._order.finished(work.record.key) for work in works]
+            self._may_begin([work for work in following if work is not None])
         if self._is_full and not self.held and self._claim is not None:
             self._is_full = False
             self._claim.applied()

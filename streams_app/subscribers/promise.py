@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from streams_app.delivery.processor import Claim, Processor
@@ -34,23 +34,23 @@ class Promise(Processor):
 
     @abstractmethod
     def _instead(self, work: Work) -> Letter | None:
-        """The letter of an event that must not be called any more."""
+        """The letter of a suspect, or of an interrupted event, that must not be called any more."""
 
     def _may_try(self, work: Work) -> bool:
         """Whether an event may begin now that may have killed its process."""
         return True
 
     @abstractmethod
-    def _begins(self, work: Work, made: Decoded) -> Call:
-        """The next attempt of an event, which is counted already."""
+    def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
+        """The next attempts of events, which are counted already; a suspect is alone among them."""
 
     @abstractmethod
     def _keep(self, work: Work) -> None:
         """Has Redis know of an event that waits."""
 
     @abstractmethod
-    def _drop(self, offset: int) -> None:
-        """Has Redis know that an event is finished."""
+    def _drop(self, offsets: Sequence[int]) -> None:
+        """Has Redis know that events are finished."""
 
     @abstractmethod
     def _cut_off(self, work: Work, call: Call) -> None:

@@ -105,9 +105,14 @@ class Suspension:
         """When the next attempt may begin; None while everything may."""
         return self._next_ms if self.is_suspended else None
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether attempts have failed since the last one that succeeded."""
+        return bool(self._failed)
+
     def succeeded(self) -> bool:
         """Notes an attempt that succeeded; returns whether it has ended a suspension."""
-        if not self._failed:
+        if not self.has_failures:
             return False  # nor is it suspended: the failures that began a suspension are kept until it ends
         ended = self.is_suspended
         self.is_suspended = False

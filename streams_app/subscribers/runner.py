@@ -111,16 +111,16 @@ class Runner(ABC):
         now_ms = self._clock.monotonic_ms()
         return [call for call in list(self.running) if now_ms - call.begun_ms >= self._timeout_ms]
 
-    def _begin(self, call: Call, slot: Any) -> None:
-        call.begun_ms = self._clock.monotonic_ms()
+    def _begin(self, call: Call, slot: Any, now_ms: int) -> None:
+        call.begun_ms = now_ms
         self.running[call] = slot
 
     def _took_outcome(self, call: Call) -> bool:
         """Whether the outcome of a call is the caller's to say: the first one who asks."""
         return self.running.pop(call, self) is not self
 
-    def _end(self, call: Call, outcome: Outcome, error: BaseException | None = None) -> None:
-        call.ended_ms = self._clock.monotonic_ms()
+    def _end(self, call: Call, outcome: Outcome, now_ms: int, error: BaseException | None = None) -> None:
+        call.ended_ms = now_ms
         call.outcome = outcome
         call.error = error
         self._ended.append(call)

@@ -40,6 +40,10 @@ class Runs:
         at = bisect_right(self._begins, offset)
         return at > 0 and offset < self._ends[at - 1]
 
+    def reaches(self, offset: int) -> bool:
+        """Whether anything from an offset on is in the set."""
+        return bool(self._ends) and self._ends[-1] > offset
+
     def add(self, offset: int) -> None:
         """Adds an offset that is not in the set."""
         at = bisect_right(self._begins, offset)

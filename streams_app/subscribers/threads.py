@@ -79,15 +79,15 @@ class ThreadRunner(Runner):
 
     def _give_up(self, call: Call, outcome: Outcome) -> None:
         if self._took_outcome(call):
-            self._end(call, outcome)
+            self._end(call, outcome, self._clock.monotonic_ms())
 
     def _serve(self) -> None:
         slot = threading.get_ident()
         while (call := self._queue.get()) is not None:
             if call.is_dropped:
-                self._end(call, Outcome.CANCELLED)
+                self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
                 continue
-            self._begin(call, True)
+            self._begin(call, True, self._clock.monotonic_ms())
             self._held[slot] = call
             error: BaseException | None = None
             try:
@@ -96,7 +96,7 @@ class ThreadRunner(Runner):
                 error = raised
             del self._held[slot]
             if self._took_outcome(call):
-                self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, error)
+                self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, self._clock.monotonic_ms(), error)
 
 
 def call_inline(function: Callable[[Any], Any], event: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from streams_app.subscribers.runs import Run, Runs, merged
@@ -89,7 +90,9 @@ class Window:
         if begin > self.end:
             raise ValueError(f"a range from {begin} on does not follow {self.end}")
         known, noted = self.end, self._noted
-        new = [offset for offset in offsets if offset >= known and offset not in noted]
+        new = [offset for offset in offsets if offset >= known]
+        if noted.reaches(known):
+            new = [offset for offset in new if offset not in noted]
         self._unfinished.update(dict.fromkeys(new))
         self.end = max(known, end)
         # A begun one whose record the log has lost is finished, too: nobody can make a letter of it.
@@ -125,23 +128,28 @@ class Window:
 
     def finish(self, claim: int, offset: int) -> bool:
         """Notes that an offset is finished; returns False where it is not this claim's to finish, or is finished already."""
-        # Not is_open(): this is done for each event.
-        if claim != self.claim or offset not in self._unfinished:
-            return False
-        del self._unfinished[offset]
-        if self._begun and offset in self._begun:
-            self._begun.remove(offset)
-            self._ran.add(offset)
-        return True
+        return self.finish_all(claim, (offset,)) == [offset]
+
+    def finish_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
+        """Notes that offsets are finished; returns those that were this claim's to finish, and were not finished already."""
+        if claim != self.claim:
+            return []
+        unfinished = self._unfinished
+        # Each has None as its value there: what is not there gives the claim.
+        finished = [offset for offset in offsets if unfinished.pop(offset, claim) is None]
+        if self._begun:
+            for offset in self._begun.intersection(finished):
+                self._begun.remove(offset)
+                self._ran.add(offset)
+        return finished
 
     def above(self) -> Above:
         """All that is known from the low watermark on."""
         low = before = self.low
-        finished: list[Run] = []
-        for offset in self._unfinished:
-            if offset > before:
-                finished.append(Run(before, offset))
-            before = offset + 1
+        unfinished = list(self._unfinished)
+        finished = [Run(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
+        if unfinished:
+            before = unfinished[-1] + 1
         tail = self._noted.after(max(before, self.end))
         if tail > max(before, low):
             finished.append(Run(before, tail))

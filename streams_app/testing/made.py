@@ -68,7 +68,7 @@ def made_event(
         key, value = encode(source, data, None, None)
         headers = headers_for(source.key, "made-by-the-test", "test", now_ms, Envelope("made-by-the-test"))
         record, topic = Record(0, now_ms, key, value, headers), source.topic
-    decoded = decode_of(subscriber, Limits(), publisher, lambda: now_ms)(TP(topic, 0), record, attempt)
+    decoded = decode_of(subscriber, Limits(), publisher)(TP(topic, 0), record, attempt, now_ms)
     assert decoded is not None  # it is of the event that the subscriber takes
     found: Received[Any, Any] = decoded.event
     return found

@@ -172,8 +172,8 @@ class SubscriberTester:
         def read(_: Received[T, M]) -> None:
             """Is never called."""
 
-        decode = decode_of(read, self._settings.limits, None, self._workers.time.now_ms)
-        found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
+        decode = decode_of(read, self._settings.limits, None)
+        found = [decode(TP(event.topic, 0), record, 1, 0) for record in self._workers.broker.records(event.topic)]
         return [one.event for one in found if one is not None]
 
     def dead_letters(self, subscriber: Declared) -> list[Letter]:

@@ -38,7 +38,7 @@ UNKNOWN: Final = (
         "An event that is published twice runs twice, side by side.",
         ("history", *CRASHES),
         (
-            Change(f"{ONCE}._begins", "Entry(work.attempts), made.own_id", "Entry(work.attempts), ''"),
+            Change(f"{ONCE}._begins", "Entry(work.attempts), one.own_id", "Entry(work.attempts), ''"),
             Change(
                 f"{NOTING}._end",
                 "self.done.pop(offset, None)",

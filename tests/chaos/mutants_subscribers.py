@@ -36,15 +36,15 @@ AGAIN: Final = (
         (
             Change(
                 f"{PROCESSOR}.ended",
-                "if call.outcome in (Outcome.DONE, Outcome.DUPLICATE):",
-                "if call.outcome in (Outcome.DONE, Outcome.DUPLICATE, Outcome.CANCELLED):",
+                "if call.outcome in _DONE]",
+                "if call.outcome in (*_DONE, Outcome.CANCELLED)]",
             ),
         ),
     ),
     Mutant(
         "finished before the letter is acknowledged",
         "A letter that is lost with its process is nowhere.",
-        ("lossy crash:4 rebalance:4", "fragile:letter lossy:3 crash:4"),
+        ("history fragile:letter lossy:3 crash:6", "history lossy:4 crash:6"),
         (
             Change(
                 "subscribers.letters:Letters.put",
@@ -78,10 +78,9 @@ AGAIN: Final = (
         ("",),
         (
             Change(
-                f"{AGAIN_PROCESSOR}._begins",
-                "self._marking.keep(work.offset, Entry(work.attempts, work.deaths), None if call.is_unnoted else call)",
-                "pass",
+                f"{AGAIN_PROCESSOR}._begins", "self._marking.keep(suspect.offset, Entry(suspect.attempts, suspect.deaths))", "pass"
             ),
+            Change("subscribers.marking:Marking._see_begun", "elif call.outcome is None and not call.whose.deaths:", "elif False:"),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -43,20 +43,21 @@ class Partition:
         self.counted: list[bool] = []
         self.outcomes: list[Outcome | None] = []
 
-    def take(self, now_ms: int, *, is_fresh: bool | None = None) -> Call | None:
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
         if self.waiting and self.waiting[0].due_ms <= now_ms and not (is_fresh and self.fresh):
-            return self._call(self.waiting.popleft())
-        return self._call(self.fresh.popleft()) if self.fresh else None
+            return [self._call(self.waiting.popleft())]
+        return [self._call(self.fresh.popleft()) for _ in range(min(most, len(self.fresh)))]
 
     def ready(self, now_ms: int) -> int:
         return len(self.fresh) + sum(work.due_ms <= now_ms for work in self.waiting)
 
-    def ended(self, work: Work, call: Call, *, counts: bool) -> None:
-        self.outcomes.append(call.outcome)
-        self.counted.append(counts)
-        if call.outcome is not Outcome.DONE:
-            work.due_ms = LoopClock().now_ms() + 1_000
-            self.waiting.append(work)
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+        for call in calls:
+            self.outcomes.append(call.outcome)
+            self.counted.append(call not in uncounted)
+            if call.outcome is not Outcome.DONE:
+                call.whose.due_ms = LoopClock().now_ms() + 1_000
+                self.waiting.append(call.whose)
 
     def look(self) -> Look:
         return Look(TP("orders", 0), 0)
@@ -221,6 +222,31 @@ def test_an_overdue_call_times_out_and_its_slot_goes_on_when_the_function_has_en
         await asyncio.sleep(3)  # virtual time
 
         assert [Outcome.TIMEOUT, Outcome.ERROR, Outcome.DONE] == [call.outcome for call in ended]
+
+    in_no_time(schedule())
+
+
+def test_a_slot_whose_calls_are_all_short_lets_others_have_their_turn() -> None:
+    class Passing(LoopClock):
+        """A millisecond passes with each look."""
+
+        passed_ms = 0
+
+        def monotonic_ms(self) -> int:
+            self.passed_ms += 1
+            return self.passed_ms
+
+    async def schedule() -> None:
+        async def ship(event: int) -> None:
+            called.append(event)
+
+        called: list[int] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 60_000, Passing(), lambda calls: None)
+        runner.put([Call(event, None) for event in range(100)])
+        while not called:
+            await asyncio.sleep(0)
+
+        assert len(called) < 100
 
     in_no_time(schedule())
 

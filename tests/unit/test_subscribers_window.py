@@ -95,6 +95,17 @@ def test_a_result_counts_once() -> None:
     assert [True, False] == [window.finish(1, 7), window.finish(1, 7)]
 
 
+def test_of_offsets_that_end_together_those_are_finished_that_were_open() -> None:
+    window = Window(1, 7)
+    window.cover(7, 11, [7, 9, 10])
+    window.begin(1, 9)
+    window.finish(1, 10)
+
+    assert [] == window.finish_all(2, [7, 9])
+    assert [9, 7] == window.finish_all(1, [9, 8, 7, 10])
+    assert (11, set()) == (window.low, set(window.begun))
+
+
 def test_nothing_is_begun_that_is_finished() -> None:
     window = Window(1, FIRST)
     read(window, 7)
