@@ -106,6 +106,9 @@ class SourceEnds:
         reply = await client.send(
             coordinator, OffsetFetchRequest(self._group, _by_topic((tp, tp.partition) for tp in self._leaders))
         )
+        # Beside an empty list; the first version of the reply has no such field.
+        if code := getattr(reply, "error_code", 0):
+            raise for_code(code)(self._group)
         self.committed |= {
             TP(topic, partition): Committed(offset, metadata or "")
             for topic, partitions in reply.topics

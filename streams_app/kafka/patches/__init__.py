@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.patches.connections import expect_losses
+from streams_app.kafka.patches.group_errors import heed_group_errors
 from streams_app.kafka.patches.metadata import ask_politely
 from streams_app.kafka.patches.private_names import faults
 from streams_app.kafka.patches.record_batches import use_record_batches
 
 
 def install() -> None:
-    """From now on every client of this process may run on uvloop, makes no topic, and reads any header; may be called again.
+    """From now on clients of this process may run on uvloop, make no topic, read any header, and heed errors; may be called again.
 
     Raises:
         ConfigurationError: What the patches touch is not in the installed versions; this call has patched nothing.
@@ -23,4 +24,5 @@ def install() -> None:
         raise ConfigurationError(missing)
     expect_losses()
     ask_politely()
+    heed_group_errors()
     use_record_batches()

@@ -1,0 +1,58 @@
+"""A coordinator that cannot tell what a group has committed says so beside an empty list: nobody takes that for no commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import GroupAuthorizationFailedError
+from aiokafka.protocol.commit import OffsetFetchResponse_v1, OffsetFetchResponse_v3
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from streams_app.kafka.patches import install
+
+LOADING, NOT_COORDINATOR, NOT_AUTHORIZED = 14, 16, 30
+TP = TopicPartition("orders", 0)
+HELD = [("orders", [(0, 7, "note", 0)])]
+
+
+class Asking(GroupCoordinator):
+    """What asks a coordinator for the commits of a group; the answers are given."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._client = self
+        self._retry_backoff_ms = 0
+        self.group_id, self.coordinator_id = "shop.ship", 1
+        self.answers, self.moved = list(answers), 0
+
+    async def send(self, node: int, request: Any, group: Any) -> Any:
+        return self.answers.pop(0)
+
+    async def ensure_coordinator_known(self) -> None:
+        """It is known."""
+
+    def coordinator_dead(self) -> None:
+        self.moved += 1
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    install()
+
+
+@pytest.mark.parametrize(("code", "moved"), [(LOADING, 0), (NOT_COORDINATOR, 1)])
+async def test_who_cannot_tell_yet_is_asked_again(code: int, moved: int) -> None:
+    asking = Asking(OffsetFetchResponse_v3(0, [], code), OffsetFetchResponse_v3(0, HELD, 0))
+
+    assert {TP: OffsetAndMetadata(7, "note")} == await asking.fetch_committed_offsets([TP])
+    assert moved == asking.moved
+
+
+async def test_what_may_not_be_told_is_an_error() -> None:
+    with pytest.raises(GroupAuthorizationFailedError):
+        await Asking(OffsetFetchResponse_v3(0, [], NOT_AUTHORIZED)).fetch_committed_offsets([TP])
+
+
+async def test_an_answer_of_the_first_version_has_no_such_error() -> None:
+    assert {TP: OffsetAndMetadata(7, "note")} == await Asking(OffsetFetchResponse_v1(HELD)).fetch_committed_offsets([TP])
