@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import AsyncMock, MagicMock, patch
 
 import pytest
 
@@ -16,6 +16,7 @@ from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.local import LocalEvents
 from streams_app.local.scripts import MemoryScripts
+from streams_app.services import Services
 from streams_app.serving_apart import chosen, serve_apart
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -90,17 +91,37 @@ class NothingToRunError(Exception):
     """Where subscribers would be made."""
 
 
-def test_subscribers_that_run_apart_get_a_clock_that_is_compared() -> None:
-    given: list[object] = []
+class Clocks(list[object]):
+    """The clocks that subscribers are given."""
 
-    def made(settings: Settings, redis: object, producer: object, clock: object, *others: object) -> None:
-        given.append(clock)
+    def __call__(self, settings: Settings, redis: object, producer: object, clock: object, *others: object) -> None:
+        self.append(clock)
         raise NothingToRunError
 
+
+@pytest.fixture
+def shop() -> Settings:
     fold = {"name": "account-metrics", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m", "keep": "last"}
     more = {"redis": {"url": "redis://127.0.0.1:1/0"}, "events": {"catalogue": "tests.shop:catalogue"}}
-    settings = Settings.model_validate({"app_id": "social", "folds": [fold]} | more)
-    with patch("streams_app.serving_apart.Subscribers", made), pytest.raises(NothingToRunError):
-        serve_apart(settings, chosen(settings, ["ship"]))
+    return Settings.model_validate({"app_id": "social", "folds": [fold]} | more)
+
+
+def test_subscribers_that_run_apart_get_a_clock_that_is_compared(shop: Settings) -> None:
+    given = Clocks()
+    with patch("streams_app.serving_apart.Subscribers", given), pytest.raises(NothingToRunError):
+        serve_apart(shop, chosen(shop, ["ship"]))
 
     assert [TrustedClock] == [type(clock) for clock in given]
+
+
+async def test_subscribers_beside_folds_get_the_clock_that_is_compared(shop: Settings) -> None:
+    given, redis = Clocks(), Asked()
+    redis.is_away = False
+    skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)
+    around: Any = dict.fromkeys(["redis", "producer", "metrics", "http", "watchdog", "held", "on_fatal"], MagicMock())
+    services = Services(settings=shop, clock=Ahead(), status=Status(), skew=skew, **around)
+    no_servers = patch("streams_app.services.connection.servers_of", AsyncMock(return_value={}))
+    with no_servers, patch("streams_app.services.Subscribers", given), pytest.raises(NothingToRunError):
+        await services.start(MagicMock())
+
+    assert [skew.clock] == given

@@ -1,0 +1,30 @@
+"""What a tool of Kafka does to a subscriber: where its group was placed by hand, everything from there on is called again, once."""
+
+from __future__ import annotations
+
+from streams_app import Received
+from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, subscribed
+
+
+def test_what_is_below_the_place_before_is_called_again_although_the_next_owner_dies_at_once() -> None:
+    calls: list[str] = []
+
+    def ship(event: Received[Paid]) -> None:
+        calls.append(event.data.order_id)
+
+    one = subscribed(ship, idempotent="unknown", concurrency=1)
+    with SubscriberTester(one) as kit:
+        for order in ("o1", "o2", "o3"):
+            kit.publish(paid, Paid(order))
+        kit.crash()
+        (group,) = kit._workers.broker.groups.values()
+        group.committed[TP(paid.key, 0)] = Committed(0, "")
+        kit.crash(at="begun")
+        kit.rebalance()
+        kit.rebalance()
+
+        assert [("interrupted", b"o1")] == [(letter.reason, letter.key) for letter in kit.dead_letters(one)]
+    assert ["o1", "o2", "o3", "o2", "o3"] == calls
