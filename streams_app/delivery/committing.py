@@ -49,23 +49,33 @@ class Commits:
         self._is_failing = False
         self._told: list[Partition] = []
 
-    async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> None:
+    async def commit_last(self, partitions: Collection[Partition]) -> None:
+        """Commits what is left to say of partitions that were let go; where Kafka refuses that their processors are told."""
+        if not await self.commit_once(partitions, is_last=True):
+            await asyncio.gather(*(served.processor.lost() for one in partitions for served in one.ranges.served.values()))
+
+    async def commit_once(self, partitions: Collection[Partition], *, is_last: bool = False) -> bool:
         """Commits the low watermark of each partition in which it has moved; never raises for a broker or a Redis that is away.
 
         Args:
             partitions: Claimed by this process.
             is_last: Whether these partitions have just been let go. Otherwise a partition that was let go while marks were read is
                 left out: it may have been claimed again.
+
+        Returns:
+            False where Kafka has refused it.
         """
         async with self.lock:
             try:
                 await self._commit(partitions, is_last=is_last)
             except NotOwnerError as error:
                 logger.info("commit refused, a rebalance is under way error=%s", error)
+                return False
             except DEPENDENCY_ERRORS as error:
                 level = logging.DEBUG if self._is_failing else logging.WARNING
                 logger.log(level, "commit not made, tried again until it is error=%s", text_of(error))
                 self._is_failing = True
+        return True
 
     async def _commit(self, partitions: Collection[Partition], *, is_last: bool) -> None:
         wanted: dict[Partition, Committed] = {}

@@ -87,7 +87,7 @@ class Ownership:
             try:
                 async with asyncio.timeout(seconds):
                     await asyncio.wait(endings)
-                    await self._commits.commit_once(held, is_last=True)
+                    await self._commits.commit_last(held)
             except TimeoutError:
                 logger.info("commit on revocation not answered in time; the next owner reads a little again")
 
@@ -118,7 +118,7 @@ class Ownership:
         await partition.end(seconds)
         if seconds and not is_last:
             # What has ended meanwhile is not to be found as begun by the claim that follows.
-            await self._commits.commit_once([partition], is_last=True)
+            await self._commits.commit_last([partition])
 
     # ---- claim
 

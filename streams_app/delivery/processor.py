@@ -248,6 +248,10 @@ class Processor(Protocol):
         Nothing is delivered any more. Called once, also after a claim that failed.
         """
 
+    async def lost(self) -> None:
+        """Kafka has refused the commit after :meth:`revoke`: the next owner does not know what that would have said."""
+        return
+
 
 class Processors(Protocol):
     """Makes the processors for the partitions of one consumer group."""

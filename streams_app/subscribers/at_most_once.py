@@ -6,7 +6,7 @@ claim. Whoever claims the partition next finds it there, and a worker whose part
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from streams_app.subscribers.around import Around
 from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fits
 from streams_app.subscribers.once import OnceProcessor
 from streams_app.subscribers.placing import NO_METADATA, how_to_place
-from streams_app.subscribers.runner import Call
+from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.window import Above, Window
 from streams_app.subscribers.work import Work
@@ -35,6 +35,8 @@ class AtMostOnceProcessor(OnceProcessor):
         super().__init__(tp, around)
         self._has_no_room: set[int] = set()
         self._roomless: list[Work] = []
+        # What has ended well since the last commit: until one says so its next owner takes it for interrupted.
+        self._unsaid: dict[int, Work] = {}
 
     # ---- the claim
 
@@ -92,10 +94,29 @@ class AtMostOnceProcessor(OnceProcessor):
 
     async def _commit(self, window: Window) -> None:
         assert self._claim is not None  # it is claimed
+        saying, self._unsaid = self._unsaid, {}
         try:
             await self._claim.commit_now(self._mark(window))
-        except NotOwnerError as error:
-            raise RefusedError("commit", "generation") from error
+        except BaseException as error:  # also where it was cancelled: nobody knows whether it was said
+            self._unsaid = saying | self._unsaid
+            if isinstance(error, NotOwnerError):
+                raise RefusedError("commit", "generation") from error
+            raise
+
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+        """See :class:`streams_app.subscribers.dispatcher.Source`."""
+        self._unsaid.update((call.whose.offset, call.whose) for call in calls if call.outcome is Outcome.DONE)
+        super().ended(calls, uncounted)
+
+    async def _leave(self) -> None:
+        await super()._leave()
+        if self._noting.is_robbed:
+            # Of these it was said just now.
+            self._unsaid = {offset: work for offset, work in self._unsaid.items() if offset not in self._noting.done}
+
+    async def lost(self) -> None:
+        """See :class:`streams_app.delivery.processor.Processor`."""
+        await self._say_late(self._unsaid.values())
 
     def _cut_off(self, work: Work, call: Call) -> None:
         if work.offset not in self._has_no_room:

@@ -211,9 +211,13 @@ class OnceProcessor(SubscriberProcessor):
                 self._running.discard(call)
                 self._cut_off(call.whose, call)
         await self._noting.write_last(LAST_MARKS_SECONDS)
-        if self._noting.is_robbed and self._noting.done:
-            late = [(work, letter(work, "finished-late", LATE)) for work in self._noting.done.values()]
-            await self._letters.send_last(late, LAST_MARKS_SECONDS)
+        if self._noting.is_robbed:
+            await self._say_late(self._noting.done.values())
+
+    async def _say_late(self, works: Collection[Work]) -> None:
+        """Sends letters of events that have ended well, and are another's to finish."""
+        if works:
+            await self._letters.send_last([(work, letter(work, "finished-late", LATE)) for work in works], LAST_MARKS_SECONDS)
 
     # ---- what is finished
 

@@ -11,19 +11,19 @@ SEND = "delivery.committing:Commits.send"
 MEMBERS = ("stale:3 zombie:6 rebalance:6 history", "stale:3 crash:6 zombie:6 rebalance:6")
 LATE = ("overtaken:2 crash:4", "overtaken crash:4 history")
 
+UNDER_THE_PRESENT_GENERATION: Final = Change(
+    COMMIT_AS,
+    "asyncio.shield(coordinator._send_req(request))",
+    "asyncio.shield(coordinator._send_req(_commit_request("
+    "coordinator.group_id, marks, Member(coordinator.generation, coordinator.member_id))))",
+)
+
 COMMITS_OF_NOTES: Final = (
     Mutant(
         "commit under the client's present generation",
         "A window from before a rejoin overwrites what the owner in between has begun.",
         MEMBERS,
-        (
-            Change(
-                COMMIT_AS,
-                "asyncio.shield(coordinator._send_req(request))",
-                "asyncio.shield(coordinator._send_req(_commit_request("
-                "coordinator.group_id, marks, Member(coordinator.generation, coordinator.member_id))))",
-            ),
-        ),
+        (UNDER_THE_PRESENT_GENERATION,),
     ),
     Mutant(
         "commit under no generation where that of the claim is refused",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos.mutants import Change, Mutant
+from tests.chaos.mutants_commits import UNDER_THE_PRESENT_GENERATION
+from tests.chaos.mutants_delivery import COMMIT_AT_CLAIM
 from tests.chaos.mutants_protocol import (
     CHAIN_RULE,
     COMMITS_THE_HIGHEST,
@@ -16,8 +18,6 @@ from tests.chaos.mutants_protocol import (
     WIPE,
     ZOMBIE,
 )
-
-COMMIT = "delivery.committing:Commits._commit"
 
 LAYER: Final = (
     Mutant(
@@ -72,7 +72,7 @@ LAYER: Final = (
         "toy: a commit is not bound to its claim",
         "It is under way while the member loses the partition and gets it back: what others have committed meanwhile goes back.",
         ("stale zombie:6 rebalance:6", "stale:3 zombie:8 rebalance:8"),
-        (Change(COMMIT, "together[0].member)", "self._host)"),),
+        (UNDER_THE_PRESENT_GENERATION,),
     ),
     Mutant(
         "toy: claim without asking Kafka",
@@ -81,7 +81,7 @@ LAYER: Final = (
         (
             Change(
                 "delivery.claiming:Claimer._ask_kafka",
-                "await host.commit({tp: partition.marks.committed or committed}, partition.member)",
+                COMMIT_AT_CLAIM,
                 "pass",
             ),
         ),

@@ -61,6 +61,29 @@ def test_what_a_crash_cuts_off_is_a_letter_and_no_second_call(idempotent: Any, a
         assert calls.count("o1 1") <= 1
 
 
+def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_in_a_second_letter() -> None:
+    calls: list[str] = []
+    kits: list[SubscriberTester] = []
+
+    def ship(event: Received[Paid]) -> None:
+        calls.append(event.data.order_id)
+        if event.data.order_id == "o2":
+            # The group goes on without this process, which has not heard of it yet.
+            (group,) = kits[0]._workers.broker.groups.values()
+            group.give("another")
+
+    one = subscriber(paid, idempotent="no", description="Ships.")(ship)
+    with SubscriberTester(one) as kit:
+        kits.append(kit)
+        for order in ("o1", "o2"):
+            kit.publish(paid, Paid(order))
+        kit.rebalance()
+
+        letters = {letter.reason: letter.key for letter in kit.dead_letters(one)}
+    assert {"finished-late": b"o2", "interrupted": b"o2"} == letters
+    assert ["o1", "o2"] == calls
+
+
 @NEVER_TWICE
 def test_only_what_says_that_it_has_done_nothing_is_called_again(idempotent: Any) -> None:
     calls: list[str] = []

@@ -114,6 +114,9 @@ class FoldProcessor:
         for task in self._tasks:
             task.cancel()
 
+    async def lost(self) -> None:
+        """What the commit would have said is in Redis, too."""
+
     # ---- folding
 
     async def _fold_forever(self) -> None:
