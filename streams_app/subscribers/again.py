@@ -27,20 +27,23 @@ from streams_app.subscribers.window import Window
 from streams_app.subscribers.work import MOST_DEATHS, Letter, Work, letter
 
 CLAIMED: Final = -1
-"""In the place of an offset: a claim that has not let go. Its entry has as attempts how many claims in succession have begun at one
-offset and not let go, and as the time when it is due that offset plus one: a time that is not 0 is taken by a full Redis, too."""
+"""In the place of an offset: a claim that has not let go. Its entry has as attempts how many claims in quick succession have not,
+and a time when it is due that is not 0: that is taken by a full Redis, too."""
+
+CALM_SECONDS: Final = 30.0
+"""A claim that has lasted so long has nothing to do with the death of the process before."""
 
 WATCHED_MS: Final = 2
 """In the place of the time when an attempt is due: it is under way, and its event is a suspect that was watched long enough."""
 
 
 def suspected(concurrency: int, claims: int) -> int:
-    """How many events are suspects, from the first unfinished one on, where so many claims in succession have not let go.
+    """How many events are suspects, from the first unfinished one on, where so many claims in quick succession have not let go.
 
-    What ran when a process died is not known to the last call. It was among the first, most of the time. Where it was not, it kills
-    the next process, too, and twice as many are suspects.
+    What ran when a process died is not known to the last call, nor is all that had ended. It was among the first, most of the time.
+    Where it was not, as much was done since the last commit, it kills the next process, too, and eight times as many are suspects.
     """
-    return min(2 * concurrency * 2 ** min(claims - 1, MOST_UNFINISHED.bit_length()), MOST_UNFINISHED) if claims else 0
+    return min(2 * concurrency * 8 ** min(claims - 1, MOST_UNFINISHED.bit_length()), MOST_UNFINISHED) if claims else 0
 
 
 class AgainProcessor(SubscriberProcessor):
@@ -58,18 +61,17 @@ class AgainProcessor(SubscriberProcessor):
         self._has_ended = asyncio.Event()
 
     async def _take_over(self, claim: Claim, window: Window) -> int:
-        begin = window.low
         store = self._around.store(self._tp, claim.token)
         self._marking = Marking(store, lambda: window.low, self._around.clock.now_ms, self._running)
         found = await self._marking.claim(REDIS_SECONDS)
         former = found.pop(CLAIMED, None)
-        claims = 0 if former is None else (former.attempts if former.due_ms == begin + 1 else 1)
+        claims = 0 if former is None else former.attempts
         self._suspected = suspected(self._around.subscriber.concurrency, claims)
         for offset, entry in found.items():
             if not window.is_finished(offset):
                 self._before[offset] = kept = self._found(entry)
                 self._marking.keep(offset, kept)
-        self._marking.keep(CLAIMED, Entry(claims + 1, due_ms=begin + 1))
+        self._marking.keep(CLAIMED, Entry(claims + 1, due_ms=1))
         await self._marking.write_within(REDIS_SECONDS)
         return window.end
 
@@ -82,7 +84,11 @@ class AgainProcessor(SubscriberProcessor):
         return Entry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"marks": self._marking.forever(), "suspects": self._one_by_one()}
+        return {"marks": self._marking.forever(), "suspects": self._one_by_one(), "calm": self._calm()}
+
+    async def _calm(self) -> None:
+        await asyncio.sleep(CALM_SECONDS)
+        self._marking.keep(CLAIMED, Entry(1, due_ms=1))
 
     def _arrived(self, works: Sequence[Work]) -> None:
         super()._arrived(works)
