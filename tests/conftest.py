@@ -40,7 +40,7 @@ FIRST_LOOK = "test_read_store_opensearch_back.py"
 
 _RUN_VARIABLE = "STREAMS_APP_TEST_RUN"
 _PROC = Path("/proc")
-_END_LIMIT_SECONDS = 5.0
+_END_LIMIT_SECONDS = 30.0
 
 
 class KafkaServer(Protocol):

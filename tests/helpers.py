@@ -17,7 +17,7 @@ from aiokafka.structs import ConsumerRecord, RecordMetadata
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.03
-_TOPIC_LIMIT_SECONDS = 20
+_TOPIC_LIMIT_SECONDS = 60
 _FETCH_MS = 100
 _SEND_OPTIONS = frozenset({"partition", "timestamp_ms", "headers"})
 

@@ -71,7 +71,7 @@ class WorkerProcess:
         url = self.url
         return await asyncio.to_thread(get_page, f"{url}{path}") if url else (0, "")
 
-    async def wait_ready(self, timeout_seconds: float = 30) -> None:
+    async def wait_ready(self, timeout_seconds: float = 60) -> None:
         """Returns when ``/health/ready`` says so.
 
         Raises:

@@ -19,7 +19,7 @@ from tests.conftest import Names
 from tests.helpers import admin_of, produce, wait_until
 from tests.integration.site import SESSION
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 PARTITIONS = 4
 
 
@@ -49,6 +49,7 @@ class Reading:
     names: Names
     bootstrap: str
     path: Path
+    session: str = SESSION
     sent: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -58,7 +59,7 @@ class Reading:
     def config(self) -> dict[str, object]:
         return {
             "app_id": self.names.app_id,
-            "kafka": {"bootstrap_servers": self.bootstrap, "session_timeout": SESSION},
+            "kafka": {"bootstrap_servers": self.bootstrap, "session_timeout": self.session},
             "worker": {"tick": "200ms", "commit_every": "200ms"},
             "folds": [{"name": "f", "source": f"{self.topic}.source", "output": self.topic, "group_key": "id", "changed": "m",
                        "keep": "last", "quiet_period": "1s"}],

@@ -17,7 +17,7 @@ from aiokafka.structs import ConsumerRecord
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
-from tests.helpers import create_topics, delete_topic, produce, read_topic
+from tests.helpers import create_topics, delete_topic, produce, read_topic, wait_until
 from tests.workers import WorkerProcess, get_page
 
 LIMIT_SECONDS = 150
@@ -255,6 +255,11 @@ def metric(worker: WorkerProcess, name: str) -> float:
     """The sum of the series of a metric."""
     lines = (line for line in metrics_of(worker).splitlines() if line.startswith((f"{name}{{", f"{name} ")))
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+async def until_folded(worker: WorkerProcess, events: int) -> None:
+    """Returns when a worker has folded so many events; their groups are open, or on a slow machine have left already."""
+    await wait_until(lambda: metric(worker, "streams_app_events_folded_total") >= events, LIMIT_SECONDS, f"{events} are folded")
 
 
 async def reasons(worker: WorkerProcess) -> list[str]:

@@ -33,7 +33,7 @@ from tests.conftest import Names
 from tests.helpers import create_topics, produce, read_topic, wait_until
 from tests.integration.site import SESSION
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60
 PARTITIONS = 2
 
 

@@ -10,6 +10,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,9 @@ COLUMNS = {
     **{f"name-{number}": f"name_{number}" for number in range(50)},
 }  # fmt: skip
 """Names that have a column in a store of groups."""
+
+PATIENT = "30s"
+"""How long a store waits for its database: longer than a machine that has a lot to do takes for a connection and a transaction."""
 
 
 async def write(store: ReadStore, changes: Sequence[Change], to: int | None = None, now_ms: int = 0, tp: TP = P0) -> Counts:
@@ -68,6 +72,10 @@ class Target(ABC):
         self.opened.append(open_store(self.settings))
         return self.opened[-1]
 
+    def impatient(self) -> ReadBack:
+        """Another store, which gives up soon where it waits for a lock."""
+        return self.another()
+
     async def close(self) -> None:
         """All its stores."""
         for store in self.opened:
@@ -96,7 +104,12 @@ class SqlTarget(Target):
 
     def __init__(self, url: str, shape: str = "cells", columns: Mapping[str, str] = COLUMNS) -> None:
         self.columns = dict(columns) if shape == "groups" else {}
-        super().__init__(url, shape, table="cells", timeout="500ms", columns=self.columns)
+        super().__init__(url, shape, table="cells", timeout=PATIENT, columns=self.columns)
+
+    def impatient(self) -> ReadBack:
+        """See :meth:`Target.impatient`."""
+        self.opened.append(open_store(self.settings.model_copy(update={"timeout": timedelta(seconds=2)})))
+        return self.opened[-1]
 
     @abstractmethod
     async def run(self, sql: str) -> list[tuple[Any, ...]]:

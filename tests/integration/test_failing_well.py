@@ -14,7 +14,7 @@ from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
 from tests.helpers import create_topics, wait_until
 from tests.integration.commands import run
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles, until_folded
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 from tests.workers import WorkerProcess
@@ -55,8 +55,8 @@ async def pour(stage: Stage, count: int, seconds: float) -> None:
 
 
 async def fill(client: redis.Redis, worker: WorkerProcess) -> None:
-    """Redis has no room for anything more; the worker has groups open."""
-    await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+    """Redis has no room for anything more; the worker has folded 120 events."""
+    await until_folded(worker, 120)
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
 
 
@@ -99,7 +99,7 @@ async def test_groups_leave_a_full_redis_although_every_partition_has_events_wai
         for partition in range(4):
             await staged.send(10, partition=partition)
         await wait_until(lambda: says_full(worker), LIMIT_SECONDS, "the worker says that Redis is full")
-        await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= GROUPS, 12, "all groups leave")
+        await wait_until(lambda: metric(worker, "streams_app_records_emitted_total") >= GROUPS, LIMIT_SECONDS, "all groups leave")
 
 
 @pytest.mark.long
@@ -107,7 +107,7 @@ async def test_a_frozen_redis_costs_no_event(staged: Stage, valkey: Valkey) -> N
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await staged.send(200)
-        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(worker, 200)
         with frozen(valkey.pid):
             await pour(staged, 200, FREEZE_SECONDS)
             inside = metric(worker, "streams_app_events_folded_total")
@@ -125,10 +125,10 @@ async def test_a_redis_killed_and_started_again_costs_no_event(staged: Stage, va
     with staged.worker(staged.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await staged.send(200)
-        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(worker, 200)
         valkey.kill()
         await pour(staged, 100, 3)
-        assert (await worker.get("/health/ready"))[0] == 503
+        await wait_until(lambda: reasons(worker), LIMIT_SECONDS, "the worker misses Redis")
         with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True) as again:
             await staged.send(100)
             # A second of its log may be missing: then events are folded again.
@@ -198,7 +198,7 @@ async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | Apa
     with apart.worker() as worker:
         await worker.wait_ready()
         await apart.send(400)
-        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(worker, 400)
         # Longer than the session time-out: when it is back, it has thrown the worker out.
         with frozen(broker.pid):
             await asyncio.sleep(FREEZE_SECONDS)  # the fault lasts
@@ -222,13 +222,13 @@ async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, 
     with first:
         stage = Stage(names, first.bootstrap_servers, valkey.url, tmp_path)
         await create_topics(stage.bootstrap, [stage.source, stage.output, stage.dead])
-        with stage.worker(stage.config(quiet_period="2s")) as worker:
+        with stage.worker(stage.config(quiet_period="6s")) as worker:
             await worker.wait_ready()
             await stage.send(400)
-            await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+            await until_folded(worker, 400)
             first.kill()
             # Groups leave while nobody takes their records. By silence they would not: nobody knows what has arrived meanwhile.
-            await flush_all(stage.config(quiet_period="2s"))
+            await flush_all(stage.config(quiet_period="6s"))
             await wait_until(lambda: metric(worker, "streams_app_outbox_records") > 0, LIMIT_SECONDS, "records wait in the outbox")
             with ApacheKafka.start(int(stage.bootstrap.rsplit(":", 1)[1]), data):
                 await stage.send(400, **EXACTLY_ONCE)
@@ -259,7 +259,7 @@ async def test_sigterm_ends_a_worker_within_20_seconds_whatever_is_frozen(
     with apart.worker() as worker:
         await worker.wait_ready()
         await apart.send(100)
-        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(worker, 100)
         with frozen(valkey.pid if which == "redis" else broker.pid):
             await asyncio.sleep(1)  # by now the worker waits for an answer
             code = await worker.terminate(20)

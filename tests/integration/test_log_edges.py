@@ -11,7 +11,7 @@ from aiokafka.admin import NewPartitions, RecordsToDelete
 
 from tests.checker import event, outcome_of
 from tests.helpers import admin_of, create_topics, delete_topic, produce, read_topic, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, LOOK_OFTEN, Stage, metric, riddles
+from tests.integration.site import LIMIT_SECONDS, LOOK_OFTEN, Stage, metric, riddles, until_folded
 from tests.workers import WorkerProcess
 
 PARTITIONS = 4
@@ -63,7 +63,7 @@ async def test_retention_that_overtakes_a_worker_is_told_as_a_range_and_folding_
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(100)
-        await wait_until(lambda: metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(one, 100)
         if is_running:
             # Shorter than the session: the worker keeps the partition and finds its position gone.
             one.stop_signal()
@@ -95,7 +95,7 @@ async def test_retention_below_the_fence_is_no_loss(stage: Stage) -> None:
         await one.wait_ready()
         sent = await produce(stage.bootstrap, stage.source, [event("a", f"n{number}") for number in range(20)], partition=1)
         stage.sent |= {f"n{number}": b"a" for number in range(20)}
-        await wait_until(lambda: metric(one, "streams_app_open_groups") == 1, LIMIT_SECONDS, "the group is open")
+        await until_folded(one, 20)
         one.kill()
     await cut(stage, {1: sent[-1].offset + 1})
     with stage.worker(config) as two:

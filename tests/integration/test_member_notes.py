@@ -32,7 +32,7 @@ from tests.ownership import Taker
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker keeps no metadata and takes any generation
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60
 NOTE = "n" * MOST_NOTE_BYTES
 
 

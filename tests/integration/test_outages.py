@@ -23,9 +23,6 @@ from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric,
 from tests.servers.apache_kafka import ApacheKafka
 from tests.workers import WorkerProcess
 
-TOLD_SECONDS = 12
-"""How long an outage may go untold; a wait, as the machine may be shared."""
-
 GAUGES = ("streams_app_lag_events", "streams_app_open_groups", "streams_app_oldest_overdue_seconds")
 pytestmark = pytest.mark.timeout(240)
 
@@ -68,7 +65,7 @@ async def told(worker: WorkerProcess, what: str) -> str:
             (reason for reason in await reasons(worker) if re.search(rf"^{what} at \S+ has not answered since", reason)), None
         )
 
-    reason = await wait_until(found, TOLD_SECONDS, f"the worker says that {what} is away")
+    reason = await wait_until(found, LIMIT_SECONDS, f"the worker says that {what} is away")
     assert reason is not None
     return reason
 

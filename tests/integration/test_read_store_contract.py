@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +86,12 @@ async def test_group_and_name_of_any_characters_are_one_cell(target: Target) -> 
 
 
 async def test_a_locked_store_is_tried_again_and_works_later(target: Target) -> None:
+    store = target.impatient()
     async with target.locked():
         with pytest.raises(TryAgainError, match="lock"):
-            await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
+            await write(store, [Change(LIKES, 1, 7)], 2, 5)
         with pytest.raises(TryAgainError, match="lock"):
-            await target.store.probe()
+            await store.probe()
 
     assert {} == await target.store.progress()
     assert Counts(written=1) == await write(target.store, [Change(LIKES, 1, 7)], 2, 5)
@@ -175,7 +175,6 @@ async def test_process_killed_while_it_writes_leaves_whole_batches_up_to_the_pro
 
 async def test_two_workers_on_the_same_cells_lose_nothing(target: Target) -> None:
     cells = [Cell("f", f"g{group}", f"n{name}") for group in range(3) for name in range(10)]
-    target.settings = target.settings.model_copy(update={"timeout": timedelta(seconds=30)})
 
     async def fill(first: int) -> None:
         store = target.another()

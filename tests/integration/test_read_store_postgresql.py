@@ -23,7 +23,7 @@ from tests.servers.postgresql import PostgreSQL
 from tests.servers.tls import Authority
 from tests.servers.tls_front import tls_front
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 LIKES = Cell("f", "a", "likes")
 
 pytestmark = pytest.mark.timeout(120)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -143,7 +142,6 @@ async def test_of_owners_that_go_on_from_one_place_only_one_is_taken(target: Sql
 @of_sql
 async def test_two_workers_on_the_same_cells_never_wait_for_each_other_in_a_circle(target: SqlTarget) -> None:
     cells = [Cell("f", f"g{number // 10}", f"n{number % 10}") for number in range(1_000)]
-    target.settings = target.settings.model_copy(update={"timeout": timedelta(seconds=30)})
 
     async def fill(partition: int, step: int) -> None:
         store = target.another()

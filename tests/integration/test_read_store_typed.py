@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -107,8 +106,6 @@ async def test_values_that_a_constraint_refuses_together_are_refused_together(ma
 async def test_a_row_that_is_too_large_for_a_page_is_refused_and_the_others_are_not(postgresql_url: str) -> None:
     columns = {f"c{number}": f"c{number}" for number in range(600)}
     target = Postgres(postgresql_url, "groups", columns)
-    target.settings = target.settings.model_copy(update={"timeout": timedelta(seconds=30)})
-    target.store = target.another()
     await target.store.initialise()
     large = [Change(Cell("f", "a", name), 1, "x" * 18) for name in columns]
     with pytest.raises(NotStorableError) as caught:

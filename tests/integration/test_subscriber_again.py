@@ -156,12 +156,13 @@ async def test_a_function_in_a_thread_that_hangs_keeps_no_other_event_waiting(sh
     await shop.send(*ORDERS[:10])
     try:
         async with shop.member(ship, timeout="200ms", concurrency=2, retry=Retries(attempts=1)):
-            (letter,) = await shop.letters(1)
+            letters = await shop.letters(1)
             await shop.until_called(*ORDERS[:10])
     finally:
         is_over.set()
 
-    assert ("timed-out", "o0") == (letter["reason"], letter["order"])
+    # A machine that stands still may time out another one, too.
+    assert ("timed-out", "o0") in [(letter["reason"], letter["order"]) for letter in letters]
 
 
 async def test_what_is_no_event_is_a_dead_letter_and_what_is_another_one_is_skipped(shop: Shop) -> None:

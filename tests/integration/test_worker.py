@@ -17,7 +17,7 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from tests.checker import event
 from tests.helpers import produce, read_topic, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, metric, until_folded
 from tests.servers.cache import ROOT
 
 
@@ -91,7 +91,7 @@ async def test_sigterm_leaves_open_groups_to_the_next_worker(stage: Stage) -> No
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(200)
-        await wait_until(lambda: metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(one, 200)
         assert 0 == await one.terminate()
     with stage.worker(config) as two:
         await two.wait_ready()
@@ -107,7 +107,7 @@ async def test_groups_overdue_after_downtime_are_emitted_at_once(stage: Stage) -
     with stage.worker(config) as one:
         await one.wait_ready()
         await stage.send(60)
-        await wait_until(lambda: metric(one, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(one, 60)
         one.kill()
     with stage.worker(config) as two:
         outcome = await stage.outcome()
@@ -121,7 +121,7 @@ async def test_a_wiped_redis_loses_no_event(stage: Stage, redis_client: Any) -> 
     with stage.worker(stage.config(quiet_period="2s")) as worker:
         await worker.wait_ready()
         await stage.send(300)
-        await wait_until(lambda: metric(worker, "streams_app_open_groups") == GROUPS, LIMIT_SECONDS, "all groups are open")
+        await until_folded(worker, 300)
         keys = [key async for key in redis_client.scan_iter(f"{{{stage.names.app_id}/*")]
         await redis_client.delete(*keys)
         await stage.send(300)

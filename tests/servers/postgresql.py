@@ -23,7 +23,7 @@ AS_NOBODY: Final = Path(__file__).with_name("as_nobody.py")
 USER: Final = "app"
 
 _INITDB_LIMIT_SECONDS = 60
-_START_LIMIT_MS = 20_000
+_START_LIMIT_MS = 60_000
 _STILL_THERE = "pre-existing shared memory block"
 _TRIES = 100
 

@@ -19,7 +19,7 @@ NAME = "Redis 7"
 DIRECTORY = CACHE / "redis7"
 
 _LIMIT_SECONDS = 300
-_START_LIMIT_MS = 20_000
+_START_LIMIT_MS = 60_000
 _VERSION = re.compile(r"^Redis server v=(7\.\S+)")
 
 

@@ -15,7 +15,7 @@ from streams_app.errors import BadEventError
 from streams_app.local import LocalEvents
 from tests.helpers import wait_until
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 
 
 class Paid(msgspec.Struct, frozen=True):

@@ -18,9 +18,9 @@ from streams_app.settings import ReadStoreSettings
 from tests.helpers import wait_until
 from tests.python_source import LIKES, opened
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 
 
 async def value_of(source: ValueSource) -> object:

@@ -16,7 +16,7 @@ from streams_app.subscribers.runner import Call
 from streams_app.subscribers.threads import ThreadRunner
 from tests.helpers import wait_until
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from streams_app.status import Status
 from streams_app.subscribers.keys import HOUR_MS
 from tests.helpers import wait_until
 
-LIMIT_SECONDS = 20
+LIMIT_SECONDS = 60
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,11 @@ from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.threads import ThreadRunner
 from streams_app.subscribers.work import Work
 from tests.helpers import wait_until
+from tests.manual_clock import ManualClock
 from tests.virtual_loop import LoopClock, VirtualLoop
 
 PATIENCE_MS = 60_000
+LIMIT_SECONDS = 60
 
 
 def in_no_time(schedule: Coroutine[Any, Any, Any]) -> Any:
@@ -276,12 +278,15 @@ def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled
 async def test_a_thread_that_is_overdue_tells_its_end_to_nobody() -> None:
     may_end = threading.Event()
     ended: list[Call] = []
-    runner = ThreadRunner(lambda event: may_end.wait(30) and None, 1, 100, SystemClock(), ended.extend)
+    clock = ManualClock()
+    runner = ThreadRunner(lambda event: may_end.wait(60) and None, 1, 100, clock, ended.extend)
     try:
         runner.put([Call("hangs", None), Call("next", None)])
-        await wait_until(lambda: len(ended) == 1, 10, "it is overdue")
+        await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
+        clock.advance_ms(100)
+        await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it is overdue")
         may_end.set()
-        await wait_until(lambda: len(ended) == 2, 10, "its slot goes on")
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "its slot goes on")
     finally:
         may_end.set()
         await runner.stop()
@@ -296,7 +301,7 @@ async def test_a_function_without_async_that_returns_something_to_await_has_fail
     ended: list[Call] = []
     runner = ThreadRunner(lambda event: nothing(), 1, 10_000, SystemClock(), ended.extend)
     runner.put([Call("o1", None)])
-    await wait_until(lambda: len(ended) == 1, 10, "it has ended")
+    await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it has ended")
     await runner.stop()
 
     assert isinstance(ended[0].error, TypeError)

@@ -15,7 +15,7 @@ from streams_app.kafka.patches.frames import Frames, ReceivingLoop
 from tests.helpers import wait_until
 
 MEGABYTE = 1024 * 1024
-LIMIT_SECONDS = 10
+LIMIT_SECONDS = 60
 
 
 def framed(*replies: bytes) -> bytes:
