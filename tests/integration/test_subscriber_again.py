@@ -23,15 +23,21 @@ ORDERS = [f"o{number}" for number in range(40)]
 
 KILLED = """
 import asyncio, os, sys
+import redis.asyncio
+from streams_app.subscribers.keys import SubscriberKeys
 from tests.integration.subscribing import member_of, settings_of
 
 app_id, bootstrap, topic, redis_url, ledger_path = sys.argv[1:]
+known = SubscriberKeys(app_id, "ship", topic, 0).marks[1]
 
 async def ship(event):
     with open(ledger_path, "a") as ledger:
         ledger.write(event.data.order_id + "\\n")
     if event.data.order_id == "poison":
-        await asyncio.sleep(0.3)  # long enough for Redis to know of it
+        # The first time it dies once Redis knows that it runs, from then on at once: what dies late is found some deaths later.
+        async with redis.asyncio.Redis.from_url(redis_url) as client:
+            while event.attempt == 1 and not await client.hexists(known, "1"):
+                await asyncio.sleep(0.02)
         os._exit(9)
 
 async def main():
