@@ -58,6 +58,16 @@ def run(path: Path, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
+async def test_those_who_initialise_a_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    for number in range(50):
+        stores = [SqliteStore(f"sqlite:///{tmp_path}/{number}.db", "cells", "dashboard") for _ in range(4)]
+        said = await asyncio.gather(*(store.initialise() for store in stores))
+        for store in stores:
+            await store.close()
+
+        assert 2 == sum(line.startswith("created") for lines in said for line in lines)
+
+
 def cells(path: Path) -> list[Any]:
     return run(path, "SELECT group_key, name, value, version, updated_ms FROM cells ORDER BY 1, 2")
 

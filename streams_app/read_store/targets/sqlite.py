@@ -24,6 +24,9 @@ COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
 KEY: Final = ("fold", "group_key", "name")
 PROGRESS_KEY: Final = ("topic", "partition")
+WAL_TRIES: Final = 10
+"""So often it is asked for; once is usually enough where others do the same."""
+
 KEYS: Final = """
 SELECT group_concat(part.name) FROM pragma_index_list(?) AS key, pragma_index_info(key.name) AS part
 WHERE key."unique" AND NOT key.partial GROUP BY key.name
@@ -152,7 +155,7 @@ class SqliteStore(SqliteBack):
 
     def _initialise(self, connection: sqlite3.Connection) -> list[str]:
         # Readers of the read side go on while the agent writes. Kept in the file, so set once, here.
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         connection.execute("BEGIN IMMEDIATE")
         done = self._make(connection)
         connection.execute("COMMIT")
@@ -242,6 +245,24 @@ class SqliteStore(SqliteBack):
 def _prepare(connection: sqlite3.Connection) -> None:
     # In WAL mode a power cut may take back the newest commits, changes and progress together: they are read again.
     connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Changes the journal of the file; waits for others who do the same, which SQLite does not: it fails at once.
+
+    Raises:
+        sqlite3.Error: Somebody else keeps the file.
+    """
+    for _ in range(WAL_TRIES - 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            # For this lock SQLite waits. Whoever has it lets go of it when the mode is changed.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        else:
+            return
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
