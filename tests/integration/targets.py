@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import asyncpg
 
 from streams_app.delivery.batch import TP
+from streams_app.errors import TryAgainError
 from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.sync import Sync, SyncResult
 from streams_app.read_store.core.merge import Change
@@ -24,6 +25,8 @@ from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import Counts, ReadStore, Step
 from streams_app.read_store.targets.reading_back import ReadBack
 from streams_app.settings import ReadStoreSettings
+
+T = TypeVar("T")
 
 P0, P1 = TP("s.f", 0), TP("s.f", 1)
 ODD_NAME = '\')%s\\x00{"a"}'
@@ -41,6 +44,16 @@ async def write(store: ReadStore, changes: Sequence[Change], to: int | None = No
     """One transaction that goes on where the store stands; it stays there unless it is told where to go."""
     stands = (await store.progress()).get(tp)
     return await store.apply(changes, Step(tp, stands, (stands or 0) if to is None else to), now_ms)
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Calls again while SQLite says that a file is locked, as an agent does: it has no queue, and gives up after a second."""
+    while True:
+        try:
+            return await call()
+        except TryAgainError as error:
+            if "database is locked" not in str(error):
+                raise
 
 
 async def sync_on(sync: Sync, records: Sequence[Record], to: int, tp: TP = P0) -> SyncResult:

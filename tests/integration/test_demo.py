@@ -252,7 +252,7 @@ def test_a_demo_that_is_killed_leaves_no_process(demo: Demo) -> None:
     process.kill()
     process.wait()
 
-    wait_until_sync(lambda: not demo.processes(), 30, "every process of the demo has ended")
+    wait_until_sync(lambda: not demo.processes(), 60, "every process of the demo has ended")
 
 
 def test_a_demo_without_the_kafka_it_was_given_asks_to_be_tried_again(demo: Demo, redis_server: RedisServer) -> None:

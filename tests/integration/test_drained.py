@@ -29,7 +29,7 @@ async def test_a_partition_whose_drain_lost_a_reply_is_claimed_again(redis_clien
     processor = DrainProcessor(shard.store, cast("Any", parts))
     with patch.object(shard.store, "seal", AsyncMock(side_effect=RedisConnectionError("the reply was lost"))):
         await processor.claim(claim)
-        cause, _, script = await asyncio.wait_for(refused.get(), 5)
+        cause, _, script = await asyncio.wait_for(refused.get(), 60)
 
     assert ("lost-reply", "seal") == (cause, script)
     await processor.revoke(0.0)

@@ -100,9 +100,9 @@ async def test_two_members_of_a_group_share_the_partitions(kafka, names) -> None
     second = AIOKafkaConsumer(topic, heartbeat_interval_ms=300, session_timeout_ms=2_000, **options)
     await first.start()
     try:
-        await wait_until(lambda: len(first.assignment()) == 4, 20, "the first member has all partitions")
+        await wait_until(lambda: len(first.assignment()) == 4, 60, "the first member has all partitions")
         await second.start()
-        await wait_until(lambda: len(first.assignment()) == 2 == len(second.assignment()), 30, "each member has two partitions")
+        await wait_until(lambda: len(first.assignment()) == 2 == len(second.assignment()), 60, "each member has two partitions")
 
         assert {0, 1, 2, 3} == {each.partition for each in first.assignment() | second.assignment()}
     finally:

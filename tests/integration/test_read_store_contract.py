@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, Change, JsonText
 from streams_app.read_store.targets.port import Counts, Step
-from tests.integration.targets import ODD_NAME, P0, P1, Target, held, write
+from tests.integration.targets import ODD_NAME, P0, P1, Target, held, patiently, write
 
 LIKES, SHARES = Cell("f", "a", "likes"), Cell("f", "a", "shares")
 
@@ -179,7 +180,8 @@ async def test_two_workers_on_the_same_cells_lose_nothing(target: Target) -> Non
     async def fill(first: int) -> None:
         store = target.another()
         for version in range(first, 20, 2):
-            await write(store, [Change(cell, version, version) for cell in cells], tp=(P0, P1)[first])
+            changes = [Change(cell, version, version) for cell in cells]
+            await patiently(partial(write, store, changes, tp=(P0, P1)[first]))
 
     await asyncio.gather(fill(0), fill(1))
 

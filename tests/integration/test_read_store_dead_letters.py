@@ -84,7 +84,9 @@ async def test_a_record_with_a_value_that_can_never_be_held_is_a_letter_and_its_
     await produce(letters.bootstrap, letters.topic, sent, partition=1)
     async with letters.member() as member:
         kept = sorted(await letters.kept(2), key=lambda letter: told(letter)["source-offset"])
-        await wait_until(lambda: member.value("read_store_writes_total", store="dashboard", result="written") == 2, 20, "written")
+        await wait_until(
+            lambda: member.value("read_store_writes_total", store="dashboard", result="written") == 2, LIMIT_SECONDS, "written"
+        )
         counted = [
             member.value("read_store_dead_letters_total", store="dashboard", reason=reason)
             for reason in ("not-storable", "not-a-record")

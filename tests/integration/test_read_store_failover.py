@@ -82,7 +82,7 @@ async def test_a_server_that_is_demoted_while_it_runs_is_left_for_the_one_that_c
                 return "read-only" in str(error)
             return False
 
-        await wait_until(is_refused, 10, "the server is read-only")
+        await wait_until(is_refused, 60, "the server is read-only")
         counts = await write(store, [Change(LIKES, 2, 2)], 2)
         rows, progress = await second.rows(), await second.store.progress()
         for each in (store, first, second):

@@ -144,7 +144,7 @@ async def test_a_check_finds_what_is_wrong_without_asking_for_anything(source: S
 
 async def test_a_query_that_is_slower_than_its_time_out_is_ended_by_the_server(source: Source) -> None:
     with pytest.raises(TryAgainError, match="statement timeout"):
-        await source.current("SELECT 'a', 'likes', pg_sleep(30)::text", LIKES, timeout="200ms")
+        await source.current("SELECT 'a', 'likes', pg_sleep(30)::text", LIKES, timeout="2s")
 
 
 async def test_no_group_or_name_becomes_sql(source: Source) -> None:

@@ -40,7 +40,7 @@ def masters() -> Iterator[list[redis.Redis]]:
             states = [ask(client, "INFO") for client in clients]
             return all("cluster_state:ok" in state and "cluster_known_nodes:3" in state for state in map(str, states))
 
-        wait_until_sync(agree, 30, "the masters know each other")
+        wait_until_sync(agree, 60, "the masters know each other")
         yield clients
     finally:
         for client in clients:
@@ -64,7 +64,7 @@ async def test_a_worker_folds_in_a_redis_cluster(
     with WorkerProcess(config, tmp_path) as worker:
         await worker.wait_ready()
         await produce(kafka.bootstrap_servers, source, [event(group.decode(), name) for name, group in sent.items()])
-        await wait_until(lambda: all(master.dbsize() > 0 for master in masters), 30, "every master holds shards")
+        await wait_until(lambda: all(master.dbsize() > 0 for master in masters), 60, "every master holds shards")
         records = await read_topic(
             kafka.bootstrap_servers, output, until=lambda found: outcome_of(found).events >= len(sent), timeout_seconds=60
         )

@@ -47,7 +47,7 @@ async def create(bootstrap: str, names: list[str]) -> None:
             found = [each for topic in await admin.describe_topics(names) for each in topic["partitions"]]
             return len(found) == PARTITIONS * len(names) and all(len(each["isr"]) == 3 for each in found)
 
-        await wait_until(is_complete, 30, "every partition is on three nodes")
+        await wait_until(is_complete, 60, "every partition is on three nodes")
 
 
 async def leader_of(bootstrap: str, topic: str) -> set[int]:

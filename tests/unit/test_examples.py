@@ -44,6 +44,6 @@ async def test_the_view_of_the_shop_publishes_and_says_what_does_not_fit() -> No
                 return response.status, list(await response.json())
 
         answers = [await posted(body) for body in (b'{"order_id": "o1", "cents": 5, "country": "de"}', b'{"order_id": 3}', b"x")]
-        await wait_until(lambda: events._broker.end("parcel.sent") == 1, 20, "the parcel is sent")
+        await wait_until(lambda: events._broker.end("parcel.sent") == 1, 60, "the parcel is sent")
 
     assert [(202, ["event_id"]), (400, ["error"]), (400, ["error"])] == answers

@@ -231,7 +231,7 @@ async def test_a_claim_again_gives_processors_the_time_that_was_asked_for(around
     worker = Worker(**around_it)
     partition = worker.hold(Slow())
     partition.refused("hole", "", "")
-    await wait_until(lambda: len(Slow.given) > 0, 5, "it ends")
+    await wait_until(lambda: len(Slow.given) > 0, 60, "it ends")
 
     assert [given] == Slow.given
     await worker.end()

@@ -112,7 +112,7 @@ async def test_commits_that_wait_for_one_in_flight_are_made_together() -> None:
     held = {tp: worker.hold(Taker(), tp=tp) for tp in (TP("t", number) for number in range(4))}
     requests = Requests(worker)
     commits = [asyncio.ensure_future(worker.ownership.commit_now(one, "a", Mark(7, f"{tp}"))) for tp, one in held.items()]
-    await wait_until(lambda: len(requests) > 0, 5, "the first one is in flight")
+    await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
     requests.may_answer.set()
     await asyncio.gather(*commits)
 
@@ -126,7 +126,7 @@ async def test_a_commit_says_what_was_told_while_the_one_before_was_in_flight() 
     partition = worker.hold(Taker())
     requests = Requests(worker)
     first = asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7, "one")))
-    await wait_until(lambda: len(requests) > 0, 5, "the first one is in flight")
+    await wait_until(lambda: len(requests) > 0, 60, "the first one is in flight")
     others = [asyncio.ensure_future(worker.ownership.commit_now(partition, "a", Mark(7, note))) for note in ("two", "three")]
     await asyncio.sleep(0)  # both wait
     requests.may_answer.set()

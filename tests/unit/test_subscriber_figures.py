@@ -242,7 +242,7 @@ async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() ->
     await asyncio.sleep(0)
     told = [letters.is_waiting(), letters.is_waiting()]
     has_them.set()
-    await wait_until(lambda: kept, 10, "the broker has them")
+    await wait_until(lambda: kept, 60, "the broker has them")
     told.append(letters.is_waiting())
     sending.cancel()
 

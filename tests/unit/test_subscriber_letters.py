@@ -46,7 +46,7 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
     work = Work(SimpleNamespace(offset=5, timestamp=0, headers=headers), 0, event_id=known)
     sending = asyncio.create_task(letters.forever())
     letters.put(work, letter(work, "crashed", "the process died 2 times while it ran"))
-    await wait_until(lambda: sent, 10, "it is sent")
+    await wait_until(lambda: sent, 60, "it is sent")
     sending.cancel()
 
     assert [("event-id", expected)] == [pair for pair in sent[0].headers if pair[0] == "event-id"]
