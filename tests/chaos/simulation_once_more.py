@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.processor import Processors
-from streams_app.subscribers.received import Retry
+from streams_app.subscribers.received import Received, Retry
 from tests.chaos.simulation_once import AtMostOnce, Once
+from tests.chaos.simulation_subscribing import Happened
 
 if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
@@ -23,6 +24,14 @@ class ByKey(AtMostOnce):
     """``idempotent="no"``; events of a key are called one after another."""
 
     ordered = "key"
+
+    async def _ship(self, worker: Worker, event: Received[Happened]) -> None:
+        await worker.running()
+        entries = self._world.log.entries[: event.offset]
+        behind = [entry.offset for entry in entries if entry is not None and entry.key == event.raw_key]
+        if event.raw_key and (unfinished := [offset for offset in behind if not self.ledger.is_finished(offset)]):
+            self._world.tell("order", f"{event.offset} is called before {unfinished} of its key")
+        await super()._ship(worker, event)
 
 
 class Hasty(Once):

@@ -11,6 +11,7 @@ from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_commits import COMMITS_OF_NOTES
 from tests.chaos.mutants_once import AT_MOST_ONCE, UNKNOWN
 from tests.chaos.mutants_once_more import KAFKA_UNTOLD, NO_FRESH, ONLY_RECENT, WAIT_AFTER_BEGIN
+from tests.chaos.mutants_promises import BY_HAND, IN_ORDER
 from tests.chaos.mutants_read_store import SYNCING
 from tests.chaos.mutants_subscribers import AGAIN
 from tests.chaos.simulation import run_schedule
@@ -112,6 +113,8 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
         (WAIT_AFTER_BEGIN, Hasty),
         (ONLY_RECENT, FarBehind),
         (KAFKA_UNTOLD, PlacedByHand),
+        *((mutant, PlacedByHand) for mutant in BY_HAND),
+        *((mutant, ByKey) for mutant in IN_ORDER),
     ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )

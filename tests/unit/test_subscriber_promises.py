@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Literal
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
 
 from streams_app import Event, Received, Retry, subscriber
+from streams_app.delivery.batch import TP
+from streams_app.delivery.processor import Edges, ImpossibleClaimError
+from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.testing import SubscriberTester
 
 NEVER_TWICE = pytest.mark.parametrize("idempotent", ["unknown", "no"])
@@ -82,6 +87,13 @@ def test_what_ends_well_when_redis_knows_no_other_owner_and_kafka_does_says_so_i
         letters = {letter.reason: letter.key for letter in kit.dead_letters(one)}
     assert {"finished-late": b"o2", "interrupted": b"o2"} == letters
     assert ["o1", "o2"] == calls
+
+
+def test_a_no_whose_commit_is_lost_is_claimed_by_nobody() -> None:
+    around: Any = MagicMock(again="", subscriber=SimpleNamespace(name="ship", start="earliest", ordered=None))
+    claim: Any = SimpleNamespace(tp=TP("orders", 0), edges=Edges(0, 9, 0))
+    with pytest.raises(ImpossibleClaimError, match="has no commit of subscriber 'ship'"):
+        AtMostOnceProcessor(claim.tp, around)._begin_of(claim)
 
 
 @NEVER_TWICE

@@ -1,0 +1,105 @@
+"""The broken variants of the promise of subscribers that a test of one part shows, without a schedule."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+
+BY_HAND: Final = (
+    Mutant(
+        "an absent note finishes the committed offset",
+        "It is the lowest that is not finished (astubbs/parallel-consumer #183).",
+        ("", "history crash:4"),
+        (
+            Change(
+                "subscribers.beginning:found",
+                "window = Window(next(CLAIMS), mark.offset, NOTHING",
+                "window = Window(next(CLAIMS), mark.offset + (note is None), NOTHING",
+            ),
+        ),
+    ),
+)
+
+IN_ORDER: Final = (
+    Mutant(
+        "a key is free while its event waits",
+        "The next event of the key is called before the one that waits for its next attempt.",
+        ("", "history"),
+        (
+            Change(
+                "subscribers.processor:SubscriberProcessor._put_off",
+                "self._waiting.push(work, due_ms)",
+                "self._waiting.push(work, due_ms)\n"
+                "if self._order is not None and (behind := self._order._behind.get(work.record.key)):\n"
+                "    self._may_begin([behind.popleft()])",
+            ),
+        ),
+    ),
+)
+
+IN_PARTS: Final = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "a note is believed beyond the end of the log",
+            "It is that of another log (astubbs/parallel-consumer #480).",
+            (),
+            (Change("subscribers.note:decoded", "if parts and parts[-1].end > log_end:", "if False:"),),
+        ),
+        Mutant(
+            "the result of an old claim is taken",
+            "The record is the new claim's to finish.",
+            (),
+            (Change("subscribers.window:Window.finish_all", "if claim != self.claim:", "if False:"),),
+        ),
+        Mutant(
+            "a suspension counts attempts",
+            "An outage makes letters of what is nobody's poison.",
+            (),
+            (
+                Change(
+                    "subscribers.retrying:Suspension.counts",
+                    "return not self.is_suspended or now_ms - self._since_ms >= self._patience_ms",
+                    "return True",
+                ),
+            ),
+        ),
+        Mutant(
+            "what is put back is for everybody",
+            "Each subscriber of the application is called with the event again.",
+            (),
+            (
+                Change(
+                    "subscribers.put_back:is_for",
+                    "return bool(headers) and headers[0] == (REPLAY_HEADER, subscriber.encode())",
+                    "return True",
+                ),
+            ),
+        ),
+        Mutant(
+            "ids of what is published are random",
+            "A repeated attempt publishes its events once more.",
+            (),
+            (
+                Change(
+                    "events.parent:Parent.child_id",
+                    "return str(uuid5(NAMESPACE, json.dumps([self._event_id, self._subscriber, event_key, ordinal])))",
+                    "from uuid import uuid4\nreturn str(uuid4())",
+                ),
+            ),
+        ),
+        Mutant(
+            "a worker chooses where a `no` begins",
+            "It cannot tell a new subscriber from one whose commit is lost.",
+            (),
+            (
+                Change(
+                    "subscribers.at_most_once:AtMostOnceProcessor._begin_of",
+                    'raise self._not_placed("has no commit")',
+                    "from streams_app.subscribers.beginning import begin_of\nreturn begin_of(self._around, claim)",
+                ),
+            ),
+        ),
+    )
+}

@@ -1,0 +1,44 @@
+"""Broken variants of the promise of subscribers each fail the test of the part that they break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from streams_app.subscribers.put_back import addressed
+from streams_app.subscribers.runs import Run
+from streams_app.subscribers.window import Above
+from tests.chaos.mutants_promises import IN_PARTS
+from tests.unit import (
+    test_event_headers,
+    test_subscriber_promises,
+    test_subscribers_note,
+    test_subscribers_put_back,
+    test_subscribers_retrying,
+    test_subscribers_window,
+)
+
+LOW = test_subscribers_note.LOW
+
+SHOWN_BY: dict[str, Callable[[], object]] = {
+    "a note is believed beyond the end of the log": partial(
+        test_subscribers_note.test_a_note_that_knows_more_than_the_log_is_none, Above((Run(LOW + 1, LOW + 3),))
+    ),
+    "the result of an old claim is taken": test_subscribers_window.test_a_result_of_another_claim_is_dropped,
+    "a suspension counts attempts": test_subscribers_retrying.test_failures_during_an_outage_count_only_after_patience,
+    "what is put back is for everybody": partial(
+        test_subscribers_put_back.test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event,
+        addressed("recompute", test_subscribers_put_back.ORIGIN, test_subscribers_put_back.EVENT),
+    ),
+    "ids of what is published are random": test_event_headers.test_a_repeated_attempt_derives_the_same_ids,
+    "a worker chooses where a `no` begins": test_subscriber_promises.test_a_no_whose_commit_is_lost_is_claimed_by_nobody,
+}
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_a_broken_part_fails_its_test(name: str) -> None:
+    SHOWN_BY[name]()
+    with IN_PARTS[name].applied(), pytest.raises((AssertionError, pytest.fail.Exception)):
+        SHOWN_BY[name]()
