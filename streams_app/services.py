@@ -16,6 +16,7 @@ from streams_app.checking.redis import server_findings
 from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
+from streams_app.errors import TryAgainError
 from streams_app.folding.agents.held import Held
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.producer import AckedProducer
@@ -100,10 +101,14 @@ class Services:
         self.tasks.append(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+        error = self._unasked(task) if task.cancelled() else task.exception()
         if error is not None:
             logger.error("a task has failed task=%s error=%r", task.get_name(), error)
             self.on_fatal(error)
+
+    def _unasked(self, task: asyncio.Task[None]) -> BaseException | None:
+        """The error of a task that was cancelled although nothing is to stop: what it did is done by nobody now."""
+        return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def _warn_of_redis(self) -> None:
         """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""

@@ -21,6 +21,7 @@ from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.tasks import ended
 from streams_app.kafka.asking import CALL_SECONDS, AskingHost
+from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, moved, notify_waiters
 from streams_app.kafka.members import committed_of
@@ -98,7 +99,9 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             try:
                 await self._join()
                 await self._serve(ownership, stop)
-            except Exception as error:  # whatever it is: the worker beside it goes on folding
+            except (Exception, asyncio.CancelledError) as error:  # whatever it is: the worker beside it goes on folding
+                if is_cancelled():
+                    raise
                 wait_ms = self._patience.failed(error)
                 logger.debug("consumer of group %s is made anew", self._group, exc_info=error)
             finally:
@@ -150,10 +153,10 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
     async def _leave(self, ownership: Ownership, seconds: float) -> None:
         """Commits and leaves the group; never raises."""
         consumer = self._consumer
-        await _attempt(ownership.stop(seconds), seconds, "release")
+        await attempt(ownership.stop(seconds), seconds, "release")
         self._consumer = None
         if consumer is not None:
-            await _attempt(end(consumer, LEAVE_SECONDS), END_SECONDS, "end")
+            await attempt(end(consumer, LEAVE_SECONDS), END_SECONDS, "end")
 
     # ---- reading
 
@@ -308,11 +311,3 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:
         return
-
-
-async def _attempt(call: Coroutine[Any, Any, Any], seconds: float, what: str) -> None:
-    """Awaits something that may fail without harm."""
-    try:
-        await asyncio.wait_for(call, seconds)
-    except Exception as error:  # whatever it is: what follows must be done all the same
-        logger.debug("%s of a consumer that is given up failed", what, exc_info=error)

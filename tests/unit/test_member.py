@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
 from aiokafka import AIOKafkaConsumer
 
 from streams_app.fold import Fold
+from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.member import NO_GENERATION, GroupMember
 from streams_app.settings import Settings
 
@@ -17,3 +22,46 @@ async def test_a_member_whose_client_is_starting_has_neither_generation_nor_id()
     await member._consumer.stop()
 
     assert (NO_GENERATION, "") == found
+
+
+class Cancelled(GroupMember):
+    """A member whose client cancels what is waited for."""
+
+    joined = 0
+
+    async def _join(self) -> None:
+        self.joined += 1
+        if self.joined == 1:
+            raise asyncio.CancelledError
+
+    async def _serve(self, ownership: Any, stop: asyncio.Event) -> None:
+        stop.set()
+
+    async def _leave(self, ownership: Any, seconds: float) -> None:
+        """There is nothing to leave."""
+
+
+async def test_a_client_that_cancels_what_a_member_waits_for_is_made_anew() -> None:
+    fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
+    member = Cancelled(Settings(app_id="a", folds=(fold,)), "g", ["t"])
+    nobody: Any = None
+    await member.run(nobody, asyncio.Event())
+
+    assert 2 == member.joined
+
+
+async def test_the_end_of_a_client_that_is_cancelled_by_itself_ends_nobody_else() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    await attempt(cancelled(), 1, "end")
+
+    assert not is_cancelled()
+
+
+async def test_a_member_that_is_cancelled_ends() -> None:
+    running = asyncio.create_task(attempt(asyncio.Event().wait(), 60, "end"))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
