@@ -67,11 +67,13 @@ class Decoder(Generic[T, M]):
     decode: Callable[[bytes], Any] | None = None
     is_folded: bool = False
     _read: Callable[[bytes], T] = field(init=False)
+    _read_beside: Callable[[bytes], Any] = field(init=False)
     _read_metadata: Callable[[bytes], M] | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Builds what decodes, once."""
         object.__setattr__(self, "_read", _reader(self.payload))
+        object.__setattr__(self, "_read_beside", (_folded if self.is_folded else _beside).decode)
         object.__setattr__(self, "_read_metadata", None if self.metadata is None else _reader(self.metadata))
 
     def __call__(self, key: bytes | None, value: bytes | None) -> Decoded[T, M]:
@@ -85,10 +87,13 @@ class Decoder(Generic[T, M]):
             raise BadEventError("not-valid", "the value is empty")
         if self.decode is not None:
             return self._decoded_otherwise(self.decode, value)
-        data = _checked("$", self._read, value)
+        try:
+            # Not by _checked(), as this is done for each event.
+            data, beside = self._read(value), self._read_beside(value)
+        except Exception as error:
+            raise _not_valid("$", error) from error
         if self.is_folded:
-            return Decoded(data, fold=_checked("$", _folded.decode, value).fold)
-        beside = _checked("$", _beside.decode, value)
+            return Decoded(data, fold=beside.fold)
         if beside.before is _NOTHING and beside.metadata is _NOTHING:
             return Decoded(data)
         before = None if _is_null(beside.before) else _checked("$.before", self._read, bytes(beside.before))
@@ -205,13 +210,18 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
     """
     try:
         return read(value)
-    except msgspec.MsgspecError as error:
-        raise BadEventError("not-valid", str(error).replace("`$", f"`{path}")) from error
-    except ValidationError as error:
+    except Exception as error:
+        raise _not_valid(path, error) from error
+
+
+def _not_valid(path: str, error: Exception) -> BadEventError:
+    """What reading a part of an event has raised, as what is wrong with the event."""
+    if isinstance(error, msgspec.MsgspecError):
+        return BadEventError("not-valid", str(error).replace("`$", f"`{path}"))
+    if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join((path, *map(str, fault["loc"])))
-        raise BadEventError("not-valid", f"{fault['msg']} - at `{place}`") from error
-    except RecursionError as error:
-        raise BadEventError("not-valid", f"it is nested too deeply - at `{path}`") from error
-    except Exception as error:  # a function or a hook of the user's
-        raise BadEventError("not-valid", f"{text_of(error)} - at `{path}`") from error
+        return BadEventError("not-valid", f"{fault['msg']} - at `{place}`")
+    if isinstance(error, RecursionError):
+        return BadEventError("not-valid", f"it is nested too deeply - at `{path}`")
+    return BadEventError("not-valid", f"{text_of(error)} - at `{path}`")  # of a function or a hook of the user's

@@ -50,7 +50,8 @@ def decode_of(
         if headers and event is not None and not is_of(event, headers):
             return None
         topic, partition = tp
-        found_id = event_id(headers, limits, topic, partition, offset)
+        place = f"{topic}:{partition}:{offset}"
+        found_id = event_id(headers, limits, topic, partition, offset) if headers else place
         found = read(record.key, record.value)
         version = offset if found.fold is None else found.fold.version
         # By position, which takes a quarter of the time that names take.
@@ -58,7 +59,7 @@ def decode_of(
             found.data, found_id, found.before, found.metadata, record.key, headers, timestamp_ms, topic, partition, offset,
             version, found.fold, attempt, now_ms + timeout_ms, name, publisher,
         )  # fmt: skip
-        if is_repeatable or is_put_back or found_id == f"{topic}:{partition}:{offset}":
+        if is_repeatable or is_put_back or found_id == place:
             return Decoded(found_id, received)
         return Decoded(found_id, received, found_id)
 
