@@ -32,7 +32,7 @@ from streams_app.subscribers.around import Around, Decode
 from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.declaration import Idempotent, Subscriber
-from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.dispatcher import Ahead, Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.gauges import Gauges
 from streams_app.subscribers.keys import SubscriberKeys, rate_key
@@ -57,6 +57,8 @@ KINDS: Final[dict[Idempotent, type[SubscriberProcessor]]] = {
     "no": AtMostOnceProcessor,
 }
 """What is promised → what keeps it."""
+
+AHEAD: Final[dict[Idempotent, Ahead]] = {"yes": Ahead.MANY, "unknown": Ahead.SOON, "no": Ahead.NONE}
 
 OnEnded: TypeAlias = Callable[[list[Call]], None]
 MakeRunner: TypeAlias = Callable[[OnEnded], Runner]
@@ -158,7 +160,7 @@ def serving(
     figures = Figures(metrics or Metrics(settings), subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
-        is_ahead=subscriber.idempotent == "yes", leases=leases,
+        ahead=AHEAD[subscriber.idempotent], leases=leases,
     )  # fmt: skip
     around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials)
     topics = [topic, again] if again else [topic]

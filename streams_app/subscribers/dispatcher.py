@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from enum import Enum
 from itertools import groupby
 from typing import Final, Protocol
 
@@ -29,6 +30,39 @@ _DONE: Final = Outcome.DONE
 
 ERROR_CHARACTERS: Final = 500
 """So much of the last error is logged when a subscriber is suspended."""
+
+
+SOON_MS: Final = 20
+
+
+class Ahead(Enum):
+    """How many calls may wait for a slot, beside those that run."""
+
+    MANY = "many"
+    SOON = "soon"
+    """As many as have ended in the last :data:`SOON_MS`: that they begin is noted while the others run. After a crash no more are
+    taken for interrupted, although nobody was called with them, than would have run within that time."""
+    NONE = "none"
+    """All that was noted as begun really runs."""
+
+
+class Lately:
+    """How many calls have ended lately."""
+
+    def __init__(self) -> None:
+        """None has."""
+        self._ended = self._count = self._since_ms = 0
+
+    def note(self, calls: int, now_ms: int) -> None:
+        """Calls have ended."""
+        self._count += calls
+        if (passed_ms := now_ms - self._since_ms) >= SOON_MS:
+            self._ended = self._count * SOON_MS // passed_ms
+            self._count, self._since_ms = 0, now_ms
+
+    def ended(self, now_ms: int) -> int:
+        """How many have, in a stretch of :data:`SOON_MS`; none where the last ones are longer ago."""
+        return self._ended if now_ms - self._since_ms < 2 * SOON_MS else 0
 
 
 class Source(Protocol):
@@ -79,7 +113,7 @@ class Dispatcher:
         make_runner: Callable[..., Runner],
         count: Callable[[list[Call]], None] = lambda calls: None,
         *,
-        is_ahead: bool = True,
+        ahead: Ahead = Ahead.MANY,
         leases: Leases | None = None,
     ) -> None:
         """Has no partition yet.
@@ -92,15 +126,16 @@ class Dispatcher:
             clock: Wall clock of waits, monotonic one of calls.
             make_runner: Takes what is called with calls that ended.
             count: Called with calls that ended before anybody acts on them.
-            is_ahead: Whether calls may wait for a slot. Otherwise all that was noted as begun really runs: whoever finds the note
-                after a crash does not take for interrupted what nobody was called with.
+            ahead: How many calls may wait for a slot.
             leases: How many may begin, where the subscriber has a rate; None: any number. What is taken begins at once then.
         """
         self.suspension = Suspension(patience_ms)
         self._name = name
         self._retries = retries
         self._clock = clock
-        self._most = max(2 * concurrency, FEWEST_AHEAD) if is_ahead and leases is None else concurrency
+        self._ahead = Ahead.NONE if leases is not None else ahead
+        self._most = max(2 * concurrency, FEWEST_AHEAD) if self._ahead is Ahead.MANY else concurrency
+        self._lately = Lately()
         self._leases = leases
         self._sources: deque[Source] = deque()
         self._calls: dict[Call, Source] = {}
@@ -144,6 +179,8 @@ class Dispatcher:
         """Gives the slots what may begin now."""
         now_ms = self._clock.now_ms()
         most = self._most if self._leases is None else min(self._most, len(self._calls) + self._leases.left)
+        if self._ahead is Ahead.SOON:
+            most += min(self._lately.ended(self._clock.monotonic_ms()), FEWEST_AHEAD)
         calls = self._probe(now_ms, most) if self.suspension.is_suspended else self._take(now_ms, most)
         if self._leases is not None:
             self._leases.use(len(calls))
@@ -201,6 +238,7 @@ class Dispatcher:
 
     def _on_ended(self, calls: list[Call]) -> None:
         self._count_all(calls)
+        self._lately.note(len(calls), self._clock.monotonic_ms())
         uncounted = self._uncounted(calls)
         # What was taken of one partition at once ends nearly at once, too.
         for source, some in groupby(calls, key=self._calls.pop):

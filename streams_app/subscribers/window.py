@@ -146,10 +146,11 @@ class Window:
     def above(self) -> Above:
         """All that is known from the low watermark on."""
         low = before = self.low
-        unfinished = list(self._unfinished)
+        # Most of the time nothing is missing between the first and the last.
+        unfinished = [] if self.end - low == len(self._unfinished) else list(self._unfinished)
         finished = [Run(offset + 1, after) for offset, after in pairwise(unfinished) if after > offset + 1]
-        if unfinished:
-            before = unfinished[-1] + 1
+        if self._unfinished:
+            before = next(reversed(self._unfinished)) + 1
         tail = self._noted.after(max(before, self.end))
         if tail > max(before, low):
             finished.append(Run(before, tail))

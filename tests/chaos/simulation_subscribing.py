@@ -21,7 +21,7 @@ from streams_app.events.declaration import Event
 from streams_app.fold import Fold
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import SubscriberProcessors
+from streams_app.subscribers.agent import AHEAD, SubscriberProcessors
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.coroutines import AsyncRunner
 from streams_app.subscribers.declaration import Subscriber, subscriber
@@ -194,7 +194,7 @@ class Subscribing:
             lambda on_ended: AsyncRunner(
                 asyncio.get_running_loop(), declared.function, declared.concurrency, declared.timeout_ms, worker.trusted, on_ended
             ),
-            is_ahead=declared.idempotent == "yes",
+            ahead=AHEAD[declared.idempotent],
         )  # fmt: skip
         settings = Settings(app_id=self._world.app_id, folds=(FOLD,))
         refuser = Refuser("subscriber", NAME, self._world.app_id, "dead")

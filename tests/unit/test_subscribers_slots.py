@@ -14,7 +14,7 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.subscribers.coroutines import AsyncRunner
-from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.dispatcher import FEWEST_AHEAD, SOON_MS, Ahead, Dispatcher
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.received import Reject
 from streams_app.subscribers.retries import Retries
@@ -44,6 +44,7 @@ class Partition:
         self.waiting: deque[Work] = deque()
         self.counted: list[bool] = []
         self.outcomes: list[Outcome | None] = []
+        self.taken = self.most_taken = 0
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
         if self.waiting and self.waiting[0].due_ms <= now_ms and not (is_fresh and self.fresh):
@@ -54,6 +55,7 @@ class Partition:
         return len(self.fresh) + sum(work.due_ms <= now_ms for work in self.waiting)
 
     def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+        self.taken -= len(calls)
         for call in calls:
             self.outcomes.append(call.outcome)
             self.counted.append(call not in uncounted)
@@ -64,17 +66,21 @@ class Partition:
     def look(self) -> Look:
         return Look(TP("orders", 0), 0)
 
-    @staticmethod
-    def _call(work: Work) -> Call:
+    def _call(self, work: Work) -> Call:
         work.attempts += 1
+        self.taken += 1
+        self.most_taken = max(self.most_taken, self.taken)
         return Call(work, work)
 
 
-def dispatcher_of(function: Callable[[Any], Any], partitions: list[Partition], concurrency: int = 4) -> Dispatcher:
+def dispatcher_of(
+    function: Callable[[Any], Any], partitions: list[Partition], concurrency: int = 4, ahead: Ahead = Ahead.MANY
+) -> Dispatcher:
     clock = LoopClock()
     made = Dispatcher(
         "ship", concurrency, PATIENCE_MS, Retries(), clock,
         lambda on_ended: AsyncRunner(asyncio.get_running_loop(), function, concurrency, 5_000, clock, on_ended),
+        ahead=ahead,
     )  # fmt: skip
     for partition in partitions:
         made.join(partition)
@@ -194,6 +200,45 @@ def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> Non
         await tick(dispatcher, 2)
 
         assert only in order[:50]
+
+    in_no_time(schedule())
+
+
+# What waits for a slot
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ahead", "most"),
+    [(0.001, Ahead.SOON, 4 + 4 * SOON_MS), (1, Ahead.SOON, 4), (0.001, Ahead.NONE, 4), (1, Ahead.MANY, FEWEST_AHEAD)],
+)
+def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin_is_noted(
+    seconds: float, ahead: Ahead, most: int
+) -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            await asyncio.sleep(seconds)  # virtual time
+
+        partition = Partition(5_000)
+        await tick(dispatcher_of(ship, [partition], ahead=ahead), 1)
+
+        assert most == pytest.approx(partition.most_taken, rel=0.1)
+
+    in_no_time(schedule())
+
+
+def test_how_fast_calls_ended_before_a_pause_says_nothing_of_those_that_follow_it() -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            await asyncio.sleep(0.001)  # virtual time
+
+        partition = Partition(1_000)
+        dispatcher = dispatcher_of(ship, [partition], ahead=Ahead.SOON)
+        await tick(dispatcher, 2)
+        partition.most_taken = 0
+        partition.fresh.extend(Work(None, 0) for _ in range(100))
+        dispatcher.kick()
+
+        assert (4, 1_000) == (partition.most_taken, len(partition.outcomes))
 
     in_no_time(schedule())
 
