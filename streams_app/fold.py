@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -67,6 +67,31 @@ class Fold(BaseModel):
     """Name in records of what a function as ``group_key`` returns; none: ``key``."""
     changed_as: str | None = None
     """Name in records of what a function as ``changed`` returns; none: ``changed``."""
+
+    if TYPE_CHECKING:
+        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        def __init__(
+            self,
+            *,
+            name: str,
+            source: str,
+            group_key: str | Sequence[str] | Callable[[Any], Any],
+            changed: str | Callable[[Any], Any],
+            quiet_period: str | timedelta,
+            output: str = ...,
+            dead_letters: str = ...,
+            keep: Literal["names", "last"] = ...,
+            max_hold: str | timedelta = ...,
+            max_events: int = ...,
+            max_changed: int = ...,
+            backlog: Literal["merge", "sessions"] = ...,
+            start: Literal["earliest", "latest"] = ...,
+            tombstones: Literal["dead-letter", "ignore"] = ...,
+            decode: Callable[[bytes], Any] | None = ...,
+            source_filter: Callable[[Any], Any] | None = ...,
+            group_as: str | None = ...,
+            changed_as: str | None = ...,
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from redis.asyncio import Redis
 
@@ -45,7 +45,7 @@ class Answering:
         return self.answers.pop(0) if self.answers else [None] * len(records)
 
 
-async def claimed_shard(redis: Redis, names: Names, backlog: str = "merge") -> Shard:
+async def claimed_shard(redis: Redis, names: Names, backlog: Literal["merge", "sessions"] = "merge") -> Shard:
     """The shard of a fold that keeps last values, groups by one field and waits for a second."""
     definition = Fold(
         name="f", source="t", group_key="a", changed="m", keep="last", quiet_period=timedelta(seconds=1), backlog=backlog

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
@@ -50,6 +50,28 @@ class ReadStoreSettings(Section):
     """A row for each name of a group (``cells``), or a row for each group with a column for each name (``groups``)."""
     columns: Columns = Field({})
     """Names that have a column, for ``groups``: a list, or a table name → column; one without a column is refused."""
+
+    if TYPE_CHECKING:
+        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        def __init__(
+            self,
+            *,
+            name: str,
+            url: str,
+            folds: Sequence[str],
+            password_file: str | Path | None = ...,
+            ssl_cafile: str | Path | None = ...,
+            timeout: str | timedelta = ...,
+            source: Literal["sql", "carried", "python"] = ...,
+            source_url: str | None = ...,
+            source_password_file: str | Path | None = ...,
+            sql: str | None = ...,
+            current: Callable[..., Any] | None = ...,
+            table: str = ...,
+            dead_letters: str = ...,
+            shape: Literal["cells", "groups"] = ...,
+            columns: Sequence[str] | Mapping[str, str] = ...,
+        ) -> None: ...
 
     @field_validator("name")
     @classmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -52,6 +53,24 @@ class SubscriberSettings(Section):
     """``earliest`` or ``latest``: where it begins when it first starts."""
     enabled: bool | None = None
     """Whether it runs at all."""
+
+    if TYPE_CHECKING:
+        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        def __init__(
+            self,
+            *,
+            name: str,
+            concurrency: int | None = ...,
+            rate: str | None = ...,
+            timeout: str | timedelta | None = ...,
+            attempts: int | None = ...,
+            first: str | timedelta | None = ...,
+            longest: str | timedelta | None = ...,
+            remember: str | timedelta | None = ...,
+            patience: str | timedelta | None = ...,
+            start: Literal["earliest", "latest"] | None = ...,
+            enabled: bool | None = ...,
+        ) -> None: ...
 
     @field_validator("name")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaError
@@ -91,7 +92,8 @@ async def test_nothing_is_folded_before_the_former_definition_has_left(redis_cli
 async def test_groups_by_a_field_named_key_leave_before_groups_by_the_record_key(redis_client: Redis, names: Names) -> None:
     keys = shard_keys(names.app_id, "f", "t", 0)
     producer = Answering()
-    for number, group_key in enumerate(["key", "@key", lambda _: "a"]):
+    keys_of_groups: list[Any] = ["key", "@key", lambda _: "a"]
+    for number, group_key in enumerate(keys_of_groups):
         definition = Fold(name="f", source="t", group_key=group_key, changed="m", quiet_period=timedelta(hours=1))
         shard = Shard(definition, TP("t", 0), ShardStore(ScriptSet(redis_client), keys))
         await shard.claim(0, 1)

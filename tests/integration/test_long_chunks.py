@@ -68,7 +68,7 @@ async def events_held(shard: Shard) -> int:
 
 @pytest.mark.parametrize("backlog", ["merge", "sessions"])
 async def test_no_script_does_much_more_than_its_share(
-    redis_client: Redis, names: Names, replies: list[Folded], backlog: str
+    redis_client: Redis, names: Names, replies: list[Folded], backlog: Any
 ) -> None:
     shard = await claimed_shard(redis_client, names, backlog)
     events = [FoldEvent(at, 1_000, b"s%d" % at, {"u": 1}) for at in range(4_000)]

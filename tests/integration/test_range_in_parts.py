@@ -174,8 +174,8 @@ async def fold_range(shard: Shard, given: Range, *, most_steps: int = 10**6) -> 
     later_ms=st.integers(0, 500), steps=st.integers(1, 8), work=st.sampled_from([1, 30]), keep=st.sampled_from(["names", "last"]),
 )  # fmt: skip
 async def test_two_owners_in_turn_leave_the_same_as_one_wherever_the_second_takes_over(
-    redis: Redis, before: Any, drawn: Any, after: Any, backlog: str, is_live: bool, max_events: int, max_changed: int,
-    ahead_ms: int, later_ms: int, steps: int, work: int, keep: str,
+    redis: Redis, before: Any, drawn: Any, after: Any, backlog: Any, is_live: bool, max_events: int, max_changed: int,
+    ahead_ms: int, later_ms: int, steps: int, work: int, keep: Any,
 ) -> None:  # fmt: skip
     declared = Fold(
         name="f", source="t", group_key="a", changed="m", backlog=backlog, keep=keep, max_events=max_events,

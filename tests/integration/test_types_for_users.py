@@ -1,4 +1,4 @@
-"""Declarations are typed for who writes them: the examples of tests/typed pass in strict mode, without a plugin.
+"""Declarations are typed for who writes them: tests/typed and the programs of the docs pass in strict mode, without a plugin.
 
 The marks of ``wrong.py`` are half of each test: a mark on a line that nobody refuses is an error itself.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.pages import PAGES, ROOT, fenced, name_of
+
 EXAMPLES = ROOT / "tests" / "typed"
 
 MYPY = """
@@ -27,16 +28,30 @@ follow_imports = silent
 """As for users, to whom this project is an installed package: its own files are not checked."""
 
 
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with every program that README and docs/ show."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for page in PAGES:
+        for number, program in enumerate(fenced(page, "python")):
+            file = folder / f"{name_of(page).replace('.', '_').replace('/', '_').replace('-', '_')}_{number}.py"
+            file.write_text(program, "utf-8")
+    return folder
+
+
 def told(*command: str) -> str:
     return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
 @pytest.mark.long
-def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path, programs: Path) -> None:
     config = tmp_path / "mypy.ini"
     config.write_text(MYPY, "utf-8")
 
-    assert "" == told("mypy", "--config-file", str(config), "--cache-dir", str(tmp_path), "--no-error-summary", str(EXAMPLES))
+    assert "" == told(
+        "mypy", "--config-file", str(config), "--cache-dir", str(tmp_path), "--no-error-summary", str(EXAMPLES), str(programs)
+    )
 
 
 @pytest.mark.long
@@ -44,10 +59,10 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) ->
     importlib.util.find_spec("basedpyright") is None and "CI" not in os.environ,
     reason="pip install basedpyright, which brings what it needs",
 )
-def test_pyright_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+def test_pyright_accepts_what_is_right_and_refuses_what_is_wrong(tmp_path: Path, programs: Path) -> None:
     config = tmp_path / "pyrightconfig.json"
     options = {
-        "include": [str(EXAMPLES)],
+        "include": [str(EXAMPLES), str(programs)],
         "extraPaths": [str(ROOT)],
         "typeCheckingMode": "strict",
         "reportUnnecessaryTypeIgnoreComment": "error",

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.fold import Fold
 
-REQUIRED = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
+REQUIRED: dict[str, Any] = {"name": "f", "source": "s", "group_key": "id", "changed": "m", "quiet_period": "15m"}
 
 
 def fold(**values: Any) -> Fold:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.records import Raw
 from tests.scripts import chunks_of
 
 DEEP = b"[" * 300 + b"]" * 300
-FOLD = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
+FOLD: dict[str, Any] = {"source": "s", "group_key": "g", "changed": "c", "quiet_period": "1s"}
 
 
 def test_a_value_too_deep_to_be_kept_is_refused_and_not_raised() -> None:

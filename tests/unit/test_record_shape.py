@@ -32,7 +32,7 @@ def test_a_text_that_does_not_say_where_groups_come_from_is_no_declared_fold(gro
 
 
 def test_function_that_is_called_as_a_field_is_another_definition() -> None:
-    common = {"name": "f", "source": "s", "quiet_period": timedelta(minutes=1)}
+    common: dict[str, Any] = {"name": "f", "source": "s", "quiet_period": timedelta(minutes=1)}
     declared = [
         Fold(group_key="a", changed="m", **common),
         Fold(group_key=len, group_as="a", changed="m", **common),

@@ -9,7 +9,7 @@ import aiohttp
 
 from streams_app.http import HttpServer
 
-FOLD = {"name": "f", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
+FOLD: dict[str, Any] = {"name": "f", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
 PAGES = ["/metrics", "/health/live", "/health/ready", "/groups", "/events", "/asyncapi.json"]
 
 Start = Callable[..., HttpServer]
