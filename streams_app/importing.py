@@ -43,7 +43,7 @@ def _imported(label: str, name: str, folder: str) -> Any:
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigurationError(faults) from error
-    except Exception as error:  # whatever a module of the user's raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever a module of the user's raises while it is imported
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             fault = f"there is no module {name!r} in {folder}, nor is one installed; {label} is MODULE:NAME"
         elif isinstance(error, (TypeError, ValueError)) and not name.strip("."):

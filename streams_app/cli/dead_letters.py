@@ -49,7 +49,9 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
             "--offset", "places", type=_Place(), multiple=True, metavar="P:O",
             help="Only the event at this partition and offset of the source, as in 3:1041; may be repeated.",
         ),
-        click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only with this reason."),
+        click.option(
+            "--reason", "reasons", multiple=True, type=click.Choice(tuple(REASONS)), help="Only with this reason; may be repeated."
+        ),
         click.option("--refused-by", metavar="NAME", help="What it was called when it refused them; default: as now."),
         click.option(
             "--event-id", "event_ids", multiple=True, metavar="ID",
@@ -95,7 +97,7 @@ def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tu
         of = settings.read_store(chosen["store"]) if kind == "store" else one_fold(settings, fold)
         name, topic = of.name, of.dead_letters
     return topic, Selection(
-        settings.app_id, chosen["refused_by"] or name, chosen["reason"], frozenset(chosen["places"]),
+        settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["places"]),
         frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
     )  # fmt: skip
 
@@ -140,18 +142,19 @@ def command() -> None:
 def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
     """List what was refused, and why; also what was put back since.
 
-    Of a subscriber each letter has the id of its event and the number of attempts; --json shows all that is known, the trace of the
-    last error and the headers of the event with it. `interrupted` is what had begun and was cut off: it may have happened.
+    Of a subscriber each letter has the id of its event and the number of attempts. --json shows all that is known: the whole value,
+    the trace of the last error, the headers of the event. `interrupted` is what had begun and was cut off: it may have happened.
     `interrupted, finished-late` has happened: its function ended well after all, too late to be counted.
     """
     from streams_app.operating.dead_letters import letters_of
+    from streams_app.operating.letters import PREVIEW_BYTES
     from streams_app.operating.text import escaped, json_line, shown
     from streams_app.words import time_text
 
     letters, late = asyncio.run(letters_of(settings, *_letters(settings, fold, chosen), limit))
     for letter in letters:
         is_late = letter.reason == INTERRUPTED and letter.source in late
-        row = letter.row() | ({"finished-late": True} if is_late else {})
+        row = letter.row(None if as_json else PREVIEW_BYTES) | ({"finished-late": True} if is_late else {})
         if as_json:
             click.echo(json_line(row))
             continue
@@ -227,7 +230,7 @@ def replay_letters(
             click.echo("\n".join(summary(done, dry_run=dry_run, failed=is_failed)))
         if done.is_begun and not dry_run:
             audit(
-                clock, "replay", **name, reason=chosen["reason"] or "any", again=again, events=done.put_back,
+                clock, "replay", **name, reason=",".join(chosen["reasons"]) or "any", again=again, events=done.put_back,
                 refused=done.refused.total(), complete=not (is_failed or done.is_stopped),
             )  # fmt: skip
     return 0 if number is None else EXIT_SIGNALLED + number

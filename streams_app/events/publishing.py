@@ -146,7 +146,7 @@ class Events:
             BadEventError: It does not fit its declaration, or is too large. It was not sent.
             ConfigurationError: The catalogue does not declare the event, or its context is beyond bounds. It was not sent.
         """
-        ready = self._ready(event, data, before, metadata, context or {}, event_id or str(uuid4()), None)
+        ready = self._ready(event, data, before, metadata, context or {}, str(uuid4()) if event_id is None else event_id, None)
         await self._send(event, [ready])
         return ready.event_id
 
@@ -176,6 +176,8 @@ class Events:
         """
         data = list(payloads)
         ids = [str(uuid4()) for _ in data] if event_ids is None else list(event_ids)
+        if len(ids) != len(data):
+            raise ConfigurationError([f"{event.key}: there are {len(ids)} event_ids for {len(data)} payloads"])
         ready = [
             self._ready(event, one, None, None, context or {}, event_id, None) for one, event_id in zip(data, ids, strict=True)
         ]

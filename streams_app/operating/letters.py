@@ -82,9 +82,16 @@ class Letter:
         """
         return blake2b(repr((self.source, self.key, self.value)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
-    def row(self) -> dict[str, Any]:
-        """The letter as one row for people and programs; the value is cut."""
-        value = (self.value or b"")[:PREVIEW_BYTES].decode("utf-8", "backslashreplace")
+    def row(self, most_bytes: int | None = None) -> dict[str, Any]:
+        """The letter as one row for people and programs.
+
+        Args:
+            most_bytes: A longer value is cut, and ends with …; None: it is whole.
+        """
+        given = self.value or b""
+        value = given[:most_bytes].decode("utf-8", "backslashreplace")
+        if most_bytes is not None and len(given) > most_bytes:
+            value += "…"
         key = None if self.key is None else self.key.decode("utf-8", "backslashreplace")
         received = {"received": texts(self.received)} if self.received else {}
         return {"partition": self.partition, "offset": self.offset, **self.headers, **received, "key": key, "value": value}
@@ -97,7 +104,7 @@ class Selection:
     Attributes:
         app_id: Name of the application that refused the events; a letter that names none is taken for any.
         fold: Name that the fold, the read store or the subscriber had when it refused them.
-        reason: Only letters with this reason; None: with any.
+        reasons: Only letters with these reasons; empty: with any.
         places: Only events at these partitions and offsets of the source; empty: at any.
         keys: Only events with these record keys; empty: with any.
         kind: The header under which that name stands: ``fold``, ``store`` or ``subscriber``.
@@ -106,7 +113,7 @@ class Selection:
 
     app_id: str
     fold: str
-    reason: Reason | None = None
+    reasons: frozenset[Reason] = frozenset()
     places: frozenset[tuple[int, int]] = frozenset()
     keys: frozenset[bytes] = frozenset()
     kind: str = "fold"
@@ -120,7 +127,7 @@ class Selection:
     def takes(self, letter: Letter) -> bool:
         """Whether a letter of this fold is one of those that were asked for."""
         return (
-            self.reason in (None, letter.reason)
+            (not self.reasons or letter.reason in self.reasons)
             and (not self.places or letter.place in self.places)
             and (not self.keys or letter.key in self.keys)
             and (not self.event_ids or letter.headers.get("event-id") in self.event_ids)

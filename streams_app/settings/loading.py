@@ -144,6 +144,10 @@ def _apply_environment(values: dict[str, Any], environ: Mapping[str, str]) -> li
 def _unknown(variable: str, known: list[str]) -> str:
     if variable.startswith(f"{PREFIX}{FORMER}_".upper()):
         return f"{variable}: every read store has a name: write {PREFIX}READ_STORES_NAME_..."
+    for section, (_, what) in _NAMED.items():
+        if variable.startswith(prefix := f"{PREFIX}{section}_".upper()):
+            near = suggestion(variable, [one for one in known if one.startswith(prefix)])
+            return f"{variable}: no such setting{near or f'; a {what} can be set so where the file has its [{section}.NAME]'}"
     return f"{variable}: no such setting{suggestion(variable, known)}"
 
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from streams_app.durations import Duration
 from streams_app.fold import FOLD_NAME
 from streams_app.settings.base import Section
 
+CATALOGUE: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
+
 
 class EventsSettings(Section):
     """``[events]``: the events and subscribers of the application."""
 
-    catalogue: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*$")] | None = None
+    catalogue: str | None = None
     """``module:name`` of the ``Catalogue`` that declares them; modules are looked for in the current directory first."""
+
+    @field_validator("catalogue")
+    @classmethod
+    def _check_catalogue(cls, catalogue: str | None) -> str | None:
+        if catalogue is not None and not CATALOGUE.fullmatch(catalogue):
+            raise ValueError(f'{catalogue!r} is no module:name, as in "shop.events:catalogue"')
+        return catalogue
 
     @property
     def place(self) -> tuple[str, str]:

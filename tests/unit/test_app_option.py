@@ -85,6 +85,7 @@ def test_a_module_within_a_package_is_found(folder: Path) -> None:
         pytest.param("app = 1\n", "my_folds:app", "'app' in 'my_folds' is of type int, not what create_app(", id="something else"),
         pytest.param("import nowhere\n", "my_folds:app", "raised ModuleNotFoundError: No module named 'nowhere' (", id="an import"),
         pytest.param("1 / 0\n", "my_folds:app", "raised ZeroDivisionError: division by zero (", id="it raises"),
+        pytest.param("raise SystemExit(3)\n", "my_folds:app", "raised SystemExit: 3 (", id="it ends the process"),
         pytest.param("app = (\n", "my_folds:app", "importing 'my_folds' raised SyntaxError: ", id="it is no Python"),
         pytest.param('Settings(app_id="a b", folds=())\n', "my_folds:app", "--app: my_folds: app_id: String should", id="settings"),
         pytest.param('Settings(app_id="a b", http=1)\n', "my_folds:app", "--app: my_folds: http: Input should", id="each fault"),

@@ -80,7 +80,7 @@ def test_the_page_on_subscribers_has_the_options_of_a_declaration_with_their_def
 
 
 def test_the_page_on_subscribers_has_what_a_function_is_given() -> None:
-    line = "argument:"
+    line = "`ordered`, beside the next event of its key. Guard what it writes by `version`. A function takes one argument:"
     said = {re.sub(r"^await |\(.*$", "", name) for name in quoted(columns(ROOT / "docs/subscribers.md", line))}
 
     public = {name for name in dir(Received) if not name.startswith("_")}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streams_app.operating.dead_letters import keep_oldest
-from streams_app.operating.letters import Letter
+from streams_app.operating.letters import Letter, Selection
+from streams_app.reasons import Reason
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, [10]), (3, [10, 20, 30]), (9, [10, 20, 30, 40])])
@@ -16,6 +17,19 @@ def test_the_oldest_letters_are_kept_whatever_their_partitions(limit: int, expec
         keep_oldest(found, [Letter(partition, time, None, None, time, {}) for partition, time in page], limit)
 
     assert expected == [letter.timestamp_ms for *_, letter in sorted(found, reverse=True)]
+
+
+@pytest.mark.parametrize(("most_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])
+def test_a_value_is_whole_or_says_that_it_is_cut(most_bytes: int | None, shown: str) -> None:
+    assert shown == Letter(0, 0, None, b"abcdef", 0, {}).row(most_bytes)["value"]
+
+
+@pytest.mark.parametrize(("reasons", "taken"), [((), ["failed", "crashed"]), (("failed", "crashed"), ["failed", "crashed"])])
+def test_letters_of_several_reasons_are_taken_together(reasons: tuple[Reason, ...], taken: list[str]) -> None:
+    letters = [Letter(0, 0, None, b"", 0, {"reason": reason}) for reason in ("failed", "crashed", "rejected")]
+    wanted = Selection("shop", "ship", frozenset(reasons))
+
+    assert [*taken, *([] if reasons else ["rejected"])] == [letter.reason for letter in letters if wanted.takes(letter)]
 
 
 def test_of_the_same_time_the_first_of_a_partition_is_the_older_one() -> None:

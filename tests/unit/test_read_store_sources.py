@@ -73,9 +73,9 @@ async def test_a_row_without_a_name_says_that_its_group_is_gone_and_no_row_says_
 
 async def test_a_group_that_is_gone_and_has_values_is_asked_for_again(write_db: Path) -> None:
     sql = f"{SUM} UNION ALL SELECT value, NULL, NULL FROM json_each(:groups)"
-    for cell in (LIKES, Cell("f", "7", "shares")):
+    for cell, group in ((LIKES, "a"), (Cell("f", "7", "shares"), "7")):
         with pytest.raises(
-            TryAgainError, match="a row without a name, which says that the group is gone, beside rows of its names"
+            TryAgainError, match=f"for group '{group}' a row without a name, which says that it is gone, beside rows of its names"
         ):
             await current(write_db, sql, cell)
 

@@ -99,7 +99,9 @@ def test_another_event_at_the_place_of_one_put_back_before_the_topic_was_made_ag
 
 
 def test_what_was_not_chosen_is_counted_and_remembered_as_nothing() -> None:
-    chosen, done = choose(letter(1), letter(2, reason="not-json"), selection=Selection("social", "f", reason="not-json"))
+    chosen, done = choose(
+        letter(1), letter(2, reason="not-json"), selection=Selection("social", "f", reasons=frozenset({"not-json"}))
+    )
 
     assert ([letter(2, reason="not-json")], 1) == (chosen, done.unselected)
 

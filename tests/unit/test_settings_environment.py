@@ -75,6 +75,7 @@ def test_environment_of_others_is_none_of_our_business(file: Path) -> None:
         ("STREAMS_APP_FOLDS_ACCOUNT_METRIC_QUIET_PERIOD", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_QUIET_PERIOD'?"),
         ("STREAMS_APP_FOLDS_ACCOUNT_METRICS_NAME", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_"),
         ("STREAMS_APP_READ_STORES_DASHBOARD_TABEL", ", did you mean 'STREAMS_APP_READ_STORES_DASHBOARD_TABLE'?"),
+        ("STREAMS_APP_SUBSCRIBERS_SHIP_RATE", "; a subscriber can be set so where the file has its [subscribers.NAME]"),
         ("STREAMS_APP_QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ", ""),
     ],
 )
@@ -82,6 +83,12 @@ def test_unknown_variable_is_a_fault_with_the_nearest_name(file: Path, variable:
     (fault,) = faults(file, MINIMAL + READ_STORE, environ={variable: "1"})
 
     assert fault.startswith(f"{variable}: no such setting{expected}")
+
+
+def test_a_catalogue_that_is_no_place_in_python_says_how_one_is_named(file: Path) -> None:
+    (fault,) = faults(file, MINIMAL, environ={"STREAMS_APP_EVENTS_CATALOGUE": "shop"})
+
+    assert "events.catalogue: 'shop' is no module:name, as in \"shop.events:catalogue\"" == fault
 
 
 def test_variable_of_a_read_store_without_a_name_says_what_to_write_instead(file: Path) -> None:

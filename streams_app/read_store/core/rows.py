@@ -82,8 +82,11 @@ def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str |
             raise TryAgainError(f"{setting} returns several rows for one group and name; aggregate them (GROUP BY)")
         pairs[pair] = value_of(value)
     gone = {_plain(group) for group, name in pairs if name is None}
-    if any(_plain(group) in gone for group, name in pairs if name is not None):
-        raise TryAgainError(f"{setting} returns a row without a name, which says that the group is gone, beside rows of its names")
+    if both := sorted({_plain(group) for group, name in pairs if name is not None and _plain(group) in gone}):
+        named = f"group {both[0]!r}" + (f" and {len(both) - 1} more" if both[1:] else "")
+        raise TryAgainError(
+            f"{setting} returns for {named} a row without a name, which says that it is gone, beside rows of its names"
+        )
     return pairs
 
 
