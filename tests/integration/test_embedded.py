@@ -135,7 +135,7 @@ async def test_apache_kafka_serves_its_records_again_after_a_kill(kafka, names, 
         await produce(first.bootstrap_servers, topic, [(b"a", b"1")])
         first.kill()
     with ApacheKafka.start(directory=tmp_path) as second:
-        records = await read_topic(second.bootstrap_servers, topic, until=bool, timeout_seconds=20)
+        records = await read_topic(second.bootstrap_servers, topic, until=bool, timeout_seconds=60)
 
     assert [b"1"] == [record.value for record in records]
 
@@ -194,10 +194,10 @@ def test_the_servers_end_when_their_parent_is_killed(parent) -> None:
     assert all(map(is_running, pids))
     parent.kill()
 
-    wait_until_sync(lambda: not any(map(is_running, pids)), 10, f"{pids} have ended")
+    wait_until_sync(lambda: not any(map(is_running, pids)), 60, f"{pids} have ended")
     ports = [int(address.rpartition(":")[2]) for address in (broker_address, valkey_address)]
     # The last thread of a process may let go of its sockets a moment after the process has ended.
-    wait_until_sync(lambda: all(map(is_free, ports)), 10, f"{ports} are free")
+    wait_until_sync(lambda: all(map(is_free, ports)), 60, f"{ports} are free")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_child_ends_with_its_parent_either_way(parent) -> None:
     assert is_running(pid)
     parent.kill()
 
-    wait_until_sync(lambda: not is_running(pid), 10, f"{pid} has ended")
+    wait_until_sync(lambda: not is_running(pid), 60, f"{pid} has ended")
 
 
 @pytest.mark.parametrize("server", ["Broker", "Valkey"])
