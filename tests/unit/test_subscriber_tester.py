@@ -154,12 +154,12 @@ def test_a_connection_that_a_function_waits_for_is_waited_for() -> None:
         said.append(await reader.readline())
         writer.close()
 
-    one = subscribed(ship, retry=Retries(attempts=1))
+    one = subscribed(ship, retry=Retries(attempts=1), timeout="5m")
     with socket.create_server(("127.0.0.1", 0)) as listening, SubscriberTester(one) as kit:
         thread = threading.Thread(target=answer)
         thread.start()
         kit.publish(paid, Paid("o1"))
-        kit.advance("29s")
+        kit.advance("4m")
         thread.join()
 
         assert ([(1, "done")], [b"hello\n"]) == (seen_by(kit, one), said)
