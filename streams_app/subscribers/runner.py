@@ -42,6 +42,7 @@ class Call(msgspec.Struct, eq=False):
         ended_ms: When the outcome was known.
         outcome: How it ended; None: it has not.
         error: What it raised.
+        excused_ms: For how long it could not go on because another function blocked the loop, or the process was stopped.
         is_dropped: Whether it is not to begin any more.
         is_unnoted: Whether it may not begin yet, see :meth:`streams_app.subscribers.dispatcher.Dispatcher.noted`.
     """
@@ -52,6 +53,7 @@ class Call(msgspec.Struct, eq=False):
     ended_ms: int = 0
     outcome: Outcome | None = None
     error: BaseException | None = None
+    excused_ms: int = 0
     is_dropped: bool = False
     is_unnoted: bool = False
 
@@ -109,7 +111,7 @@ class Runner(ABC):
 
     def _overdue(self) -> list[Call]:
         now_ms = self._clock.monotonic_ms()
-        return [call for call in list(self.running) if now_ms - call.begun_ms >= self._timeout_ms]
+        return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
 
     def _begin(self, call: Call, slot: Any, now_ms: int) -> None:
         call.begun_ms = now_ms

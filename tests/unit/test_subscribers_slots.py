@@ -298,6 +298,34 @@ def test_a_slot_whose_calls_are_all_short_lets_others_have_their_turn() -> None:
     in_no_time(schedule())
 
 
+def test_what_another_function_has_blocked_is_not_overdue_for_that() -> None:
+    class Jumping(LoopClock):
+        """Time passes while the loop stands still, too."""
+
+        passed_ms = 0
+
+        def monotonic_ms(self) -> int:
+            return super().monotonic_ms() + self.passed_ms
+
+    async def schedule() -> None:
+        clock = Jumping()
+
+        async def ship(event: str) -> None:
+            await asyncio.sleep({"blocks": 0.05, "ends": 0.5, "hangs": 60}[event])  # virtual time
+            if event == "blocks":
+                clock.passed_ms += 8_000
+
+        ended: list[Call] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 3, 1_000, clock, ended.extend)
+        runner.put([Call(event, None) for event in ("blocks", "ends", "hangs")])
+        await asyncio.sleep(2)  # virtual time
+
+        expected = [("blocks", Outcome.DONE), ("ends", Outcome.DONE), ("hangs", Outcome.TIMEOUT)]
+        assert expected == [(call.event, call.outcome) for call in ended]
+
+    in_no_time(schedule())
+
+
 def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled() -> None:
     async def schedule() -> None:
         begun: list[str] = []
