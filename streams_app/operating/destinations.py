@@ -185,4 +185,4 @@ class SubscriberDestination(Destination):
     def _decoded(self, letter: Letter) -> bool:
         event = self.event(letter)
         record = _Event(letter.offset, letter.timestamp_ms, event.key, event.value, event.headers)
-        return self._decode(TP(self.topic, 0), record, 1, 0) is not None
+        return self._decode(TP(self.topic, 0), record, 1) is not None

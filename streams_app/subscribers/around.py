@@ -33,8 +33,8 @@ class Decoded(msgspec.Struct, frozen=True):
     own_id: str = ""
 
 
-Decode = Callable[[TP, Any, int, int], Decoded | None]
-"""Partition, record, number of the attempt and wall clock → the event; None for a record that is not this subscriber's. Raises
+Decode = Callable[[TP, Any, int], Decoded | None]
+"""Partition, record and number of the attempt → the event; None for a record that is not this subscriber's. Raises
 :class:`streams_app.errors.BadEventError` for one that is no event."""
 
 

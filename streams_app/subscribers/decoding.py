@@ -30,14 +30,14 @@ def decode_of(
         publisher: Publishes what its function wants published.
         again: The topic of what was put back: its records stand for those that they were.
     """
-    source, name, timeout_ms = subscriber.source, subscriber.name, subscriber.timeout_ms
+    source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
     event = source if isinstance(source, Event) else None
     read: Decoder[Any, Any] = (
         decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
     )
 
-    def decode(tp: TP, record: Any, attempt: int, now_ms: int) -> Decoded | None:
+    def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
         is_put_back = tp.topic == again
         if is_put_back:
@@ -57,7 +57,7 @@ def decode_of(
         # By position, which takes a quarter of the time that names take.
         received: Received[Any, Any] = Received(
             found.data, found_id, found.before, found.metadata, record.key, headers, timestamp_ms, topic, partition, offset,
-            version, found.fold, attempt, now_ms + timeout_ms, name, publisher,
+            version, found.fold, attempt, None, name, publisher,
         )  # fmt: skip
         if is_repeatable or is_put_back or found_id == place:
             return Decoded(found_id, received)

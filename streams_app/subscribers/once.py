@@ -127,7 +127,7 @@ class OnceProcessor(SubscriberProcessor):
 
     def _id_of(self, record: Any) -> str:
         try:
-            made = self._around.decode(self._tp, record, 1, 0)
+            made = self._around.decode(self._tp, record, 1)
         except BadEventError:
             return ""  # it was, or will be, a dead letter: it has no id that could come again
         return "" if made is None else made.own_id
@@ -147,7 +147,7 @@ class OnceProcessor(SubscriberProcessor):
         if not work.is_interrupted:
             return None
         try:
-            made = self._around.decode(self._tp, work.record, work.attempts, 0)
+            made = self._around.decode(self._tp, work.record, work.attempts)
             work.event_id = work.event_id if made is None else made.event_id
         except BadEventError:
             work.event_id = ""  # it has begun once, under another version of its declaration

@@ -162,7 +162,7 @@ class SubscriberProcessor(Promise):
             works = self._up_to_suspect(self._next(most - len(taken), now_ms, is_fresh=is_fresh))
             if not works:
                 break
-            calls = self._calls(works, now_ms)
+            calls = self._calls(works)
             self._running.update(calls)
             taken += calls
         return taken
@@ -222,7 +222,7 @@ class SubscriberProcessor(Promise):
                 return works[:most]
         return works
 
-    def _calls(self, works: Sequence[Work], now_ms: int) -> list[Call]:
+    def _calls(self, works: Sequence[Work]) -> list[Call]:
         """The next attempts of events, but for those that are finished, or will be with their letters."""
         begin: list[tuple[Work, Decoded]] = []
         skipped: list[Work] = []
@@ -232,7 +232,7 @@ class SubscriberProcessor(Promise):
                 self._letters.put(work, instead)
                 continue
             try:
-                made = decode(tp, work.record, work.attempts + 1, now_ms)
+                made = decode(tp, work.record, work.attempts + 1)
             except BadEventError as error:
                 self._letters.put(work, letter(work, error.reason, error.detail))
                 continue

@@ -14,8 +14,10 @@ from enum import Enum
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from streams_app.clock import Clock
+from streams_app.subscribers.received import Received
 
 SWEEP_SECONDS: Final = 0.1
 
@@ -82,6 +84,7 @@ class Runner(ABC):
         self._slots = slots
         self._timeout_ms = timeout_ms
         self._clock = clock
+        self._until_ms = self._wall_ahead_ms() + timeout_ms
         self._on_ended = on_ended
         self._home = asyncio.get_running_loop()
         self._ended: deque[Call] = deque()
@@ -111,10 +114,18 @@ class Runner(ABC):
 
     def _overdue(self) -> list[Call]:
         now_ms = self._clock.monotonic_ms()
+        # Anew each time: the wall clock may have been set.
+        self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
+
+    def _wall_ahead_ms(self) -> int:
+        return self._clock.now_ms() - self._clock.monotonic_ms()
 
     def _begin(self, call: Call, slot: Any, now_ms: int) -> None:
         call.begun_ms = now_ms
+        if type(call.event) is Received:
+            # It may have waited for its slot for long.
+            force_setattr(call.event, "deadline_ms", now_ms + self._until_ms)
         self.running[call] = slot
 
     def _took_outcome(self, call: Call) -> bool:

@@ -68,7 +68,7 @@ def made_event(
         key, value = encode(source, data, None, None)
         headers = headers_for(source.key, "made-by-the-test", "test", now_ms, Envelope("made-by-the-test"))
         record, topic = Record(0, now_ms, key, value, headers), source.topic
-    decoded = decode_of(subscriber, Limits(), publisher)(TP(topic, 0), record, attempt, now_ms)
+    decoded = decode_of(subscriber, Limits(), publisher)(TP(topic, 0), record, attempt)
     assert decoded is not None  # it is of the event that the subscriber takes
-    found: Received[Any, Any] = decoded.event
+    found: Received[Any, Any] = msgspec.structs.replace(decoded.event, deadline_ms=now_ms + subscriber.timeout_ms)
     return found

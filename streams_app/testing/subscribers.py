@@ -173,7 +173,7 @@ class SubscriberTester:
             """Is never called."""
 
         decode = decode_of(read, self._settings.limits, None)
-        found = [decode(TP(event.topic, 0), record, 1, 0) for record in self._workers.broker.records(event.topic)]
+        found = [decode(TP(event.topic, 0), record, 1) for record in self._workers.broker.records(event.topic)]
         return [one.event for one in found if one is not None]
 
     def dead_letters(self, subscriber: Declared) -> list[Letter]:

@@ -88,7 +88,7 @@ class Once(Subscribing):
         return OnceLedger(self._world.log, self._world)
 
     @staticmethod
-    def _decode(tp: TP, record: Any, attempt: int, now_ms: int) -> Decoded:
+    def _decode(tp: TP, record: Any, attempt: int) -> Decoded:
         event_id = id_of(record.offset)
         event: Received[Happened] = Received(
             data=Happened(record.offset), id=event_id, raw_key=record.key, offset=record.offset, attempt=attempt

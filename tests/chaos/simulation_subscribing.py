@@ -219,7 +219,7 @@ class Subscribing:
         )(ship)  # fmt: skip
 
     @staticmethod
-    def _decode(tp: TP, record: Any, attempt: int, now_ms: int) -> Decoded:
+    def _decode(tp: TP, record: Any, attempt: int) -> Decoded:
         event: Received[Happened] = Received(
             data=Happened(record.offset), id=f"e{record.offset}", raw_key=record.key, offset=record.offset, attempt=attempt
         )

@@ -44,7 +44,7 @@ class Paid(msgspec.Struct, frozen=True):
 order_paid = Event("order.paid", Paid, description="The money of an order has arrived.", keyed_by="order_id")
 
 
-def decode(tp: TP, record: Any, attempt: int, now_ms: int) -> Decoded | None:
+def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
     headers = dict(record.headers)
     if headers.get("ce_type", b"order.paid") != b"order.paid":
         return None

@@ -178,3 +178,19 @@ def test_events_of_a_key_follow_each_other() -> None:
         kit.advance("1m")
 
     assert [("o2", 2), ("o1", 1), ("o1", 2)] == done
+
+
+def test_the_deadline_of_an_event_that_waits_for_a_slot_counts_from_its_begin() -> None:
+    deadlines: list[datetime | None] = []
+
+    async def ship(event: Received[Paid]) -> None:
+        deadlines.append(event.deadline)
+        await asyncio.sleep(10)  # virtual time
+
+    shipping = subscribed(ship, concurrency=1, timeout="20s")
+    with SubscriberTester(shipping, clock="2026-01-01") as kit:
+        for order in ("o1", "o2", "o3"):
+            kit.publish(paid, Paid(order))
+        kit.advance("1m")
+
+    assert [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (20, 30, 40)] == deadlines

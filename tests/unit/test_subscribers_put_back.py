@@ -25,7 +25,7 @@ EVENT = [("ce_type", b"order.paid"), ("ce_userid", b"u7")]
 
 def decoded(headers: Sequence[tuple[str, bytes | None]], topic: str = AGAIN) -> Decoded | None:
     decode = decode_of(ship, Limits(), None, AGAIN)
-    return decode(TP(topic, 0), SimpleNamespace(key=b"o1", value=VALUE, headers=headers, offset=7, timestamp=5), 1, 0)
+    return decode(TP(topic, 0), SimpleNamespace(key=b"o1", value=VALUE, headers=headers, offset=7, timestamp=5), 1)
 
 
 def event_of(found: Decoded | None) -> Any:
