@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -47,3 +50,9 @@ class LoopClock:
     def monotonic_ms(self) -> int:
         """Since the loop was made."""
         return round(asyncio.get_running_loop().time() * 1000)
+
+
+def in_no_time(schedule: Coroutine[Any, Any, T]) -> T:
+    """Runs a schedule on a loop of its own."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(schedule)

@@ -16,7 +16,7 @@ from streams_app.delivery.progress import Moves
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
 from tests.helpers import wait_until
 from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch
-from tests.virtual_loop import VirtualLoop
+from tests.virtual_loop import in_no_time
 
 # How far everything is
 
@@ -130,8 +130,7 @@ def test_partitions_have_their_timers_one_after_the_other_within_a_tick_and_new_
             await asyncio.sleep(TICK_SECONDS)  # of a virtual clock
         await worker.end()
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(three_ticks())
+    in_no_time(three_ticks())
     expected: list[list[float]] = [[0, 0, 1, 2], [0, 0.5, 1.25, 2.25], [1, 1.5, 2.5], [1, 1.75, 2.75]]
 
     assert [[tick * TICK_SECONDS for tick in ticks] for ticks in expected] == [taker.ticks for taker in takers]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,8 +20,8 @@ from streams_app.subscribers.leases import Leases
 from streams_app.subscribers.rate import Pace, leased, pace_of
 from streams_app.subscribers.store import RateStore
 from streams_app.testing import SubscriberTester
-from tests.unit.test_subscribers_slots import Partition
-from tests.virtual_loop import LoopClock, VirtualLoop
+from tests.unit.test_subscribers_dispatcher import Partition
+from tests.virtual_loop import LoopClock, in_no_time
 
 SECOND_US = 1_000_000
 RATE = Rate(50, 1_000)
@@ -135,11 +135,6 @@ class Application:
                 made.kick()
 
 
-def in_no_time(schedule: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(schedule())
-
-
 @pytest.mark.parametrize("fails", [False, True], ids=["events", "attempts that fail"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_workers_together_begin_as_many_as_the_rate_says_and_no_more(workers: int, fails: bool) -> None:
@@ -153,7 +148,7 @@ def test_workers_together_begin_as_many_as_the_rate_says_and_no_more(workers: in
         assert len(application.begun) <= 110
         assert fails or len(application.begun) >= 100
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 def test_attempts_are_spread_over_the_second_while_more_wait() -> None:
@@ -166,7 +161,7 @@ def test_attempts_are_spread_over_the_second_while_more_wait() -> None:
 
         assert max(later - one for one, later in pairwise(application.begun)) < 0.6
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 def test_a_high_rate_is_used_up_with_few_slots() -> None:
@@ -179,7 +174,7 @@ def test_a_high_rate_is_used_up_with_few_slots() -> None:
         assert 10_500 <= len(application.begun) <= 11_000
         assert application.server.asked < 250
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 def test_an_attempt_each_so_often_is_made_of_a_rate_below_one_a_second() -> None:
@@ -192,7 +187,7 @@ def test_an_attempt_each_so_often_is_made_of_a_rate_below_one_a_second() -> None
 
         assert 6 <= len(application.begun) <= 7
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 def test_while_redis_is_away_each_worker_goes_on_with_its_share() -> None:
@@ -211,7 +206,7 @@ def test_while_redis_is_away_each_worker_goes_on_with_its_share() -> None:
         assert 44 <= during <= 46
         assert 90 <= application.between(16, 25) <= 101
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 def test_a_worker_that_is_gone_has_no_share_any_more() -> None:
@@ -228,7 +223,7 @@ def test_a_worker_that_is_gone_has_no_share_any_more() -> None:
 
         assert 88 <= application.between(8, 17) <= 91
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 def test_nothing_begins_before_redis_has_answered_once() -> None:
@@ -246,7 +241,7 @@ def test_nothing_begins_before_redis_has_answered_once() -> None:
 
         assert 100 == len(application.begun)
 
-    in_no_time(schedule)
+    in_no_time(schedule())
 
 
 # With everything else, at a virtual clock

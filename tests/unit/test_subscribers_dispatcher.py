@@ -1,0 +1,233 @@
+"""Who brings events to the slots of a subscriber: outages, partitions, what waits for a slot; on a loop whose time jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.dispatcher import FEWEST_AHEAD, SOON_MS, Ahead, Dispatcher
+from streams_app.subscribers.looks import Look
+from streams_app.subscribers.received import Reject
+from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.runner import Call, Outcome
+from streams_app.subscribers.work import Work
+from tests.virtual_loop import LoopClock, in_no_time
+
+PATIENCE_MS = 60_000
+LIMIT_SECONDS = 60
+
+
+class Partition:
+    """Events that are tried again a second after they failed; what was called is written down."""
+
+    held = 0
+
+    def __init__(self, events: int) -> None:
+        self.fresh = deque(Work(None, 0) for _ in range(events))
+        self.waiting: deque[Work] = deque()
+        self.counted: list[bool] = []
+        self.outcomes: list[Outcome | None] = []
+        self.taken = self.most_taken = 0
+
+    def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
+        if self.waiting and self.waiting[0].due_ms <= now_ms and not (is_fresh and self.fresh):
+            return [self._call(self.waiting.popleft())]
+        return [self._call(self.fresh.popleft()) for _ in range(min(most, len(self.fresh)))]
+
+    def ready(self, now_ms: int) -> int:
+        return len(self.fresh) + sum(work.due_ms <= now_ms for work in self.waiting)
+
+    def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
+        self.taken -= len(calls)
+        for call in calls:
+            self.outcomes.append(call.outcome)
+            self.counted.append(call not in uncounted)
+            if call.outcome is not Outcome.DONE:
+                call.whose.due_ms = LoopClock().now_ms() + 1_000
+                self.waiting.append(call.whose)
+
+    def look(self) -> Look:
+        return Look(TP("orders", 0), 0)
+
+    def _call(self, work: Work) -> Call:
+        work.attempts += 1
+        self.taken += 1
+        self.most_taken = max(self.most_taken, self.taken)
+        return Call(work, work)
+
+
+def dispatcher_of(
+    function: Callable[[Any], Any], partitions: list[Partition], concurrency: int = 4, ahead: Ahead = Ahead.MANY
+) -> Dispatcher:
+    clock = LoopClock()
+    made = Dispatcher(
+        "ship", concurrency, PATIENCE_MS, Retries(), clock,
+        lambda on_ended: AsyncRunner(asyncio.get_running_loop(), function, concurrency, 5_000, clock, on_ended),
+        ahead=ahead,
+    )  # fmt: skip
+    for partition in partitions:
+        made.join(partition)
+    return made
+
+
+def is_suspended(dispatcher: Dispatcher) -> bool:
+    return dispatcher.suspension.is_suspended
+
+
+async def tick(dispatcher: Dispatcher, seconds: float) -> None:
+    """Kicks it ten times a second, as the worker's tick does."""
+    for _ in range(round(10 * seconds)):
+        dispatcher.kick()
+        await asyncio.sleep(0.1)  # virtual time
+
+
+# An outage
+
+
+def test_a_suspension_is_told_with_the_last_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def ship(event: Work) -> None:
+        raise ConnectionError("the carrier is away")
+
+    async def schedule() -> None:
+        dispatcher = dispatcher_of(ship, [Partition(100)])
+        await tick(dispatcher, 1)
+        assert is_suspended(dispatcher)
+
+    in_no_time(schedule())
+
+    (line,) = [message for message in caplog.messages if "is suspended" in message]
+    assert line.endswith("subscriber=ship error=ConnectionError('the carrier is away')")
+
+
+def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_lets_all_go_on() -> None:
+    async def schedule() -> None:
+        begun: list[float] = []
+        running = [0, 0]
+        outage = {"is over": False}
+
+        async def ship(event: Work) -> None:
+            begun.append(asyncio.get_running_loop().time())
+            running[0] += 1
+            running[1] = max(running)
+            await asyncio.sleep(0.05)  # virtual time
+            running[0] -= 1
+            if not outage["is over"]:
+                raise ConnectionError("the carrier is away")
+
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition])
+        await tick(dispatcher, 3)
+        assert is_suspended(dispatcher)
+        assert len(begun) < 30
+        running[1], before = 0, len(begun)
+        await tick(dispatcher, 30)
+        during = begun[before:]
+        assert 1 == running[1]
+        assert 3 <= len(during) <= 6
+        assert all(later - one > 1 for one, later in pairwise(during))
+        outage["is over"] = True
+        await tick(dispatcher, 90)
+
+        assert not is_suspended(dispatcher)
+        assert 100 == partition.outcomes.count(Outcome.DONE)
+
+    in_no_time(schedule())
+
+
+def test_failures_during_an_outage_do_not_count_until_patience_is_over() -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            raise ConnectionError("the carrier is away")
+
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition])
+        await tick(dispatcher, PATIENCE_MS / 1000)
+        counted = partition.counted.count(True)
+        assert False in partition.counted
+        await tick(dispatcher, 150)
+
+        assert counted < partition.counted.count(True)
+
+    in_no_time(schedule())
+
+
+def test_what_is_rejected_is_no_outage() -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            raise Reject("nobody lives there")
+
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition])
+        await tick(dispatcher, 1)
+
+        assert not is_suspended(dispatcher)
+        assert all(partition.counted)
+
+    in_no_time(schedule())
+
+
+# Partitions
+
+
+def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> None:
+    async def schedule() -> None:
+        order: list[Work] = []
+
+        async def ship(event: Work) -> None:
+            order.append(event)
+            await asyncio.sleep(0.01)  # virtual time
+
+        long, short = Partition(5_000), Partition(1)
+        (only,) = short.fresh
+        dispatcher = dispatcher_of(ship, [long, short])
+        await tick(dispatcher, 2)
+
+        assert only in order[:50]
+
+    in_no_time(schedule())
+
+
+# What waits for a slot
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ahead", "most"),
+    [(0.001, Ahead.SOON, 4 + 4 * SOON_MS), (1, Ahead.SOON, 4), (0.001, Ahead.NONE, 4), (1, Ahead.MANY, FEWEST_AHEAD)],
+)
+def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin_is_noted(
+    seconds: float, ahead: Ahead, most: int
+) -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            await asyncio.sleep(seconds)  # virtual time
+
+        partition = Partition(5_000)
+        await tick(dispatcher_of(ship, [partition], ahead=ahead), 1)
+
+        assert most == pytest.approx(partition.most_taken, rel=0.1)
+
+    in_no_time(schedule())
+
+
+def test_how_fast_calls_ended_before_a_pause_says_nothing_of_those_that_follow_it() -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            await asyncio.sleep(0.001)  # virtual time
+
+        partition = Partition(1_000)
+        dispatcher = dispatcher_of(ship, [partition], ahead=Ahead.SOON)
+        await tick(dispatcher, 2)
+        partition.most_taken = 0
+        partition.fresh.extend(Work(None, 0) for _ in range(100))
+        dispatcher.kick()
+
+        assert (4, 1_000) == (partition.most_taken, len(partition.outcomes))
+
+    in_no_time(schedule())
