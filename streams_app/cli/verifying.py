@@ -13,7 +13,7 @@ from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
-    from streams_app.operating.verify import Verified
+    from streams_app.operating.verified import Verified
     from streams_app.read_store.core.comparing import Difference
     from streams_app.read_store.core.merge import Value
 
@@ -38,7 +38,7 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
     Workers may run: what differs is looked at again, and only told if it stays and its group is not open. Exit code 0: equal, or
     all is repaired; 1: something differs.
     """
-    from streams_app.operating.verify import told
+    from streams_app.operating.verified import told
 
     declared = settings.read_store(store)
     shown: list[Difference] = []

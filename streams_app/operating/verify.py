@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from streams_app.clock import Clock
@@ -23,6 +23,7 @@ from streams_app.operating.folded_topics import FoldedTopics
 from streams_app.operating.insisting import insisted
 from streams_app.operating.repairing import repaired
 from streams_app.operating.still_open import open_groups
+from streams_app.operating.verified import Verified
 from streams_app.read_store.core.comparing import Difference, Kind, differences, stays
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.sources.choice import open_source
@@ -31,7 +32,6 @@ from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.reading_back import Repair
 from streams_app.settings import ReadStoreSettings, Settings
-from streams_app.words import counted
 
 T = TypeVar("T")
 
@@ -46,33 +46,6 @@ MOST_TOLD: Final = 1_000_000
 
 IDLE_SECONDS: Final = 10.0
 """How long a store that is behind may stand still until nobody waits for it any more."""
-
-
-@dataclass(slots=True)
-class Verified:
-    """What was found.
-
-    Attributes:
-        cells: Cells of the store that were compared with the source.
-        records: Folded records whose cells were looked up in the store.
-        differences: Cells that differ.
-        repaired: Of them, those that were written.
-        on_their_way: Cells that differ and are still changing.
-        behind: Records the store had not taken when it was waited for; differences may be theirs.
-        rejected: Records that are not folded records.
-        open_unknown: Why open groups could not be told; "": they could.
-        is_cut: There may be more differences.
-    """
-
-    cells: int = 0
-    records: int = 0
-    differences: int = 0
-    repaired: int = 0
-    on_their_way: int = 0
-    behind: int = 0
-    rejected: int = 0
-    open_unknown: str = ""
-    is_cut: bool = False
 
 
 class Verify:
@@ -292,27 +265,6 @@ class Verify:
 def left_of(edges: Mapping[TP, tuple[int, int]], progress: Mapping[TP, int]) -> int:
     """How many records a store has not taken (pure); offsets that the log skips count, too."""
     return sum(max(0, end - max(begin, progress.get(tp, begin))) for tp, (begin, end) in edges.items())
-
-
-def told(done: Verified, store: str) -> list[str]:
-    """What the operator is told, one sentence each."""
-    cells = f"{counted(done.cells, 'cell')} and " if done.cells else ""
-    at_least = "at least " if done.is_cut else ""
-    lines = [
-        f"read store {store}: {cells}{counted(done.records, 'folded record')} compared, "
-        f"{at_least}{counted(done.differences, 'difference') if done.differences else 'no differences'}"
-    ]
-    if done.on_their_way:
-        lines.append(f"{counted(done.on_their_way, 'more cell')} differed and changed meanwhile, or the groups are still open")
-    if done.repaired:
-        lines.append(f"{done.repaired} repaired")
-    if done.rejected:
-        lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
-    if done.differences and done.behind:
-        lines.append(f"the store is {counted(done.behind, 'record')} behind and stands still: differences may be theirs")
-    if done.differences and done.open_unknown:
-        lines.append(f"differences may be of groups that are still open, which cannot be told: {done.open_unknown}")
-    return lines
 
 
 def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

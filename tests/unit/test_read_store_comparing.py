@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app.delivery.batch import TP
-from streams_app.operating.verify import Verified, left_of, told
+from streams_app.operating.verified import Verified, told
+from streams_app.operating.verify import left_of
 from streams_app.read_store.core.comparing import Difference, Kind, difference, differences, stays
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value, merge
 
