@@ -5,59 +5,50 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 
+import httpx
 import pytest
-from aiohttp import ClientSession
-from aiohttp.test_utils import TestServer
 
-from streams_app import Events, Settings
 from tests.helpers import read_topic
 from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.web import web_server
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
 
 
-async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_back(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_back(site: Site) -> None:
     paid, sent = site.names.topic("paid"), site.names.topic("sent")
     text = (ROOT / "examples" / "shop.py").read_text("utf-8")
     for event, topic in (('"order.paid", OrderPaid', paid), ('"parcel.sent", ParcelSent', sent)):
         assert event in text
         text = text.replace(event, f'{event}, topic="{topic}"')
     (site.folder / "this_shop.py").write_text(text)
-    monkeypatch.syspath_prepend(str(site.folder))
     config = site.config('[events]\ncatalogue = "this_shop:catalogue"\n' + site.fold("folded", "updates"))
-    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)])}
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]), "STREAMS_APP_CONFIG": str(config)}
 
     async def command(*words: str) -> int:
-        ran = await asyncio.to_thread(lambda: run(*words, "--config", str(config), cwd=None, **environment))
-        return ran.code
+        return (await asyncio.to_thread(lambda: run(*words, cwd=None, **environment))).code
 
-    import this_shop  # type: ignore[import-not-found]  # it was just written
+    async def read(topic: str) -> dict[str, str]:
+        """Headers of the first record, with its order; at least once, there may be a copy."""
+        record, *_ = await read_topic(site.bootstrap, topic, until=lambda found: len(found) >= 1, timeout_seconds=LIMIT_SECONDS)
+        return {name: value.decode() for name, value in record.headers} | {"order": json.loads(record.value)["order_id"]}
 
     created = await command("topics", "create")
-    app = this_shop.app_of(Events(Settings.load(config, {}), this_shop.catalogue))
-    async with TestServer(app) as server, ClientSession() as session:
-        async with session.post(server.make_url("/orders"), json={"order_id": "o1", "cents": 5, "country": "no"}) as response:
-            event_id = (await response.json())["event_id"]
+    uvicorn = ("-m", "uvicorn", "this_shop:app", "--port", "PORT")
+    with web_server(uvicorn, site.folder, {"STREAMS_APP_CONFIG": str(config)}) as url:
+        async with httpx.AsyncClient(base_url=url, timeout=LIMIT_SECONDS) as client:
+            answer = await client.post("/orders", json={"order_id": "o1", "cents": 5, "country": "no"})
+    event_id = answer.json()["event_id"]
+    with WorkerProcess(config, site.folder, environment):
+        letter = await read(f"{paid}.ship.dead")
+    replayed = await command("dead-letters", "replay", "--subscriber", "ship")
+    with WorkerProcess(config, site.folder, environment | {"SHOP_COUNTRIES": "de,fr,no"}):
+        parcel = await read(sent)
 
-        async def read(topic: str) -> dict[str, str]:
-            """Headers of the first record, with its order; at least once, there may be a copy."""
-            record, *_ = await read_topic(site.bootstrap, topic, until=lambda found: len(found) >= 1, timeout_seconds=LIMIT_SECONDS)
-            return {name: value.decode() for name, value in record.headers} | {"order": json.loads(record.value)["order_id"]}
-
-        with WorkerProcess(config, site.folder, environment):
-            letter = await read(f"{paid}.ship.dead")
-        replayed = await command("dead-letters", "replay", "--subscriber", "ship")
-        with WorkerProcess(config, site.folder, environment | {"SHOP_COUNTRIES": "de,fr,no"}):
-            parcel = await read(sent)
-    del sys.modules["this_shop"]
-
-    assert (0, 0) == (created, replayed)
+    assert (0, 202, 0) == (created, answer.status_code, replayed)
     assert (event_id, "rejected", "no carrier goes to 'no'") == (letter["event-id"], letter["reason"], letter["detail"])
     assert (event_id, "o1") == (parcel["ce_causationid"], parcel["order"])

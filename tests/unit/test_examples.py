@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from aiohttp import ClientSession
-from aiohttp.test_utils import TestServer
+import httpx
+import pytest
 
 from examples import shop, social
-from streams_app.local import LocalEvents
+from streams_app import Events, Settings
 from streams_app.testing import FoldTester, SubscriberTester
 from tests.helpers import wait_until
+
+AN_ID = "12345678-1234-5678-1234-567812345678"
 
 
 def test_functions_of_the_example_fold_its_events_under_the_names_they_are_given() -> None:
@@ -35,15 +37,38 @@ def test_the_subscriber_of_the_shop_sends_what_the_carrier_takes() -> None:
         assert ["no carrier goes to 'no'"] == [letter.detail for letter in kit.dead_letters(shop.ship)]
 
 
-async def test_the_view_of_the_shop_publishes_and_says_what_does_not_fit() -> None:
-    events = LocalEvents(shop.catalogue)
-    async with TestServer(shop.app_of(events)) as server, ClientSession() as session:
+def client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=shop.app), base_url="http://shop")
 
-        async def posted(body: bytes) -> tuple[int, list[str]]:
-            async with session.post(server.make_url("/orders"), data=body) as response:
-                return response.status, list(await response.json())
 
-        answers = [await posted(body) for body in (b'{"order_id": "o1", "cents": 5, "country": "de"}', b'{"order_id": 3}', b"x")]
-        await wait_until(lambda: events._broker.end("parcel.sent") == 1, 60, "the parcel is sent")
+async def test_the_view_of_the_shop_publishes_and_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMS_APP_CONFIG", raising=False)
+    paid = {"order_id": "o1", "cents": 5, "country": "de"}
+    async with shop.publishing(shop.app), client() as web:
+        answers = [
+            await web.post("/orders", json=body, params=query, headers={"x-user": "u7"})
+            for body, query in [
+                (paid, {}),
+                (paid, {"event_id": AN_ID}),
+                (paid, {"event_id": "7"}),
+                ({"order_id": 3}, {}),
+                ("x", {}),
+                (paid | {"order_id": "o" * 600}, {}),
+            ]
+        ]
+        await wait_until(lambda: shop.app.state.events._broker.end("parcel.sent") == 2, 60, "the parcels are sent")
 
-    assert [(202, ["event_id"]), (400, ["error"]), (400, ["error"])] == answers
+    assert [(202, ["event_id"])] * 2 + [(400, ["error"])] * 4 == [(one.status_code, list(one.json())) for one in answers]
+    assert AN_ID == answers[1].json()["event_id"]
+    assert "body.order_id: Input should be a valid string; body.cents: Field required" in answers[3].text
+    assert "the key has 600 bytes" in answers[5].text
+
+
+async def test_the_view_of_the_shop_answers_the_id_of_an_event_that_nobody_has_acknowledged() -> None:
+    settings = Settings.model_validate(
+        {"app_id": "shop", "kafka": {"bootstrap_servers": "127.0.0.1:1"}, "events": {"catalogue": "a:b"}}
+    )
+    async with Events(settings, shop.catalogue, send_seconds=0.5) as shop.app.state.events, client() as web:
+        answer = await web.post("/orders", params={"event_id": AN_ID}, json={"order_id": "o1", "cents": 5, "country": "de"})
+
+    assert (503, AN_ID) == (answer.status_code, answer.json()["event_id"])

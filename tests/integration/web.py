@@ -1,0 +1,42 @@
+"""Web servers as processes of their own, as their users start them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import free_port
+from tests.servers.cache import ROOT
+from tests.workers import get_page
+
+LIMIT_MS = 60_000
+
+
+@contextmanager
+def web_server(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """Runs a web server for the block, and ends it by SIGTERM.
+
+    Args:
+        command: What follows ``python``; PORT in it becomes that of the server.
+        folder: Modules in it can be imported; it gets a directory with the log.
+        environment: Added to the variables of this process.
+
+    Yields:
+        Its URL, without a slash at the end.
+    """
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    words = [sys.executable, *(word.replace("PORT", str(port)) for word in command)]
+    path = os.pathsep.join([str(ROOT), str(folder)])
+    home = Path(tempfile.mkdtemp(prefix="web-", dir=folder))
+    child = Child("web server", words, home, {**environment, "PYTHONPATH": path})
+    child.wait_until_ready(lambda: get_page(url)[0] != 0, LIMIT_MS)
+    try:
+        yield url
+    finally:
+        child.stop()
+        assert "Traceback" not in child.log_tail(), child.log_tail()
