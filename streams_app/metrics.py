@@ -14,7 +14,7 @@ from prometheus_client.exposition import generate_latest
 
 from streams_app.last_hour import LastHour
 from streams_app.metric_table import METRICS, Description
-from streams_app.reasons import Reason
+from streams_app.reasons import OF_FOLDS, OF_READ_STORES, Reason
 from streams_app.settings import Settings
 
 
@@ -72,7 +72,7 @@ class Metrics:
     build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:
-        """Makes every series that is known beforehand, so that a rate never begins with a gap."""
+        """Makes every series that is known beforehand: ``rate`` and ``increase`` do not see with what a series begins."""
         self.registry = CollectorRegistry()
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))
@@ -82,6 +82,11 @@ class Metrics:
                     series = getattr(self, metric.attribute).labels(fold=fold.name)
                     if metric.initial:
                         series.set(metric.initial)
+            for reason in OF_FOLDS:
+                self.dead_letters.labels(fold=fold.name, reason=reason)
+        for store in settings.read_stores:
+            for reason in OF_READ_STORES:
+                self.read_store_dead_letters.labels(store=store.name, reason=reason)
         self.build_info.labels(version=_version()).set(1)
         # Memory, processor time and open files of this process, by the names they have everywhere.
         ProcessCollector(registry=self.registry)

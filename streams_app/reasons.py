@@ -39,7 +39,7 @@ INTERRUPTED: Final = "interrupted"
 FINISHED_LATE: Final = "finished-late"
 """Of an event that has happened, after its letter said that it may have."""
 
-REASONS: Final[dict[Reason, str]] = {
+_OF_FOLDS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
     "not-json": "is not JSON; or a number in it is beyond a double (`1e999`), where the fold has to read it",
     "not-an-object": "is JSON, and not an object",
@@ -50,8 +50,14 @@ REASONS: Final[dict[Reason, str]] = {
     "record-too-large": "was folded into a record that Kafka refuses for its size; its letter has no value but a header `fold-id`",
     "user-error": "made a function of the fold raise, or return what JSON cannot hold",
     "unknown-fold": "was put back for a fold that was renamed or removed since",
+}
+
+_OF_READ_STORES: Final[dict[Reason, str]] = {
     "not-a-record": "of a read store: stands in an output topic and is no folded record of its fold",
     "not-storable": "of a read store: a folded record with a name or value that the store can never hold; its others are written",
+}
+
+_OF_SUBSCRIBERS: Final[dict[Reason, str]] = {
     "not-valid": "does not fit the payload its event declares; the detail has the path to what does not",
     "failed": "made the function of a subscriber raise in its last attempt, or raise an error that is never tried again",
     "timed-out": "kept the function of a subscriber busy beyond its `timeout` in its last attempt",
@@ -60,4 +66,10 @@ REASONS: Final[dict[Reason, str]] = {
     "crashed": "was running in a subscriber when the process died, at least twice of three times alone in its partition",
     "finished-late": "ended well in a subscriber after all, when its letter `interrupted` had been written",
 }
+
+REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS
 """Reason → what the event is or did, for people; in the order of the reference."""
+
+OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
+OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)
+OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", *_OF_SUBSCRIBERS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ import redis.asyncio
 from streams_app.embedded import Broker, Valkey
 from streams_app.errors import ConfigurationError
 from tests.helpers import wait_until_sync
+from tests.servers import prometheus
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ServerUnavailableError
 from tests.servers.opensearch import OpenSearch, is_fetched
@@ -202,6 +203,18 @@ def opensearch() -> Iterator[object]:
         pytest.skip("OpenSearch is not there: `python -m tests.servers` fetches it with Maven")
     with _started(OpenSearch) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Callable[..., str]:
+    """Runs ``promtool``, see :func:`tests.servers.prometheus.promtool`. Fetching it is left to CI, or to whoever asks."""
+    if not prometheus.is_fetched() and os.environ.get("CI") != "true":
+        pytest.skip("Prometheus is not there: `python -m tests.servers` fetches it")
+    try:
+        prometheus.fetch()
+    except ServerUnavailableError as error:
+        _unavailable(error)
+    return prometheus.promtool
 
 
 @pytest.fixture

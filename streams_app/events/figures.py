@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -34,6 +35,12 @@ class PublishingFigures(NamedTuple):
         assert isinstance(counter, Counter)
         assert isinstance(histogram, Histogram)
         return cls(counter, histogram)
+
+    def begin(self, event_keys: Iterable[str]) -> None:
+        """Makes the series of events that have not been published yet, so that ``rate`` and alerts see the first one, and none."""
+        for event_key in event_keys:
+            for result in get_args(Result):
+                self.published.labels(event=event_key, result=result)
 
     def add(self, event_key: str, result: Result, events: int = 1) -> None:
         """Counts events by what has become of them."""

@@ -84,6 +84,9 @@ class Events:
         self._settings = settings
         self._events = {event.key: event for event in catalogue.events}
         self._figures = PublishingFigures.in_registry(metrics)
+        if isinstance(metrics, CollectorRegistry):
+            # A worker may never publish what is in its catalogue; a program that is asked for these figures is there for that.
+            self._figures.begin(self._events)
         self._clock = clock or SystemClock()
         self._send_seconds = send_seconds
         self._decoders = {event.key: decoder_of(event, settings.limits) for event in catalogue.events}

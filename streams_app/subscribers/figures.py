@@ -14,6 +14,7 @@ from prometheus_client import Histogram
 
 from streams_app.clock import Clock
 from streams_app.metrics import Metrics, observe_counts
+from streams_app.reasons import OF_SUBSCRIBERS
 from streams_app.subscribers.received import Retry
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.work import Work
@@ -72,7 +73,7 @@ class Figures:
     """Counts for one subscriber; everything is called on the loop of the worker."""
 
     def __init__(self, metrics: Metrics, name: str, event: str, clock: Clock) -> None:
-        """Makes every series that is known beforehand, so that a rate never begins with a gap.
+        """Makes every series that is known beforehand: ``rate`` and ``increase`` do not see with what a series begins.
 
         Args:
             metrics: Of the worker.
@@ -88,6 +89,8 @@ class Figures:
         self._finished_by = {one: metrics.subscriber_finished.labels(name, event, one) for one in FINISHED}
         self._attempts_by = {one: metrics.subscriber_attempts.labels(name, event, one) for one in ATTEMPTED}
         self._letters_by = metrics.subscriber_dead_letters
+        for reason in OF_SUBSCRIBERS:
+            self._letters_by.labels(name, reason)
         self._resyncs_by = metrics.subscriber_resyncs
         self._name = name
         self._seconds = {one: Observed(metrics.subscriber_handler_seconds.labels(name, one), 1000) for one in ATTEMPTED}

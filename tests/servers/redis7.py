@@ -13,7 +13,8 @@ import redis
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.embedded.server import EmbeddedServer, start_on_a_port
-from tests.servers.cache import CACHE, Progress, ServerUnavailableError, filling, run, silent
+from tests.servers.cache import CACHE, Progress, ServerUnavailableError, run, silent
+from tests.servers.debian import unpack
 
 NAME = "Redis 7"
 DIRECTORY = CACHE / "redis7"
@@ -67,28 +68,11 @@ def fetch(progress: Progress = silent) -> Path:
         return Path(on_path)
     program = DIRECTORY / "usr" / "bin" / "redis-server"
     if not DIRECTORY.is_dir():
-        if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-            raise ServerUnavailableError("no `redis-server` of version 7 on the PATH, and no apt to fetch it with")
-        progress(f"{NAME}: fetching the Debian packages ...")
-        with filling(DIRECTORY) as part:
-            _unpack(part)
+        unpack(NAME, DIRECTORY, ["redis-server", "redis-tools"], progress)
     _complete_libraries(program, progress)
     if not _version(program):
         raise ServerUnavailableError("the packages of this system hold another version of Redis")
     return program
-
-
-def _unpack(part: Path) -> None:
-    download = ["apt-get", "download", "redis-server", "redis-tools"]
-    try:
-        run(download, _LIMIT_SECONDS, cwd=part)
-    except ServerUnavailableError:
-        # A fresh container has no package lists, an old one has lists of files that are gone.
-        run(["apt-get", "update"], _LIMIT_SECONDS)
-        run(download, _LIMIT_SECONDS, cwd=part)
-    for package in sorted(part.glob("*.deb")):
-        run(["dpkg-deb", "-x", str(package), str(part)], _LIMIT_SECONDS)
-        package.unlink()
 
 
 def _complete_libraries(program: Path, progress: Progress) -> None:

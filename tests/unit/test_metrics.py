@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streams_app import Catalogue, Events
 from streams_app.metric_table import DELAY_BUCKETS, METRICS
 from streams_app.metrics import Metrics, observe_all
+from streams_app.reasons import OF_FOLDS, OF_READ_STORES
 from streams_app.settings import Settings
+from tests.shop import parcel_sent
 
 
 @pytest.fixture
@@ -55,6 +58,26 @@ def test_series_of_each_fold_are_there_before_anything_happens(metrics: Metrics)
             name = f"{metric.name}_count" if metric.kind == "histogram" else metric.name
             for fold in ("one", "two"):
                 assert found[name, (("fold", fold),)] == pytest.approx(metric.initial, nan_ok=True)
+
+
+def test_the_first_dead_letter_of_a_fold_or_read_store_is_an_increase_whatever_its_reason() -> None:
+    fold = {"name": "one", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s", "keep": "last"}
+    store = {"name": "read", "url": "sqlite:///read.db", "folds": ["one"], "source": "carried"}
+    found = samples(Metrics(Settings.model_validate({"app_id": "a", "folds": [fold], "read_stores": [store]})))
+
+    assert {0.0} == {found["streams_app_dead_letters_total", (("fold", "one"), ("reason", one))] for one in OF_FOLDS}
+    of_stores = {found["streams_app_read_store_dead_letters_total", (("reason", one), ("store", "read"))] for one in OF_READ_STORES}
+    assert {0.0} == of_stores
+
+
+def test_a_program_that_publishes_shows_its_events_before_the_first_one() -> None:
+    registry = CollectorRegistry()
+    settings = Settings.model_validate({"app_id": "shop", "events": {"catalogue": "tests.shop:catalogue"}})
+    Events(settings, Catalogue(events=(parcel_sent,)), metrics=registry)
+    results = ("acknowledged", "refused", "unknown")
+    name = "streams_app_published_total"
+
+    assert [0.0] * 3 == [registry.get_sample_value(name, {"event": "parcel.sent", "result": one}) for one in results]
 
 
 def test_the_page_tells_of_the_process_and_of_its_version(metrics: Metrics) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.metrics import Metrics
+from streams_app.reasons import OF_SUBSCRIBERS
 from streams_app.settings import Settings
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
@@ -44,6 +45,12 @@ def figures(metrics: Metrics) -> Figures:
     clock = ManualClock(NOW_MS)
     clock.advance_ms(10_000)
     return Figures(metrics, "ship", "order.paid", clock)
+
+
+def test_the_first_dead_letter_of_a_subscriber_is_an_increase_whatever_its_reason(metrics: Metrics, figures: Figures) -> None:
+    registry, name = metrics.registry, "streams_app_subscriber_dead_letters_total"
+
+    assert {0.0} == {registry.get_sample_value(name, {"subscriber": "ship", "reason": one}) for one in OF_SUBSCRIBERS}
 
 
 def work_of(*, attempts: int = 1, timestamp_ms: int = NOW_MS) -> Work:

@@ -1,0 +1,64 @@
+"""The dashboard on a real Prometheus that scrapes a real worker: no panel is empty while all is well."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.parse
+from functools import partial
+
+import pytest
+
+from tests.helpers import wait_until
+from tests.integration.commands import run
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.servers.cache import ROOT
+from tests.servers.prometheus import Prometheus
+from tests.workers import WorkerProcess
+
+pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("promtool")]
+
+CATALOGUE = """
+import os
+import msgspec
+from streams_app import Catalogue, Event, Received, records_of, subscriber
+
+class AccountChanged(msgspec.Struct):
+    account_id: str
+
+shown = Event("account.shown", AccountChanged, description="Shown.", keyed_by="account_id", topic=os.environ["SHOWN"])
+
+@subscriber(records_of("folded", AccountChanged), idempotent="yes", description="Shows it.")
+async def show(event: Received[AccountChanged]) -> None:
+    await event.publish(shown, event.data)
+
+catalogue = Catalogue(events=(shown,), subscribers=(show,))
+"""
+PANELS = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text("utf-8"))["panels"]
+EXPRESSIONS = {
+    f"{panel['title']} {target['refId']}": re.sub(r"\$(subscriber|fold)", ".*", target["expr"]).replace("$__rate_interval", "20s")
+    for panel in PANELS
+    for target in panel.get("targets", [])
+}
+
+
+async def test_every_panel_of_the_dashboard_shows_something_of_a_worker(site: Site) -> None:
+    (site.folder / "its_events.py").write_text(CATALOGUE)
+    store = f'[read_stores.read]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
+    config = site.config(site.fold("folded", "events", keep="last") + store + '[events]\ncatalogue = "its_events:catalogue"\n')
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]), "SHOWN": site.names.topic("shown")}
+    created = run("topics", "create", "--config", str(config), cwd=None, **environment)
+    initialized = run("read-store", "init", "--config", str(config), cwd=None, **environment)
+    with WorkerProcess(config, site.folder, environment) as worker:
+        await worker.wait_ready()
+        with Prometheus.start(urllib.parse.urlsplit(worker.url or "").netloc) as prometheus:
+            await site.send("events", [(b"a1", b'{"account_id": "a1", "metrics": {"likes": 3}}')])
+
+            for name, expression in EXPRESSIONS.items():
+                await wait_until(partial(prometheus.values, expression), LIMIT_SECONDS, f"{name!r} shows something")
+            shown = {name: prometheus.values(expression) for name, expression in EXPRESSIONS.items()}
+
+    assert (0, 0) == (created.code, initialized.code)
+    assert [1.0, 1.0, 1.0] == shown["Servers A"]
+    assert [0.0] * 5 == shown["Redis is full A"]

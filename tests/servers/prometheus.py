@@ -1,0 +1,112 @@
+"""Prometheus itself, and `promtool`: those of this machine, else from the Debian package, unpacked without installing it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import LOOPBACK
+from streams_app.embedded.server import EmbeddedServer, start_on_a_port
+from tests.servers.cache import CACHE, Progress, run, silent
+from tests.servers.debian import unpack
+
+NAME: Final = "Prometheus"
+DIRECTORY: Final = CACHE / "prometheus"
+
+_LIMIT_SECONDS: Final = 60
+_START_LIMIT_MS: Final = 60_000
+
+
+class Prometheus(EmbeddedServer):
+    """A running Prometheus that scrapes one worker every second; what it has collected goes with it."""
+
+    description = NAME
+
+    def __init__(self, child: Child, port: int, directory: Path) -> None:
+        super().__init__(child)
+        self._url = f"http://{LOOPBACK}:{port}"
+        self._directory = directory
+
+    @staticmethod
+    def start(target: str) -> Prometheus:
+        """Starts it and returns when it answers.
+
+        Args:
+            target: ``host:port`` with ``/metrics``.
+
+        Raises:
+            ServerUnavailableError: There is no Prometheus and it cannot be fetched.
+            EmbeddedServerError: It did not start; the message shows its log.
+        """
+        program = fetch()
+        home = Path(tempfile.mkdtemp(prefix="streams-app-prometheus-"))
+        scraped = {"job_name": "worker", "static_configs": [{"targets": [target]}]}
+        # JSON is YAML.
+        (home / "prometheus.yml").write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [scraped]}))
+
+        def start_once(chosen: int) -> Prometheus:
+            options = [f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data"]
+            child = Child("prometheus", [str(program), *options, f"--web.listen-address={LOOPBACK}:{chosen}"], home)
+            child.wait_until_ready(lambda: _is_ready(chosen), _START_LIMIT_MS)
+            return Prometheus(child, chosen, home)
+
+        return start_on_a_port(None, start_once, taken="address already in use")
+
+    def values(self, expression: str) -> list[float]:
+        """What an expression of PromQL is now, a value a series.
+
+        Raises:
+            urllib.error.HTTPError: Prometheus does not understand it.
+        """
+        asked = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self._url}/api/v1/query?{asked}", timeout=_LIMIT_SECONDS) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return [float(series["value"][1]) for series in told["data"]["result"]]
+
+    def stop(self) -> None:
+        """Ends it and removes its directory."""
+        super().stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def promtool(*words: str, cwd: Path | None = None) -> str:
+    """Runs ``promtool``; what it wrote.
+
+    Raises:
+        ServerUnavailableError: There is none, or it has found a fault; with what it wrote.
+    """
+    return run([str(fetch().with_name("promtool")), *words], _LIMIT_SECONDS, cwd=cwd)
+
+
+def is_fetched() -> bool:
+    """Whether nothing has to be fetched."""
+    return _on_path() is not None or DIRECTORY.is_dir()
+
+
+def fetch(progress: Progress = silent) -> Path:
+    """The path of a ``prometheus`` with ``promtool`` beside it; fetched when there is none.
+
+    Raises:
+        ServerUnavailableError: There is none and the package cannot be had.
+    """
+    if (on_path := _on_path()) is not None:
+        return on_path
+    if not DIRECTORY.is_dir():
+        unpack(NAME, DIRECTORY, ["prometheus"], progress)
+    return DIRECTORY / "usr" / "bin" / "prometheus"
+
+
+def _on_path() -> Path | None:
+    found = shutil.which("prometheus")
+    return Path(found) if found and Path(found).with_name("promtool").exists() else None
+
+
+def _is_ready(port: int) -> bool:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/-/ready", timeout=5) as answer:
+        return bool(answer.status == 200)
