@@ -22,7 +22,11 @@ from streams_app.reasons import Reason
 
 def text_of(error: BaseException) -> str:
     """Class and message; the ``repr`` of redis-py's errors leaves the message out."""
-    return f"{type(error).__name__}({str(error)!r})"
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001  # a class of the user's may raise anything
+        text = f"its text raises {type(broken).__name__}"
+    return f"{type(error).__name__}({text!r})"
 
 
 class StreamsAppError(Exception):

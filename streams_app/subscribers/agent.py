@@ -231,7 +231,7 @@ class SubscriberAgent:
             given = (subscriber.function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             if not subscriber.is_async:
                 return ThreadRunner(*given, on_hung=hung)
-            made = AsyncRunner(users.loop, *given)
+            made = AsyncRunner(users.loop, *given, on_hung=hung)
             if loop_watch is not None:
                 loop_watch.add(subscriber.name, made)
             return made

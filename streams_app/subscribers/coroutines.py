@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+from streams_app.errors import text_of
 from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
+
+logger = logging.getLogger(__name__)
 
 TURN_MS: Final = 5
 """So long a slot may go from call to call, where none of them waits for anything, before other tasks have their turn."""
@@ -25,6 +30,7 @@ class UserLoop:
     def __init__(self) -> None:
         """Starts the thread."""
         self.loop = asyncio.new_event_loop()
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
         self._thread.start()
 
@@ -35,12 +41,19 @@ class UserLoop:
 
     def stop(self, seconds: float) -> None:
         """Ends the loop; a function that blocks it for longer than ``seconds`` is left behind."""
+        self._is_stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(seconds)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self._is_stopped:
+            # A task that a function has started ends the loop with SystemExit or KeyboardInterrupt, and any function can stop it.
+            # The others have nothing to do with that, and what they wait for is still on the loop.
+            try:
+                self.loop.run_forever()
+            except BaseException as error:  # noqa: BLE001  # no user's function ends the loop of all of them
+                logger.critical("a task of a function would have ended the loop of all async functions error=%s", text_of(error))
         left = asyncio.all_tasks(self.loop)
         for task in left:
             task.cancel()
@@ -50,16 +63,26 @@ class UserLoop:
 
 
 class AsyncRunner(Runner):
-    """Slots that are tasks on the loop of the users."""
+    """Slots that are tasks on the loop of the users.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *given: Any) -> None:
+    A function that does not end when it is cancelled holds its slot until it does.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *given: Any, **options: Any) -> None:
         """Takes the loop of the users and what every runner takes."""
-        super().__init__(*given)
+        super().__init__(*given, **options)
         self._loop = loop
+        self._is_finished = False
+        self._left: dict[Any, Call] = {}
         self._queue: deque[Call] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         loop.call_soon_threadsafe(self._start)
+
+    @property
+    def hanging(self) -> int:
+        """See :attr:`Runner.hanging`."""
+        return len(self._left)
 
     def put(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.put`."""
@@ -89,17 +112,31 @@ class AsyncRunner(Runner):
         self._swept_ms = self._clock.monotonic_ms()
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
+    def _revive(self, task: asyncio.Task[None]) -> None:
+        """A function has cancelled the task of its slot, and has not caught that; or has done so after its own end."""
+        for call in [call for call, slot in self.running.items() if slot is task]:
+            if self._took_outcome(call):
+                self._end(call, Outcome.ERROR, self._clock.monotonic_ms(), asyncio.CancelledError("cancelled by itself"))
+        self._replace(task)
+
+    def _replace(self, task: asyncio.Task[None]) -> None:
+        self._left.pop(task, None)
+        self._tasks[self._tasks.index(task)] = self._loop.create_task(self._serve(), name=task.get_name())
+
     def _finish(self, ended: asyncio.Future[None]) -> None:
+        self._is_finished = True
         self._sweeping.cancel()
         for task in self._tasks:
             task.cancel()
         self._home.call_soon_threadsafe(ended.set_result, None)
 
     def _wake(self) -> None:
-        for _ in range(min(len(self._queue), len(self._idle))):
+        wanted = len(self._queue)
+        while wanted and self._idle:
             idle = self._idle.popleft()
             if not idle.done():
                 idle.set_result(None)
+                wanted -= 1
 
     def _sweep(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -109,6 +146,9 @@ class AsyncRunner(Runner):
             for call in list(self.running):
                 call.excused_ms += min(late_ms, now_ms - call.begun_ms)
         self._stop_all(self._overdue(), Outcome.TIMEOUT)
+        for task in [task for task in self._tasks if task.done()]:
+            self._revive(task)
+        self._look_hung(self._left, stack_of)
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _stop_all(self, calls: Iterable[Call], outcome: Outcome) -> None:
@@ -116,6 +156,7 @@ class AsyncRunner(Runner):
             task = self.running.get(call)
             if task is not None and self._took_outcome(call):
                 self._end(call, outcome, self._clock.monotonic_ms())
+                self._left[task] = call
                 task.cancel()
 
     async def _serve(self) -> None:
@@ -136,7 +177,7 @@ class AsyncRunner(Runner):
                     await self._function(call.event)
                 except asyncio.CancelledError as cancelled:
                     if call in self.running and task.cancelling():
-                        # The slot itself is ended.
+                        # The slot itself is ended. Where a function has done that, the next sweep sees it.
                         raise
                     error = cancelled
                 except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
@@ -146,8 +187,12 @@ class AsyncRunner(Runner):
                 if self._took_outcome(call):
                     self._end(call, _DONE if error is None else Outcome.ERROR, now_ms, error)
                 else:
-                    while task.cancelling():
-                        task.uncancel()
+                    self._left.pop(task, None)
+                if task.cancelling():
+                    # What is left of a cancellation would strike the next call: another task goes on in this slot.
+                    if not self._is_finished:
+                        self._replace(task)
+                    return
 
     async def _has_calls(self) -> None:
         """Returns when there are some; a slot whose calls were all short lets others have their turn in any case."""
@@ -157,3 +202,13 @@ class AsyncRunner(Runner):
             idle = self._loop.create_future()
             self._idle.append(idle)
             await idle
+
+
+def stack_of(task: asyncio.Task[Any]) -> str:
+    """Where a task waits; it knows only the outermost of its frames itself."""
+    frames = []
+    waits: Any = task.get_coro()
+    while (frame := getattr(waits, "cr_frame", None)) is not None:
+        frames.append((frame, frame.f_lineno))
+        waits = waits.cr_await
+    return "".join(traceback.StackSummary.extract(iter(frames)).format())

@@ -16,7 +16,13 @@ from streams_app.events.parent import Parent, Publisher
 
 
 class Retry(Exception):
-    """The author's word that nothing was done: the event is tried again, whatever the promise of its subscriber."""
+    """The author's word that nothing was done: the event is tried again, whatever the promise of its subscriber.
+
+    Attributes:
+        after_ms: When; None: as the retries of the subscriber say.
+    """
+
+    after_ms: int | None = None  # also of a class of the user's that does not call the constructor
 
     def __init__(self, after: str | timedelta | None = None) -> None:
         """Says when.

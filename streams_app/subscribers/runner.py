@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ from streams_app.clock import Clock
 from streams_app.subscribers.received import Received
 
 SWEEP_SECONDS: Final = 0.1
+
+HUNG_MS: Final = 60_000
+"""Slots whose functions are all overdue for so long will not come back."""
 
 
 class Outcome(Enum):
@@ -68,7 +71,14 @@ class Runner(ABC):
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], slots: int, timeout_ms: int, clock: Clock, on_ended: Callable[[list[Call]], None]
+        self,
+        function: Callable[[Any], Any],
+        slots: int,
+        timeout_ms: int,
+        clock: Clock,
+        on_ended: Callable[[list[Call]], None],
+        *,
+        on_hung: Callable[[str], None] = lambda stacks: None,
     ) -> None:
         """Starts nothing yet; made on the loop of the worker.
 
@@ -78,6 +88,7 @@ class Runner(ABC):
             timeout_ms: How long one may take.
             clock: Its monotonic clock times the calls.
             on_ended: Called on the loop of the worker with the calls that have an outcome, each once.
+            on_hung: Called there once with the stacks of all slots when every one of them is overdue by :data:`HUNG_MS`.
         """
         self.running: dict[Call, Any] = {}
         self._function = function
@@ -86,6 +97,8 @@ class Runner(ABC):
         self._clock = clock
         self._until_ms = self._wall_ahead_ms() + timeout_ms
         self._on_ended = on_ended
+        self._on_hung = on_hung
+        self._is_hung = False
         self._home = asyncio.get_running_loop()
         self._ended: deque[Call] = deque()
         self._is_told = False
@@ -117,6 +130,23 @@ class Runner(ABC):
         # Anew each time: the wall clock may have been set.
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]
+
+    def _look_hung(self, held: Mapping[Any, Call], stack_of: Callable[[Any], str]) -> None:
+        """Tells once when every slot is held by what is overdue for long.
+
+        Args:
+            held: Slot → the call that holds it.
+            stack_of: Slot → where its function stands.
+        """
+        # One look a sweep at what is usually not even full; the first that is not overdue ends it.
+        late_ms = self._timeout_ms + HUNG_MS
+        now_ms = self._clock.monotonic_ms()
+        if self._is_hung or len(held) < self._slots or not all(now_ms - call.begun_ms >= late_ms for call in held.values()):
+            return
+        self._is_hung = True
+        stacks = Counter(map(stack_of, held)).most_common()
+        told = "\n".join(f"{slots} slots:\n{stack}" for stack, slots in stacks)
+        self._home.call_soon_threadsafe(self._on_hung, told)
 
     def _wall_ahead_ms(self) -> int:
         return self._clock.now_ms() - self._clock.monotonic_ms()

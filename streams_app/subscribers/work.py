@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from streams_app.errors import text_of
 from streams_app.reasons import Reason
 from streams_app.subscribers.received import Reject, Retry
 from streams_app.subscribers.retries import Retries
@@ -84,6 +85,13 @@ def after_failure(
         is_repeatable: Whether the event may run again although nobody knows what the attempt has done; otherwise only where the
             function says that it has done nothing.
     """
+    try:
+        return _after_failure(work, error, retries, is_timeout=is_timeout, is_repeatable=is_repeatable)
+    except Exception as broken:  # noqa: BLE001  # its class is the user's, and what it says of itself may raise anything
+        return letter(work, "failed", f"{type(error).__name__}, of which nothing can be told: {text_of(broken)}")
+
+
+def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool) -> Again | Letter:
     if isinstance(error, Reject):
         return letter(work, "rejected", str(error), error)
     rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None

@@ -91,7 +91,7 @@ async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_
 async def test_only_slots_that_are_all_overdue_for_long_are_told_once_with_their_stacks(
     hanging: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams_app.subscribers.threads.HUNG_MS", 100)
+    monkeypatch.setattr("streams_app.subscribers.runner.HUNG_MS", 100)
     may_end = threading.Event()
     told: list[str] = []
     ended: list[Call] = []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from streams_app.clock import SystemClock
-from streams_app.subscribers.coroutines import AsyncRunner
+from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.threads import ThreadRunner
 from tests.helpers import wait_until
@@ -151,3 +154,98 @@ async def test_a_function_without_async_that_returns_something_to_await_has_fail
     await runner.stop()
 
     assert isinstance(ended[0].error, TypeError)
+
+
+@pytest.mark.parametrize("is_struck", [True, False])
+def test_a_slot_whose_function_has_cancelled_it_begins_the_next_event_all_the_same(is_struck: bool) -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            if event == "cancels":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                if is_struck:
+                    await asyncio.sleep(1)  # virtual time
+            else:
+                await asyncio.sleep(1)  # virtual time
+
+        ended: list[Call] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        runner.put([Call(event, None) for event in ("cancels", "next")])
+        await asyncio.sleep(2)  # virtual time
+        runner.put([Call("later", None)])
+        await asyncio.sleep(2)  # virtual time
+        await runner.stop()
+
+        told = [(call.event, call.outcome) for call in ended]
+
+        assert [("cancels", Outcome.ERROR if is_struck else Outcome.DONE), ("next", Outcome.DONE), ("later", Outcome.DONE)] == told
+
+    in_no_time(schedule())
+
+
+def test_a_slot_that_a_function_cancels_after_its_end_is_there_again_soon() -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            if event == "cancels":
+                asyncio.get_running_loop().call_later(1, task.cancel)
+
+        ended: list[Call] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 10_000, LoopClock(), ended.extend)
+        for event in ("cancels", "next"):
+            runner.put([Call(event, None)])
+            await asyncio.sleep(2)  # virtual time
+
+        assert ["cancels", "next"] == [call.event for call in ended]
+
+    in_no_time(schedule())
+
+
+def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_told_once_with_where_they_wait() -> None:
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            while not may_end:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+
+        told: list[str] = []
+        may_end: list[bool] = []
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 2, 1_000, LoopClock(), lambda calls: None, on_hung=told.append)
+        runner.put([Call("one", None)])
+        await asyncio.sleep(100)  # virtual time
+        assert (1, []) == (runner.hanging, told)
+        runner.put([Call("two", None)])
+        await asyncio.sleep(100)  # virtual time
+        may_end.append(True)
+
+        assert 2 == runner.hanging
+        assert [True] == ["2 slots:" in one and "await asyncio.Event().wait()" in one for one in told]
+
+    in_no_time(schedule())
+
+
+@pytest.mark.parametrize("ends", [sys.exit, lambda: asyncio.get_running_loop().stop()], ids=["exit", "stop"])
+async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
+    ends: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ship(event: str) -> None:
+        if event == "ends":
+
+            async def end() -> None:
+                ends()
+
+            await asyncio.create_task(end())
+
+    ended: list[Call] = []
+    users = UserLoop()
+    runner = AsyncRunner(users.loop, ship, 1, 60_000, SystemClock(), ended.extend)
+    try:
+        runner.put([Call(event, None) for event in ("ends", "next")])
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have ended")
+    finally:
+        await runner.stop()
+        users.stop(2.0)
+
+    assert Outcome.DONE == ended[1].outcome

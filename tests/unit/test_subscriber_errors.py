@@ -1,0 +1,54 @@
+"""Errors of functions whose classes do what errors do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app import Received, Retries, Retry
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, seen_by, subscribed
+
+
+class Speechless(Exception):
+    """Has no text, and is hidden from those who ask for it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+class Later(Retry):
+    """Has a constructor of its own."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+@pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
+def test_an_error_whose_text_cannot_be_had_is_a_letter_of_its_event_alone(idempotent: str) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.data.order_id == "o1":
+            raise Speechless
+
+    one = subscribed(ship, idempotent=idempotent, concurrency=1, retry=Retries(attempts=2))
+    with SubscriberTester(one) as kit:
+        for number in range(1, 4):
+            kit.publish(paid, Paid(f"o{number}"))
+        kit.advance("1m")
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", 2 if idempotent == "yes" else 1) == (letter.reason, letter.attempts)
+        assert "Speechless, of which nothing can be told: RuntimeError('nothing to say')" == letter.detail
+        assert 2 == [outcome for _, outcome in seen_by(kit, one)].count("done")
+
+
+def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        if event.attempt == 1:
+            raise Later("the carrier is asleep")
+
+    one = subscribed(ship, idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1m")
+
+        assert [(1, "retry"), (2, "done")] == seen_by(kit, one)
