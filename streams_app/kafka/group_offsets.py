@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import CommitFailedError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
-from streams_app.errors import ConfigurationError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
-from streams_app.kafka.diagnosis import why_unreachable
+from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
+from streams_app.kafka.members import committed_of
 from streams_app.settings import KafkaSettings
+
+COMMITS_SECONDS = 15.0
+"""So long a coordinator may take to say or to take what a group has committed: a new one reads its log first."""
 
 
 @asynccontextmanager
@@ -40,27 +44,61 @@ async def in_group(kafka: KafkaSettings, group: str) -> AsyncIterator[AIOKafkaCo
         await consumer.stop()
 
 
-async def move(consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, Committed]) -> None:
+async def held_in(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, tps: Iterable[TP]) -> dict[TP, Committed]:
+    """What a group has committed; partitions without a commit are left out.
+
+    Args:
+        kafka: Settings of the broker.
+        consumer: Of :func:`in_group`.
+        group: Its group, for people.
+        tps: The partitions that are asked for.
+
+    Raises:
+        TryAgainError: The broker does not tell it, or not in time: nobody may take that for no commit.
+        ConfigurationError: The broker does not allow us to ask.
+    """
+    try:
+        async with asyncio.timeout(COMMITS_SECONDS):
+            return await committed_of(consumer, tps)
+    except NOT_ALLOWED as error:
+        raise not_allowed(kafka, error) from error
+    except TimeoutError as error:
+        # The client asks a coordinator that is not ready until the time is over, and keeps its answers to itself.
+        why = f"not within {COMMITS_SECONDS:g} s; its coordinator may be starting"
+        raise TryAgainError(f"Kafka does not say what group {group!r} has committed: {why}. Try again") from error
+    except (KafkaError, OSError) as error:
+        raise TryAgainError(f"Kafka does not say what group {group!r} has committed: {error!r}") from error
+
+
+async def move(kafka: KafkaSettings, consumer: AIOKafkaConsumer, group: str, offsets: Mapping[TP, Committed]) -> None:
     """Commits in the name of nobody, all partitions in one request.
 
     Args:
+        kafka: Settings of the broker.
         consumer: Of :func:`in_group`.
         group: Its group, for people.
         offsets: What is committed, with its metadata.
 
     Raises:
-        ConfigurationError: The group has members.
+        ConfigurationError: The group has members, or the broker does not allow it.
+        TryAgainError: The broker does not answer; nobody knows whether it has moved them.
     """
     if not offsets:
         return
     consumer.assign([TopicPartition(*tp) for tp in offsets])
     commits = {TopicPartition(*tp): OffsetAndMetadata(held.offset, held.metadata) for tp, held in offsets.items()}
     try:
-        await consumer.commit(commits)
-    except KafkaError as error:
-        raise ConfigurationError(
-            [f"Kafka refuses to move the offsets of group {group!r}: stop its workers first ({error!r})"]
-        ) from error
+        async with asyncio.timeout(COMMITS_SECONDS):
+            await consumer.commit(commits)
+    except CommitFailedError as error:  # its text speaks of another client
+        raise ConfigurationError([f"Kafka refuses to move the offsets of group {group!r}: stop its workers first"]) from error
+    except NOT_ALLOWED as error:
+        raise not_allowed(kafka, error) from error
+    except (KafkaError, OSError, TimeoutError) as error:
+        text = (
+            f"Kafka does not say whether it has moved the offsets of group {group!r} ({error!r}): the same command may be repeated"
+        )
+        raise TryAgainError(text) from error
 
 
 async def member_count(client: AIOKafkaAdminClient, group: str) -> int:

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import marks_of
 from streams_app.delivery.processor import Mark
-from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError, TryAgainError
+from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
 from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
 from streams_app.events.headers import TYPE, header
@@ -29,6 +28,7 @@ from streams_app.operating.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.note import decoded
+from streams_app.subscribers.placing import committed
 from streams_app.subscribers.put_back import again_topic, is_for
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.subscription import Subscription
@@ -48,7 +48,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         width: Columns of the terminal.
 
     Raises:
-        TryAgainError: The broker does not answer.
+        TryAgainError: The broker does not answer, or does not tell what the group has committed.
         ConfigurationError: The subscriber does not read that topic, or there is no such partition.
     """
     topics = [one.topic, again_topic(settings.app_id)]
@@ -161,12 +161,7 @@ async def _commits(settings: Settings, one: Subscription, topic: str) -> tuple[d
         counts = await partition_counts(client, [topic])
         if topic not in counts:
             raise ConfigurationError([f"topic {topic!r} does not exist: create it with `streams-app topics create`"])
-        tps = [TopicPartition(topic, number) for number in range(counts[topic])]
-        try:
-            held = await client.list_consumer_group_offsets(one.group, partitions=tps)
-        except KafkaError as error:
-            raise TryAgainError(f"Kafka does not say what group {one.group} has committed: {error!r}") from error
-    return {TP(*tp): Committed(mark.offset, mark.metadata or "") for tp, mark in held.items() if mark.offset >= 0}, counts[topic]
+    return await committed(settings, one, [TP(topic, number) for number in range(counts[topic])]), counts[topic]
 
 
 async def _letters(settings: Settings, one: Subscription, found: Found | None, which: str) -> list[Letter]:

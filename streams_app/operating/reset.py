@@ -24,7 +24,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client
-from streams_app.kafka.group_offsets import in_group, member_count, move
+from streams_app.kafka.group_offsets import held_in, in_group, member_count, move
 from streams_app.operating.groups import redis_of
 from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
@@ -103,7 +103,7 @@ async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
         TryAgainError: Redis, Kafka or a read store does not answer; the removal may be repeated.
     """
     async with in_group(settings.kafka, settings.app_id) as consumer:
-        await move(consumer, settings.app_id, planned.offsets)
+        await move(settings.kafka, consumer, settings.app_id, planned.offsets)
         for declared in settings.read_stores:
             await follow(settings, declared, fold, consumer)
     async with redis_of(settings) as redis:
@@ -138,14 +138,14 @@ async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: st
     if not tps:
         return
     begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    committed = await consumer._coordinator.fetch_committed_offsets(tps)
+    committed = await held_in(settings.kafka, consumer, settings.app_id, [TP(*tp) for tp in tps])
     declared = [known.name for known in settings.folds if known.source == source]
     starts = ends if any(known.name == fold and known.start == "latest" for known in settings.folds) else begins
     for tp in tps:
-        held = committed.get(tp)
-        if held is None or held.offset < 0:
+        held = committed.get(TP(*tp))
+        if held is None:
             continue
-        mark = without_mark(Committed(held.offset, held.metadata or ""), declared, fold, starts[tp])
+        mark = without_mark(held, declared, fold, starts[tp])
         if mark is not None:
             found.offsets[TP(*tp)] = mark
 

@@ -15,9 +15,8 @@ from streams_app.delivery.marks import commit_of, noted_in
 from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.group_offsets import in_group, move
+from streams_app.kafka.group_offsets import held_in, in_group, move
 from streams_app.kafka.log_reader import log_reader, stable_ends
-from streams_app.kafka.members import committed_of
 from streams_app.kafka.topic_ids import topic_ids
 from streams_app.settings import KafkaSettings, Settings
 from streams_app.subscribers.note import Note, encoded
@@ -100,10 +99,11 @@ async def committed(settings: Settings, one: Subscription, tps: Iterable[TP]) ->
     """What a subscriber's group has committed; partitions without a commit are left out.
 
     Raises:
-        TryAgainError: Kafka does not answer.
+        TryAgainError: Kafka does not answer, or does not tell it.
+        ConfigurationError: It does not allow us to ask.
     """
     async with in_group(settings.kafka, one.group) as consumer:
-        return await committed_of(consumer, tps)
+        return await held_in(settings.kafka, consumer, one.group, tps)
 
 
 async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Committed]) -> None:
@@ -115,8 +115,8 @@ async def place(settings: Settings, one: Subscription, offsets: Mapping[TP, Comm
         TryAgainError: Kafka does not answer.
     """
     async with in_group(settings.kafka, one.group) as consumer:
-        await move(consumer, one.group, offsets)
-        held = await committed_of(consumer, offsets)
+        await move(settings.kafka, consumer, one.group, offsets)
+        held = await held_in(settings.kafka, consumer, one.group, offsets)
     if one.subscriber.idempotent == "no" and held != offsets:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r}: {NO_METADATA}"])
 

@@ -6,10 +6,15 @@ import asyncio
 import os
 import re
 from functools import partial
+from typing import Any
 
 import pytest
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from streams_app.clock import SystemClock
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.kafka import group_offsets
 from streams_app.operating.explain_event import explain_event
 from streams_app.settings import RedisSettings
 from streams_app.subscribers.declaration import subscriber
@@ -166,3 +171,42 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
         by_id, by_place = [await explain_event(settings, one, which, SystemClock(), 400) for which in ("e1", f"{site.topic}:0:1")]
 
     assert by_place.splitlines()[1:] == by_id.splitlines()[1:]
+
+
+LOADING, NOT_AUTHORIZED = 14, 30
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "told"),
+    [
+        (LOADING, TryAgainError, "has committed: not within 0.5 s; its coordinator may be starting. Try again"),
+        (NOT_AUTHORIZED, ConfigurationError, "does not allow it"),
+    ],
+)
+async def test_a_coordinator_that_does_not_tell_the_commits_is_not_taken_for_one_that_has_none(
+    code: int, error: type[Exception], told: str, kafka: KafkaServer, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = AIOKafkaConnection.send
+
+    async def refused(answer: Any) -> OffsetFetchResponse_v3:
+        await answer
+        return OffsetFetchResponse_v3(0, [], code)
+
+    def sent(self: AIOKafkaConnection, request: Any, *given: Any, **more: Any) -> Any:
+        answer = send(self, request, *given, **more)
+        return asyncio.ensure_future(refused(answer)) if isinstance(request, OffsetFetchRequest) else answer
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", sent)
+    monkeypatch.setattr(group_offsets, "COMMITS_SECONDS", 0.5)
+    site = subscribing.Shop(names, kafka.bootstrap_servers, "redis://127.0.0.1:1/0")
+    await site.open()
+
+    def ship(event: Received[Paid]) -> None:
+        """It is never called."""
+
+    declared = subscriber(subscribing.order_paid, idempotent="yes", description="Under test.")(ship)
+    one = Subscription(declared, site.topic, f"{names.app_id}.ship", f"{site.topic}.dead")
+    settings = site.settings.model_copy(update={"redis": RedisSettings(url="redis://127.0.0.1:1/0")})
+
+    with pytest.raises(error, match=re.escape(told)):
+        await explain_event(settings, one, f"{site.topic}:0:0", SystemClock(), 400)
