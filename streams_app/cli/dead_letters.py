@@ -13,12 +13,14 @@ import click
 
 from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
+from streams_app.cli.tune_options import MomentType
 from streams_app.clock import SystemClock
 from streams_app.reasons import FINISHED_LATE, INTERRUPTED, REASONS
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
     from streams_app.clock import Clock
+    from streams_app.operating.dead_letters import Listed, Shown
     from streams_app.operating.letters import Selection
     from streams_app.operating.replay import Replay
     from streams_app.operating.store_replay import StoreReplay
@@ -56,6 +58,10 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--event-id", "event_ids", multiple=True, metavar="ID",
             help="With --subscriber: only the event with this id; may be repeated.",
+        ),
+        click.option(
+            "--since", type=MomentType(), metavar="WHEN",
+            help="Only letters that are not older: so long ago (24h), an ISO time, or ms since 1970.",
         ),
         click.option("--subscriber", metavar="NAME", help="Refused by this subscriber, and not by a fold."),
         click.option("--store", metavar="NAME", help="Refused by this one of [read_stores.NAME], and not by a fold."),
@@ -99,6 +105,7 @@ def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tu
     return topic, Selection(
         settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["places"]),
         frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
+        0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()),
     )  # fmt: skip
 
 
@@ -146,27 +153,42 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
     the trace of the last error, the headers of the event. `interrupted` is what had begun and was cut off: it may have happened.
     `interrupted, finished-late` has happened: its function ended well after all, too late to be counted.
     """
+    listed = asyncio.run(_listed(settings, *_letters(settings, fold, chosen), limit))
+    for one in listed.shown:
+        _print(one, as_json=as_json, is_late=one.letter.reason == INTERRUPTED and one.letter.source in listed.late)
+    if not listed.shown and not as_json:
+        click.echo("no dead letters")
+    if listed.total > len(listed.shown):
+        text = f"{len(listed.shown):,} of {listed.total:,} letters are shown, the oldest: --limit shows more, --since later ones"
+        click.echo(text, err=True)
+
+
+async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> Listed:
+    from streams_app.cli.showing import showing
     from streams_app.operating.dead_letters import letters_of
+
+    with showing(SystemClock(), "reading") as show:
+        return await letters_of(settings, topic, selection, limit, show)
+
+
+def _print(one: Shown, *, as_json: bool, is_late: bool) -> None:
     from streams_app.operating.letters import PREVIEW_BYTES
     from streams_app.operating.text import escaped, json_line, shown
     from streams_app.words import time_text
 
-    letters, late = asyncio.run(letters_of(settings, *_letters(settings, fold, chosen), limit))
-    for letter in letters:
-        is_late = letter.reason == INTERRUPTED and letter.source in late
-        row = letter.row(None if as_json else PREVIEW_BYTES) | ({"finished-late": True} if is_late else {})
-        if as_json:
-            click.echo(json_line(row))
-            continue
-        where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
-        key = "none" if row["key"] is None else shown(row["key"])
-        reason = f"{letter.reason}, {FINISHED_LATE}" if is_late else letter.reason
-        told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}"
-        click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")
-        if row["value"]:
-            click.echo(f"    {escaped(row['value'])}")
-    if not letters and not as_json:
-        click.echo("no dead letters")
+    letter = one.letter
+    row = letter.row(None if as_json else PREVIEW_BYTES) | ({"finished-late": True} if is_late else {})
+    if as_json:
+        click.echo(json_line(row | ({"times": one.times} if one.times > 1 else {})))
+        return
+    where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
+    key = "none" if row["key"] is None else shown(row["key"])
+    reason = f"{letter.reason}, {FINISHED_LATE}" if is_late else letter.reason
+    times = f"  (there {one.times} times)" if one.times > 1 else ""
+    told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"
+    click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")
+    if row["value"]:
+        click.echo(f"    {escaped(row['value'])}")
 
 
 def _attempts(row: dict[str, Any]) -> str:

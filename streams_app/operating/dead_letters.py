@@ -6,10 +6,9 @@ those would never end. Nothing is written here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -23,6 +22,8 @@ from streams_app.operating.letters import Letter, Selection, taken_apart
 from streams_app.settings import Settings
 
 PAGE_RECORDS: Final = 500
+BEFORE_MS: Final = 3_600_000
+"""So much more is read than was asked for: that an event has ended late may be said before it is said that it was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,14 @@ class LetterTopic:
 
 
 @asynccontextmanager
-async def letter_topic(settings: Settings, name: str, source: str | None = None) -> AsyncIterator[LetterTopic]:
+async def letter_topic(settings: Settings, name: str, source: str | None = None, since_ms: int = 0) -> AsyncIterator[LetterTopic]:
     """A dead-letter topic.
 
     Args:
         settings: Settings of the application.
         name: Name of the topic.
         source: The topic its letters would be put back into; None: they are not put back into one.
+        since_ms: Each partition begins with its first record that is not older; the embedded broker names an earlier one.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -105,27 +107,55 @@ async def letter_topic(settings: Settings, name: str, source: str | None = None)
     try:
         await consumer.start()
         consumer.assign(tps)
-        begins = await consumer.beginning_offsets(tps)
-        yield LetterTopic(name, counts.get(source or "", 0), begins, await stable_ends(consumer, tps), consumer)
+        begins, ends = await consumer.beginning_offsets(tps), await stable_ends(consumer, tps)
+        if since_ms:
+            at = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
+            begins = {tp: ends[tp] if found is None else found.offset for tp, found in at.items()}
+        yield LetterTopic(name, counts.get(source or "", 0), begins, ends, consumer)
     except KafkaError as error:
         raise TryAgainError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer: {error!r}") from error
     finally:
         await consumer.stop()
 
 
+class Shown(NamedTuple):
+    """A letter that is shown.
+
+    Attributes:
+        letter: The oldest of those that are the same.
+        times: How often it is there.
+    """
+
+    letter: Letter
+    times: int = 1
+
+
 class Listed(NamedTuple):
     """Letters that were asked for.
 
     Attributes:
-        letters: Oldest first.
+        shown: Oldest first.
         late: Sources of events that were interrupted and have ended well after all.
+        total: How many there are, those that are not shown with them.
     """
 
-    letters: list[Letter]
+    shown: list[Shown]
     late: frozenset[str]
+    total: int
+
+    @property
+    def letters(self) -> list[Letter]:
+        """Those that are shown."""
+        return [one.letter for one in self.shown]
 
 
-async def letters_of(settings: Settings, topic_name: str, selection: Selection, limit: int) -> Listed:
+async def letters_of(
+    settings: Settings,
+    topic_name: str,
+    selection: Selection,
+    limit: int,
+    show: Callable[[str, int, int | None], None] = lambda words, done, total: None,
+) -> Listed:
     """Dead letters of one fold, read store or subscriber, oldest first by the time of the letter, whatever its partition.
 
     Args:
@@ -133,32 +163,58 @@ async def letters_of(settings: Settings, topic_name: str, selection: Selection, 
         topic_name: Its dead-letter topic.
         selection: Letters that are wanted.
         limit: Number of letters at most.
+        show: Takes words, how many records were read, and of how many.
 
     Raises:
         TryAgainError: Kafka does not answer.
         ConfigurationError: There is no dead-letter topic.
     """
-    found: list[tuple[int, int, int, Letter]] = []
+    oldest = Oldest(limit)
     late: set[str] = set()
-    async with letter_topic(settings, topic_name) as topic:
+    read = 0
+    async with letter_topic(settings, topic_name, since_ms=max(0, selection.since_ms - BEFORE_MS)) as topic:
         async for page in topic.pages():
             mine = [letter for letter in page if selection.concerns(letter)]
-            keep_oldest(found, (letter for letter in mine if selection.takes(letter)), limit)
+            oldest.add(letter for letter in mine if selection.takes(letter))
             late.update(letter.source for letter in mine if letter.is_late)
-    return Listed([letter for *_, letter in sorted(found, reverse=True)], frozenset(late))
+            read += len(page)
+            show(f"{read:,} records of {topic_name} read", read, topic.offsets)
+    return Listed(oldest.shown(), frozenset(late), oldest.total)
 
 
-def keep_oldest(found: list[tuple[int, int, int, Letter]], letters: Iterable[Letter], limit: int) -> None:
-    """Adds letters to a heap, and leaves the oldest of all in it.
+class Oldest:
+    """The oldest of the letters it is given, each once (pure).
 
-    Args:
-        found: A heap; its first entry is the newest letter.
-        letters: In any order.
-        limit: So many letters are left at most.
+    Attributes:
+        total: How many it was given, those that were dropped with them. One that is the same as one that was dropped counts again.
     """
-    for letter in letters:
-        entry = (-letter.timestamp_ms, -letter.partition, -letter.offset, letter)
-        if len(found) < limit:
-            heappush(found, entry)
-        else:
-            heappushpop(found, entry)
+
+    def __init__(self, limit: int) -> None:
+        """Has none yet.
+
+        Args:
+            limit: So many are kept at most.
+        """
+        self.total = 0
+        self._limit = limit
+        self._kept: dict[str, Shown] = {}
+
+    def add(self, letters: Iterable[Letter]) -> None:
+        """Takes letters in any order."""
+        for letter in letters:
+            same = self._kept.get(letter.identity)
+            if same is None:
+                self.total += 1
+                self._kept[letter.identity] = Shown(letter)
+            else:
+                self._kept[letter.identity] = Shown(min(same.letter, letter, key=_age), same.times + 1)
+        if len(self._kept) > 2 * self._limit:
+            self._kept = {one.letter.identity: one for one in self.shown()}
+
+    def shown(self) -> list[Shown]:
+        """Those that are left, oldest first."""
+        return sorted(self._kept.values(), key=lambda one: _age(one.letter))[: self._limit]
+
+
+def _age(letter: Letter) -> tuple[int, int, int]:
+    return letter.timestamp_ms, letter.partition, letter.offset

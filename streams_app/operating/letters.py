@@ -61,6 +61,11 @@ class Letter:
         return "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
 
     @property
+    def identity(self) -> str:
+        """The same of a letter that was sent twice, as its worker died before it knew that the broker has it."""
+        return self.headers.get("letter-id") or f"{self.partition}/{self.offset}"
+
+    @property
     def place(self) -> tuple[int, int] | None:
         """Partition and offset of the event in its source; None where the headers do not tell."""
         partition, offset = self.headers.get("source-partition", ""), self.headers.get("source-offset", "")
@@ -109,6 +114,7 @@ class Selection:
         keys: Only events with these record keys; empty: with any.
         kind: The header under which that name stands: ``fold``, ``store`` or ``subscriber``.
         event_ids: Only events with these ids; empty: with any.
+        since_ms: Only letters that are not older.
     """
 
     app_id: str
@@ -118,6 +124,7 @@ class Selection:
     keys: frozenset[bytes] = frozenset()
     kind: str = "fold"
     event_ids: frozenset[str] = frozenset()
+    since_ms: int = 0
 
     def concerns(self, letter: Letter) -> bool:
         """Whether a letter is of this fold at all."""
@@ -131,6 +138,7 @@ class Selection:
             and (not self.places or letter.place in self.places)
             and (not self.keys or letter.key in self.keys)
             and (not self.event_ids or letter.headers.get("event-id") in self.event_ids)
+            and letter.timestamp_ms >= self.since_ms
         )
 
 

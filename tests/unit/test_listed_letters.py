@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.operating.dead_letters import keep_oldest
+from streams_app.operating.dead_letters import Oldest
 from streams_app.operating.letters import Letter, Selection
 from streams_app.reasons import Reason
 
@@ -12,11 +12,27 @@ from streams_app.reasons import Reason
 @pytest.mark.parametrize(("limit", "expected"), [(1, [10]), (3, [10, 20, 30]), (9, [10, 20, 30, 40])])
 def test_the_oldest_letters_are_kept_whatever_their_partitions(limit: int, expected: list[int]) -> None:
     pages = [[(0, 20), (0, 40)], [(1, 10), (1, 30)]]
-    found: list[tuple[int, int, int, Letter]] = []
+    oldest = Oldest(limit)
     for page in pages:
-        keep_oldest(found, [Letter(partition, time, None, None, time, {}) for partition, time in page], limit)
+        oldest.add([Letter(partition, time, None, None, time, {}) for partition, time in page])
 
-    assert expected == [letter.timestamp_ms for *_, letter in sorted(found, reverse=True)]
+    assert (expected, 4) == ([one.letter.timestamp_ms for one in oldest.shown()], oldest.total)
+
+
+def test_a_letter_that_was_sent_twice_is_shown_once_and_says_so() -> None:
+    oldest = Oldest(5)
+    oldest.add(Letter(0, time, None, b"", time, {"letter-id": letter_id}) for time, letter_id in ((7, "a"), (8, "b"), (6, "a")))
+
+    assert [("a", 6, 2), ("b", 8, 1)] == [
+        (one.letter.headers["letter-id"], one.letter.timestamp_ms, one.times) for one in oldest.shown()
+    ]
+    assert 2 == oldest.total
+
+
+def test_letters_are_taken_from_a_time_on() -> None:
+    wanted = Selection("shop", "ship", since_ms=5)
+
+    assert [5, 6] == [time for time in (4, 5, 6) if wanted.takes(Letter(0, 0, None, b"", time, {}))]
 
 
 @pytest.mark.parametrize(("most_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])
@@ -33,7 +49,7 @@ def test_letters_of_several_reasons_are_taken_together(reasons: tuple[Reason, ..
 
 
 def test_of_the_same_time_the_first_of_a_partition_is_the_older_one() -> None:
-    found: list[tuple[int, int, int, Letter]] = []
-    keep_oldest(found, [Letter(0, offset, None, None, 5, {}) for offset in (2, 0, 1)], 2)
+    oldest = Oldest(2)
+    oldest.add([Letter(0, offset, None, None, 5, {}) for offset in (2, 0, 1)])
 
-    assert [0, 1] == [letter.offset for *_, letter in sorted(found, reverse=True)]
+    assert [0, 1] == [one.letter.offset for one in oldest.shown()]
