@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from streams_app.cli.options import with_settings
+from streams_app.cli.tune_options import MomentType
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError
 from streams_app.settings import Settings
-from streams_app.settings.base import suggestion
 
 if TYPE_CHECKING:
     from streams_app.cli.tables import Column
     from streams_app.subscribers.catalogue import Catalogue
     from streams_app.subscribers.subscription import Subscription
+
+MOST_OFFSETS: Final = 1_000_000
+"""A search by id looks at so many offsets, unless it is told otherwise: some seconds."""
 
 
 @click.group(name="events")
@@ -79,23 +83,46 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
 @with_settings
 @click.argument("subscriber")
 @click.argument("event", metavar="ID|TOPIC:PARTITION:OFFSET")
-def explain(settings: Settings, subscriber: str, event: str) -> None:
+@click.option(
+    "--since",
+    type=MomentType(),
+    metavar="WHEN",
+    help="By id: how far back finished events are searched: so long ago (24h), an ISO time, or ms since 1970. Default: as long as "
+    "the subscriber remembers ids.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=MOST_OFFSETS,
+    show_default=True,
+    help="By id: offsets of the log that are searched at most, unfinished ones first.",
+)
+def explain(settings: Settings, subscriber: str, event: str, since: Callable[[int], int] | None, limit: int) -> None:
     """Why has SUBSCRIBER not finished this event?
 
-    An event by its id (ce_id, or the fold-id of a folded record), which is looked for from the committed offsets on and in the dead
-    letters; or by its place, which is quicker and finds what is finished, too.
+    An event by its place, which is quickest; or by its id (ce_id, or the fold-id of a folded record). An id is looked for in what
+    was put back for the subscriber and is not finished, in its topic from the committed offsets on and a while below them, and in
+    its dead letters.
 
     How the subscriber stands is asked of the worker on this machine, if it runs; everything else of Kafka and Redis.
     """
+    from streams_app.subscribers.loading import subscription_named
+
+    one = subscription_named(settings, subscriber)
+    now_ms = SystemClock().now_ms()
+    since_ms = now_ms - one.subscriber.remember_ms if since is None else since(now_ms)
+    click.echo(asyncio.run(_explained(settings, one, event, since_ms, limit)))
+
+
+async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int) -> str:
+    from streams_app.cli.showing import showing
+    from streams_app.operating.event_log import Reach
     from streams_app.operating.explain_event import explain_event
 
-    _, subscriptions = _declared(settings)
-    names = [one.subscriber.name for one in subscriptions]
-    if subscriber not in names:
-        raise ConfigurationError([f"there is no subscriber {subscriber!r}{suggestion(subscriber, names)}"])
-    one = subscriptions[names.index(subscriber)]
-    columns = shutil.get_terminal_size().columns
-    click.echo(asyncio.run(explain_event(settings, one, event, SystemClock(), columns)))
+    clock = SystemClock()
+    with showing(clock, "searching") as show:
+        columns = shutil.get_terminal_size().columns
+        return await explain_event(settings, one, event, clock, columns, Reach(since_ms, limit, show))
 
 
 def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -84,7 +84,7 @@ async def stable_ends(consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition])
     raise TryAgainError(f"Kafka does not say where {tps[0].topic} ends: {SILENT_SECONDS:.0f} s without an answer")
 
 
-async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncIterator[Batch]:
+async def read_ranges(consumer: AIOKafkaConsumer, ranges: Mapping[TP, tuple[int, int]]) -> AsyncGenerator[Batch, None]:
     """Reads [begin, end) of each partition, each in its order. The last batch of a partition ends at its end or beyond it.
 
     A partition that is paused by whoever takes the batches is not read any further, and not waited for.

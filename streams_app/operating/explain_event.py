@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
-from streams_app.delivery.marks import marks_of
-from streams_app.delivery.processor import Mark
-from streams_app.errors import BadEventError, ConfigurationError, StreamsAppError
-from streams_app.events.codec import event_id
-from streams_app.events.declaration import Event
-from streams_app.events.headers import TYPE, header
+from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import admin_client, partition_counts
-from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.operating.dead_letters import letters_of
-from streams_app.operating.explained_event import Found, describe, describe_none
+from streams_app.operating.event_log import EventLog, Reach
+from streams_app.operating.explained_event import Found, Searched, describe, describe_none
 from streams_app.operating.groups import redis_of
 from streams_app.operating.letters import Letter, Selection
 from streams_app.operating.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.note import decoded
 from streams_app.subscribers.placing import committed
-from streams_app.subscribers.put_back import again_topic, is_for
+from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.subscription import Subscription
 
 PLACE: Final = re.compile(r"([a-zA-Z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})", re.ASCII)
-MOST_LETTERS: Final = 5
+MOST_LETTERS: Final = 10
+CLOCKS_APART_MS: Final = 3_600_000
+"""So much later than its letter a record may be by the clock of its producer."""
 
 
-async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int) -> str:
+async def explain_event(settings: Settings, one: Subscription, which: str, clock: Clock, width: int, reach: Reach) -> str:
     """What there is to say about one event of one subscriber: a verdict and five lines, each with its label.
 
     Args:
@@ -46,6 +43,7 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
         which: Id of the event, or TOPIC:PARTITION:OFFSET.
         clock: Wall clock.
         width: Columns of the terminal.
+        reach: How far an id is searched for.
 
     Raises:
         TryAgainError: The broker does not answer, or does not tell what the group has committed.
@@ -55,126 +53,71 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     place = PLACE.fullmatch(which)
     if place is not None and place[1] not in topics:
         raise ConfigurationError([f"subscriber {one.subscriber.name!r} reads {' and '.join(topics)}, not {place[1]}"])
-    topic = place[1] if place is not None else one.topic
-    commits, partitions = await _commits(settings, one, topic)
-    async with log_reader(settings.kafka, topic, range(partitions)) as consumer:
-        tps = [TopicPartition(topic, number) for number in range(partitions)]
-        begins = await consumer.beginning_offsets(tps)
-        ends = await stable_ends(consumer, tps)
-        log = _Log(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps})
-        found = await log.at(TP(topic, int(place[2])), int(place[3])) if place is not None else await log.with_id(which)
-        letters = await _letters(settings, one, found, which)
-        if found is None and letters and (origin := letters[-1].place) is not None:
-            found = await log.of_letter(TP(letters[-1].headers.get("source-topic", one.topic), origin[0]), origin[1], which)
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, topics)
+    if (wanted := one.topic if place is None else place[1]) not in counts:
+        raise ConfigurationError([f"topic {wanted!r} does not exist: create it with `streams-app topics create`"])
+    if place is None:
+        found, letters, searched = await _searched(settings, one, which, counts, reach)
+    else:
+        async with _log(settings, one, place[1], counts) as log:
+            found, searched = await log.at(TP(place[1], int(place[2])), int(place[3])), []
+        letters = await _letters(settings, one, which, found, reach)
     page = await _page(settings)
     if found is None:
-        return describe_none(which, one, log.looked_at, page, width)
+        return describe_none(which, one, searched, page, width)
     found = await _kept(settings, one, found, letters)
     return describe(found, one, page, clock.now_ms(), width)
 
 
-class _Log:
-    """The topic of a subscriber, and how far its group is in it."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        one: Subscription,
-        consumer: AIOKafkaConsumer,
-        commits: dict[TP, Committed],
-        edges: dict[TP, tuple[int, int]],
-    ) -> None:
-        self._settings = settings
-        self._one = one
-        self._consumer = consumer
-        self._commits = commits
-        self.edges = edges
-        self.looked_at = 0
-
-    @property
-    def unread(self) -> dict[TP, tuple[int, int]]:
-        """What may hold unfinished events, of each partition."""
-        return {tp: (max(begin, mark.offset if (mark := self.mark(tp)) else begin), end) for tp, (begin, end) in self.edges.items()}
-
-    def mark(self, tp: TP) -> Mark | None:
-        """What the group has committed for a partition."""
-        held = self._commits.get(tp)
-        return None if held is None else marks_of(held, [self._one.subscriber.name]).get(self._one.subscriber.name)
-
-    async def at(self, tp: TP, offset: int) -> Found:
-        """The event at an offset, whatever there is of it.
-
-        Raises:
-            ConfigurationError: There is no such partition.
-        """
-        if tp not in self.edges:
-            raise ConfigurationError([f"topic {tp.topic!r} has partitions 0 to {len(self.edges) - 1}, not {tp.partition}"])
-        begin, end = self.edges[tp]
-        if begin <= offset < end:
-            async for found in self._read({tp: (offset, offset + 1)}):
-                return found
-        return self._found(tp, offset)
-
-    async def with_id(self, wanted: str) -> Found | None:
-        """The first event from the committed offsets on that has an id."""
-        async for found in self._read(self.unread):
-            if found.event_id == wanted:
-                return found
-        return None
-
-    async def of_letter(self, tp: TP, offset: int, wanted: str) -> Found:
-        """The event of a dead letter, of which the log may have nothing any more."""
-        begin, end = self.edges.get(tp, (0, 0))
-        if offset < end:
-            return replace(await self.at(tp, offset), event_id=wanted)
-        return Found(tp, offset, begin, offset + 1, self.mark(tp), event_id=wanted)
-
-    async def _read(self, ranges: dict[TP, tuple[int, int]]) -> AsyncIterator[Found]:
-        async for batch in read_ranges(self._consumer, ranges):
-            for record in batch.records:
-                self.looked_at += 1
-                yield self._found(batch.tp, record.offset, record)
-
-    def _found(self, tp: TP, offset: int, record: Any = None) -> Found:
-        begin, end = self.edges[tp]
-        mark = self.mark(tp)
-        note = None if mark is None else decoded(mark.note, mark.offset, end)
-        if record is None:
-            return Found(tp, offset, begin, end, mark, note)
-        try:
-            named = event_id(record.headers, self._settings.limits, *tp, offset)
-        except BadEventError:
-            named = f"{tp.topic}:{tp.partition}:{offset}"
-        is_put_back = tp.topic == again_topic(self._settings.app_id)
-        told = "" if is_put_back else header(record.headers, TYPE) or ""
-        return Found(tp, offset, begin, end, mark, note, named, told, record.timestamp, self._is_ours(tp, record.headers, told))
-
-    def _is_ours(self, tp: TP, headers: Any, told: str) -> bool:
-        if tp.topic == again_topic(self._settings.app_id):
-            return is_for(self._one.subscriber.name, headers)
-        return not isinstance(self._one.subscriber.source, Event) or told in ("", self._one.subscriber.source.key)
-
-
-async def _commits(settings: Settings, one: Subscription, topic: str) -> tuple[dict[TP, Committed], int]:
-    """What the group has committed, and how many partitions the topic has."""
-    async with admin_client(settings.kafka) as client:
-        counts = await partition_counts(client, [topic])
+async def _searched(
+    settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], reach: Reach
+) -> tuple[Found | None, list[Letter], list[Searched]]:
+    """An event by its id, its dead letters, and what was searched: first of all what was put back and is not finished."""
+    told: list[Searched] = []
+    for topic, far in ((again_topic(settings.app_id), replace(reach, since_ms=None)), (one.topic, reach)):
         if topic not in counts:
-            raise ConfigurationError([f"topic {topic!r} does not exist: create it with `streams-app topics create`"])
-    return await committed(settings, one, [TP(topic, number) for number in range(counts[topic])]), counts[topic]
+            continue
+        async with _log(settings, one, topic, counts) as log:
+            found, searched = await log.with_id(which, far)
+            told.append(searched)
+            if found is not None:
+                return found, await _letters(settings, one, which, found, reach), told
+    letters = await _letters(settings, one, which, None, reach)
+    if letters and (place := letters[-1].place) is not None:
+        topic = letters[-1].headers.get("source-topic", one.topic)
+        async with _log(settings, one, topic if topic in counts else one.topic, counts) as log:
+            return await log.of_letter(TP(topic, place[0]), place[1], which), letters, told
+    return None, letters, told
 
 
-async def _letters(settings: Settings, one: Subscription, found: Found | None, which: str) -> list[Letter]:
+@asynccontextmanager
+async def _log(settings: Settings, one: Subscription, topic: str, counts: Mapping[str, int]) -> AsyncGenerator[EventLog, None]:
+    """A topic of the subscriber, open for reading."""
+    tps = [TopicPartition(topic, number) for number in range(counts[topic])]
+    commits = await committed(settings, one, [TP(*tp) for tp in tps])
+    async with log_reader(settings.kafka, topic, range(counts[topic])) as consumer:
+        begins = await consumer.beginning_offsets(tps)
+        ends = await stable_ends(consumer, tps)
+        yield EventLog(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps})
+
+
+async def _letters(settings: Settings, one: Subscription, which: str, found: Found | None, reach: Reach) -> list[Letter]:
     """The dead letters of an event, oldest first."""
     mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
         mine = replace(mine, event_ids=frozenset({which}))
     else:
         mine = replace(mine, places=frozenset({(found.tp.partition, found.offset)}))
+        if found.timestamp_ms:
+            mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
     try:
-        return (await letters_of(settings, one.dead_letters, mine, MOST_LETTERS)).letters
+        letters = (await letters_of(settings, one.dead_letters, mine, MOST_LETTERS, reach.show)).letters
     except ConfigurationError:
         return []  # there is no such topic: nothing was ever refused
+    # What was put back has the same place in another topic, and its letters are in the same one.
+    topic = None if found is None else found.tp.topic
+    return [letter for letter in letters if topic in (None, letter.headers.get("source-topic"))]
 
 
 async def _kept(settings: Settings, one: Subscription, found: Found, letters: list[Letter]) -> Found:

@@ -15,6 +15,7 @@ from streams_app.operating.letters import Letter
 from streams_app.operating.text import escaped, shown
 from streams_app.subscribers.note import Note
 from streams_app.subscribers.subscription import Subscription
+from streams_app.subscribers.trials import WATCHED_MS
 from streams_app.words import counted, span, time_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ _SUSPENDED: Final = (
 )
 _GAUGES: Final = "streams_app_subscriber_"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
+
+AT_ONCE_MS: Final = 1
+"""In the place of the time when an attempt is due: nothing has failed, it is to run again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,27 @@ class Found:
         return self.note is not None and self.offset in self.note.above.begun
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What of a topic was looked at for an id.
+
+    Attributes:
+        topic: Its name.
+        above: Offsets from the committed ones on.
+        below: Offsets below them.
+        since_ms: How far back those go; None: none of them was to be looked at.
+        unseen: Offsets that were not looked at, as they are too many.
+        is_complete: Whether all that may be unfinished was looked at.
+    """
+
+    topic: str
+    above: int
+    below: int
+    since_ms: int | None
+    unseen: int = 0
+    is_complete: bool = True
+
+
 def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, width: int) -> str:
     """What there is to say about an event.
 
@@ -97,28 +122,37 @@ def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, wi
     return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, now_ms)}.", lines, width)
 
 
-def describe_none(event_id: str, one: Subscription, looked_at: int, page: Page | None, width: int) -> str:
-    """The same where no unfinished event has the id, and no letter either.
+def describe_none(event_id: str, one: Subscription, searched: Sequence[Searched], page: Page | None, width: int) -> str:
+    """The same where no event that was looked at has the id, and no letter either.
 
     Args:
         event_id: As it was typed.
         one: The subscriber.
-        looked_at: Records from the committed offsets on.
+        searched: What was looked at, of each topic.
         page: As for :func:`describe`.
         width: Columns of the terminal.
     """
+    name = one.subscriber.name
     lines = {
-        "mark": f"{counted(looked_at, 'record')} of {one.topic} from the committed offsets on were looked at",
-        "note": "not asked: it speaks of offsets alone",
-        "redis": "not asked: it knows offsets alone",
+        "search": "; ".join(_looked_at(each) for each in searched),
         "letter": _letters((), one),
-        "look": f"for the event by its place: streams-app events explain {one.subscriber.name} {one.topic}:PARTITION:OFFSET; "
-        + standing(page, one.subscriber.name),
+        "look": f"further back with --since 24h, or by its place: streams-app events explain {name} {one.topic}:PARTITION:OFFSET",
+        "lag": standing(page, name),
     }
-    verdict = (
-        f"No unfinished event of subscriber {one.subscriber.name} has the id {shown(event_id)}: it is finished, or never came."
-    )
+    verdict = f"No unfinished event of subscriber {name} has the id {shown(event_id)}: it is finished, or never came."
+    if not all(each.is_complete for each in searched):
+        verdict = f"No event with the id {shown(event_id)} was found among the first that subscriber {name} has not finished."
     return laid_out(verdict, lines, width)
+
+
+def _looked_at(searched: Searched) -> str:
+    text = f"{searched.topic} from the committed offsets on ({counted(searched.above, 'offset')})"
+    if searched.since_ms is not None:
+        text += f" and below them since {time_text(searched.since_ms)} ({counted(searched.below, 'offset')})"
+    if searched.unseen:
+        everything = searched.above + searched.below + searched.unseen
+        text += f", but not {counted(searched.unseen, 'offset')} more: --limit {everything} looks at them, too"
+    return text
 
 
 def standing(page: Page | None, name: str) -> str:
@@ -149,7 +183,9 @@ def _verdict(found: Found, now_ms: int) -> str:
     if (ended := _ended(found)) is not None:
         return ended
     kept = found.kept
-    if kept is not None and not kept.is_begun:
+    if kept is not None and kept.due_ms == AT_ONCE_MS:
+        return "was cut off, as its process died or let go of its partition, and runs again as soon as it may"
+    if kept is not None and not _is_under_way(kept):
         left_ms = kept.due_ms - now_ms
         when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
         return f"has failed {counted(kept.attempts, 'time')} and waits for its next attempt, {when}"
@@ -162,6 +198,10 @@ def _verdict(found: Found, now_ms: int) -> str:
     # Without a note nobody knows what is finished above the mark.
     unless = "" if found.note is not None else ", unless it is finished: the commit does not say what is, above its offset"
     return f"waits for its turn, behind {counted(ahead, 'offset')} at most{unless}"
+
+
+def _is_under_way(kept: Entry) -> bool:
+    return kept.is_begun or kept.due_ms == WATCHED_MS
 
 
 def _ended(found: Found) -> str | None:
@@ -212,8 +252,9 @@ def _redis(found: Found, now_ms: int) -> str:
     if kept is None:
         return "nothing is kept of it: it does not wait for a retry, and was not seen running"
     deaths = f", {counted(kept.deaths, 'time')} when its process died" if kept.deaths else ""
-    if kept.is_begun:
-        return f"attempt {kept.attempts} is under way{deaths}"
+    if _is_under_way(kept):
+        watched = "" if kept.is_begun else ", begun alone, as it may have killed its process, and watched for a while"
+        return f"attempt {kept.attempts} is under way{watched}{deaths}"
     left_ms = kept.due_ms - now_ms
     when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
     return f"{counted(kept.attempts, 'attempt')} made{deaths}; the next one is due {when}"
@@ -223,11 +264,16 @@ def _letters(letters: Sequence[Letter], one: Subscription) -> str:
     if not letters:
         return f"none of it in {one.dead_letters}"
     told = [
-        f"{escaped(letter.reason)} at {time_text(letter.timestamp_ms)} after {letter.headers.get('attempts', '?')} attempts: "
+        f"{escaped(letter.reason)} at {time_text(letter.timestamp_ms)} after {_attempts(letter)}: "
         f"{escaped(letter.headers.get('detail', ''))}"
         for letter in letters
     ]
     return f"in {one.dead_letters}: {'; '.join(told)}"
+
+
+def _attempts(letter: Letter) -> str:
+    told = letter.headers.get("attempts", "")
+    return counted(int(told), "attempt") if told.isdecimal() else "? attempts"
 
 
 def _lag(found: Found) -> str:

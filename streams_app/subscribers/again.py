@@ -22,7 +22,7 @@ from streams_app.subscribers.processor import MOST_UNFINISHED, REDIS_SECONDS, Su
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
-from streams_app.subscribers.trials import watched_ms
+from streams_app.subscribers.trials import WATCHED_MS, watched_ms
 from streams_app.subscribers.window import Window
 from streams_app.subscribers.work import MOST_DEATHS, Letter, Work, letter
 
@@ -32,9 +32,6 @@ and a time when it is due that is not 0: that is taken by a full Redis, too."""
 
 CALM_SECONDS: Final = 30.0
 """A claim that has lasted so long has nothing to do with the death of the process before."""
-
-WATCHED_MS: Final = 2
-"""In the place of the time when an attempt is due: it is under way, and its event is a suspect that was watched long enough."""
 
 
 def suspected(concurrency: int, claims: int) -> int:

@@ -12,6 +12,9 @@ from typing import Final
 FIRST_WATCH_MS: Final = 50
 """So long a suspect is watched that was never seen running: what runs for longer than some 20 ms is known to Redis."""
 
+WATCHED_MS: Final = 2
+"""In the place of the time when an attempt is due: it is under way, and its event is a suspect that was watched long enough."""
+
 LONGER: Final = 5
 """With each attempt a suspect is watched so many times longer: one that kills its process late is found in the end."""
 

@@ -15,6 +15,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka import group_offsets
+from streams_app.operating.event_log import Reach
 from streams_app.operating.explain_event import explain_event
 from streams_app.settings import RedisSettings
 from streams_app.subscribers.declaration import subscriber
@@ -30,6 +31,8 @@ from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
 
 pytestmark = pytest.mark.timeout(200)
+
+REACH = Reach(since_ms=0, most=1_000)
 
 CATALOGUE = """
 import os
@@ -147,7 +150,7 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
 
     site = subscribing.Shop(names, kafka.bootstrap_servers, redis_server.url)
     await site.open()
-    await site.send("done")
+    await site.send("done", headers=[("ce_id", b"e0")])
     await site.send("unwanted", headers=[("ce_id", b"e1")])
     await site.send("runs")
     declared = subscriber(subscribing.order_paid, idempotent="yes", description="Under test.")(ship)
@@ -156,7 +159,7 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
     settings = site.settings.model_copy(update={"redis": RedisSettings(url=redis_server.url)})
 
     async def says(which: str, expected: str) -> bool:
-        text = await explain_event(settings, one, which, SystemClock(), 400)
+        text = await explain_event(settings, one, which, SystemClock(), 400, REACH)
         return f"of subscriber ship {expected}" in " ".join(text.split())
 
     async with site.member(ship):
@@ -165,11 +168,18 @@ async def test_what_has_become_of_each_event_is_found_by_its_place_and_by_its_id
             (f"{site.topic}:0:1", "is a dead letter: rejected."),
             (f"{site.topic}:0:2", "runs now, or the process in which it ran has died"),
             (f"{site.topic}:0:3", "is not in the log yet."),
+            ("e0", "is finished."),
             ("e7", "has the id e7: it is finished, or never came."),
         ):
             await wait_until(partial(says, which, expected), LIMIT_SECONDS, f"{which} {expected}")
-        by_id, by_place = [await explain_event(settings, one, which, SystemClock(), 400) for which in ("e1", f"{site.topic}:0:1")]
+        unseen = await explain_event(settings, one, "e7", SystemClock(), 400, Reach(since_ms=0, most=2))
+        by_id, by_place = [
+            await explain_event(settings, one, which, SystemClock(), 400, REACH) for which in ("e1", f"{site.topic}:0:1")
+        ]
 
+    assert "and below them since 1970-01-01 00:00:00Z (1 offset), but not 1 offset more: --limit 3 looks at them, too" in " ".join(
+        unseen.split()
+    )
     assert by_place.splitlines()[1:] == by_id.splitlines()[1:]
 
 
@@ -209,4 +219,4 @@ async def test_a_coordinator_that_does_not_tell_the_commits_is_not_taken_for_one
     settings = site.settings.model_copy(update={"redis": RedisSettings(url="redis://127.0.0.1:1/0")})
 
     with pytest.raises(error, match=re.escape(told)):
-        await explain_event(settings, one, f"{site.topic}:0:0", SystemClock(), 400)
+        await explain_event(settings, one, f"{site.topic}:0:0", SystemClock(), 400, REACH)

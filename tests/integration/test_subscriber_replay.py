@@ -82,6 +82,34 @@ async def test_what_was_interrupted_stays_until_somebody_insists(orders: Orders)
     assert [b"e4", b"e3", b"e1"] == [dict(record.headers)["ce_id"] for record in put_back]
 
 
+async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(orders: Orders) -> None:
+    await orders.run("topics", "create")
+    refuser = Refuser("subscriber", "ship", orders.site.names.app_id, orders.topic("paid.ship.dead"))
+    own = (
+        ("letter-id", b"ship:paid:3:1:8"), ("event-id", b"e1"), ("source-timestamp-ms", b"5"), ("received-headers", b"1"),
+        ("ce_id", b"e1"),
+    )  # fmt: skip
+    record = Raw(1, 5, b"o1", b'{"order_id": "o1"}')
+    letter = letter_of(refuser, TP(orders.topic("paid"), 3), Refused(record, "failed", "", headers=own), 99)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=orders.site.bootstrap), client_id="letters")
+    outcomes = await producer.send([letter, letter])
+    await producer.stop()
+    of_ship = ("--subscriber", "ship")
+    listed = await orders.run("dead-letters", "list", *of_ship)
+    later = await orders.run("dead-letters", "list", *of_ship, "--since", "2100-01-01")
+    replayed = await orders.run("dead-letters", "replay", *of_ship)
+    put_back = await orders.read("again", 1)
+    explained = await orders.run("events", "explain", "ship", "e1")
+
+    assert [None, None] == outcomes
+    assert 1 == sum("  failed  " in line for line in listed.out.splitlines())
+    assert "(there 2 times)" in listed.out
+    assert "no dead letters\n" == later.out
+    assert ["1 there twice: taken once", "1 put back, 0 refused again"] == replayed.out.splitlines()
+    assert 1 == len(put_back)
+    assert f"Event e1 ({orders.topic('again')}:{put_back[0].partition}:0) of subscriber ship" in " ".join(explained.out.split())
+
+
 async def test_letters_from_before_a_subscriber_was_renamed_go_back_to_it(orders: Orders) -> None:
     await orders.run("topics", "create")
     with orders.worker() as worker:

@@ -8,7 +8,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Mark
-from streams_app.operating.explained_event import Found, describe, standing
+from streams_app.operating.explained_event import Found, Searched, describe, describe_none, standing
 from streams_app.operating.letters import Letter
 from streams_app.operating.worker_pages import Page
 from streams_app.settings import Settings
@@ -16,6 +16,7 @@ from streams_app.subscribers.note import Note
 from streams_app.subscribers.runs import Run
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.trials import WATCHED_MS
 from streams_app.subscribers.window import Above
 from tests import shop
 
@@ -63,6 +64,14 @@ def letter(reason: str) -> Letter:
         (found(kept=Entry(2, 0, NOW_MS + 5_000)), "has failed 2 times and waits for its next attempt, due in 5.0 s"),
         (found(kept=Entry(1, 0, NOW_MS - 1)), "has failed 1 time and waits for its next attempt, due now"),
         (found(kept=Entry(1)), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
+        (
+            found(kept=Entry(2, 1, WATCHED_MS)),
+            "runs now, or the process in which it ran has died and its partition is not claimed yet",
+        ),
+        (
+            found(kept=Entry(1, 1, 1)),
+            "was cut off, as its process died or let go of its partition, and runs again as soon as it may",
+        ),
         (found(22), "runs now, or the process in which it ran has died and its partition is not claimed yet"),
         (found(9, letters=(letter("failed"),)), "is a dead letter: failed"),
         (
@@ -98,10 +107,50 @@ def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subsc
     assert "  redis   not known: Redis at redis://x does not answer" in text
 
 
-def test_an_attempt_that_was_due_at_any_time_is_due_now(ship: Subscription) -> None:
-    text = describe(found(kept=Entry(2, 0, 1)), ship, None, NOW_MS, 10_000)
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        (Entry(2, 0, 1), "2 attempts made; the next one is due now"),
+        (Entry(2, 0, NOW_MS - 1), "2 attempts made; the next one is due now"),
+        (Entry(2, 1), "attempt 2 is under way, 1 time when its process died"),
+        (
+            Entry(2, 1, WATCHED_MS),
+            "attempt 2 is under way, begun alone, as it may have killed its process, and watched for a while, 1 time when its "
+            "process died",
+        ),
+    ],
+)
+def test_what_redis_keeps_says_whether_an_attempt_runs_or_when_the_next_one_is_due(
+    kept: Entry, expected: str, ship: Subscription
+) -> None:
+    text = " ".join(describe(found(kept=kept), ship, None, NOW_MS, 10_000).split())
 
-    assert "  redis   2 attempts made; the next one is due now\n" in text
+    assert f" redis {expected} letter " in text
+
+
+@pytest.mark.parametrize(
+    ("searched", "verdict", "told"),
+    [
+        (
+            [Searched("shop.again", 0, 0, None), Searched("orders", 7, 1, NOW_MS)],
+            "No unfinished event of subscriber ship has the id e7: it is finished, or never came.",
+            "shop.again from the committed offsets on (0 offsets); orders from the committed offsets on (7 offsets) and below them "
+            "since 2023-11-14 22:13:20Z (1 offset)",
+        ),
+        (
+            [Searched("orders", 1_000, 0, NOW_MS, unseen=500, is_complete=False)],
+            "No event with the id e7 was found among the first that subscriber ship has not finished.",
+            "orders from the committed offsets on (1,000 offsets) and below them since 2023-11-14 22:13:20Z (0 offsets), but not "
+            "500 offsets more: --limit 1500 looks at them, too",
+        ),
+    ],
+)
+def test_where_nothing_is_found_it_says_what_was_searched(
+    searched: list[Searched], verdict: str, told: str, ship: Subscription
+) -> None:
+    text = describe_none("e7", ship, searched, None, 10_000)
+
+    assert " ".join(text.split()).startswith(f"{verdict} search {told} letter none of it in ")
 
 
 GAUGES = "\n".join(
