@@ -1,10 +1,11 @@
 """A subscriber that may be called again for one event (``idempotent="yes"``): at least once, whatever happens.
 
 An event runs again after an error, a crash or a claim. Redis knows how often an event was tried, and is not waited for but where a
-process may have died: what may have killed it is suspected. After a suspect nothing else of its partition begins until it has ended
-or was watched for a while, see :mod:`streams_app.subscribers.trials`. Redis is told that it begins before it does, and what became
-of it before anything else begins. Only deaths while it is watched are held against it, and the one that makes it a dead letter only
-where nothing else of its partition ran and no other suspect of the process was watched.
+process may have died. It may be any event that has killed it: what kills at once does so before anybody could tell Redis that it
+begins. So after the first death all events are suspects. They begin a few at once, when Redis knows that they do, and nothing else
+of their partition does until they have ended or were watched for a while, see :mod:`streams_app.subscribers.trials`. After the
+second death those that were watched are tried alone. The third one makes a dead letter: nothing else of its partition ran, but what
+had been tried alone before it, and no other suspect of the process was watched.
 """
 
 from __future__ import annotations
@@ -15,32 +16,24 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import Claim
+from streams_app.delivery.processor import READS_NOTHING, Claim
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.marking import Marking
-from streams_app.subscribers.processor import MOST_UNFINISHED, REDIS_SECONDS, SubscriberProcessor
+from streams_app.subscribers.processor import REDIS_SECONDS, SubscriberProcessor
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
-from streams_app.subscribers.trials import WATCHED_MS, watched_ms
+from streams_app.subscribers.trials import FEWEST_TOGETHER, WATCHED_MS, next_together, watched_ms
 from streams_app.subscribers.window import Window
 from streams_app.subscribers.work import MOST_DEATHS, Letter, Work, letter
 
 CLAIMED: Final = -1
-"""In the place of an offset: a claim that has not let go. Its entry has as attempts how many claims in quick succession have not,
-and a time when it is due that is not 0: that is taken by a full Redis, too."""
+"""In the place of an offset: a claim that has not let go. Its entry has a time when it is due that is not 0, which a full Redis
+takes, too."""
 
 CALM_SECONDS: Final = 30.0
-"""A claim that has lasted so long has nothing to do with the death of the process before."""
-
-
-def suspected(concurrency: int, claims: int) -> int:
-    """How many events are suspects, from the first unfinished one on, where so many claims in quick succession have not let go.
-
-    What ran when a process died is not known to the last call, nor is all that had ended. It was among the first, most of the time.
-    Where it was not, as much was done since the last commit, it kills the next process, too, and eight times as many are suspects.
-    """
-    return min(2 * concurrency * 8 ** min(claims - 1, MOST_UNFINISHED.bit_length()), MOST_UNFINISHED) if claims else 0
+"""What ran when a process died has begun again so long after the next claim, and a time-out: before it is only what had ended since
+the last commit."""
 
 
 class AgainProcessor(SubscriberProcessor):
@@ -52,23 +45,23 @@ class AgainProcessor(SubscriberProcessor):
     def __init__(self, tp: TP, around: Around) -> None:
         """Nothing is claimed yet."""
         super().__init__(tp, around)
-        self._suspected = 0
-        self._suspects: asyncio.Queue[Call] = asyncio.Queue()
-        self._tried: Call | None = None
+        self._suspects_end = 0
+        self._most_together = FEWEST_TOGETHER
+        self._suspects: asyncio.Queue[list[Call]] = asyncio.Queue()
         self._has_ended = asyncio.Event()
 
     async def _take_over(self, claim: Claim, window: Window) -> int:
         store = self._around.store(self._tp, claim.token)
         self._marking = Marking(store, lambda: window.low, self._around.clock.now_ms, self._running)
         found = await self._marking.claim(REDIS_SECONDS)
-        former = found.pop(CLAIMED, None)
-        claims = 0 if former is None else former.attempts
-        self._suspected = suspected(self._around.subscriber.concurrency, claims)
+        if found.pop(CLAIMED, None) is not None:
+            # What came later cannot have been running. A broker that keeps no notes may name the end of its log too low.
+            self._suspects_end = claim.edges.end if await claim.keeps_notes() else READS_NOTHING
         for offset, entry in found.items():
             if not window.is_finished(offset):
                 self._before[offset] = kept = self._found(entry)
                 self._marking.keep(offset, kept)
-        self._marking.keep(CLAIMED, Entry(claims + 1, due_ms=1))
+        self._marking.keep(CLAIMED, Entry(1, due_ms=1))
         await self._marking.write_within(REDIS_SECONDS)
         return window.end
 
@@ -76,49 +69,60 @@ class AgainProcessor(SubscriberProcessor):
         if not entry.is_begun and entry.due_ms != WATCHED_MS:
             return entry
         self._around.figures.lost("crash")
-        # One of many that ran is a suspect from now on. One that was watched is held to have killed its process. Where that died
-        # later, others ran beside it: it is watched longer the next time.
+        # One of many that ran is a suspect from now on. One of a few that were watched is tried alone, and one that was alone is
+        # held to have killed its process. Where that died later, others ran beside it: it is watched longer the next time.
         return Entry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"marks": self._marking.forever(), "suspects": self._one_by_one(), "calm": self._calm()}
+        return {"marks": self._marking.forever(), "suspects": self._a_few_at_once(), "calm": self._calm()}
 
     async def _calm(self) -> None:
-        await asyncio.sleep(CALM_SECONDS)
-        self._marking.keep(CLAIMED, Entry(1, due_ms=1))
+        await asyncio.sleep(CALM_SECONDS + self._around.subscriber.timeout_ms / 1000)
+        self._suspects_end = 0
 
-    def _arrived(self, works: Sequence[Work]) -> None:
-        super()._arrived(works)
-        suspects = works[: self._suspected]
-        self._suspected -= len(suspects)
-        for work in suspects:
-            work.deaths = max(1, work.deaths)
+    def _is_suspect(self, work: Work) -> bool:
+        return work.deaths > 0 or work.offset < self._suspects_end
 
     def _instead(self, work: Work) -> Letter | None:
         if work.deaths < MOST_DEATHS:
             return None
-        return letter(work, "crashed", f"the process died {work.deaths} times while it ran")
+        return letter(work, "crashed", f"the process died {work.deaths} times in a row, the last time while it was tried alone")
 
     def _may_try(self, work: Work) -> bool:
+        if not self._is_suspect(work):
+            return True
         is_last = _is_last(work)
-        if is_last and self._running:
+        # What was tried alone before it, and takes long, did not kill its process when it began.
+        if is_last and not all(_is_last(call.whose) for call in self._running):
             return False
         return self._around.trials.may_begin(self, is_last=is_last, kick=self._around.dispatcher.kick)
 
+    def _together(self, works: Sequence[Work]) -> int:
+        if not works or not (self._suspects_end or any([work.deaths for work in works])):
+            return len(works)
+        if not self._is_suspect(works[0]):
+            return next((at for at, work in enumerate(works) if self._is_suspect(work)), len(works))
+        if not self._may_try(works[0]):
+            return 0
+        if _is_last(works[0]):
+            return 1
+        some = works[: self._most_together]
+        return next((at for at, work in enumerate(some) if _is_last(work) or not self._is_suspect(work)), len(some))
+
     def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
         calls = [Call(one.event, work) for work, one in made]
-        suspect: Work = made[0][0]
-        if not suspect.deaths:
+        if not self._is_suspect(made[0][0]):
             self._marking.look()
             return calls
-        # Counted before it begins: an attempt that kills its process is one, too.
-        self._marking.keep(suspect.offset, Entry(suspect.attempts, suspect.deaths))
-        self._around.trials.begin(self, is_last=_is_last(suspect))
-        (call,) = calls
-        call.is_unnoted = True
-        self._is_alone, self._tried = True, call
-        self._has_ended.clear()
-        self._suspects.put_nowait(call)
+        for call in calls:
+            work: Work = call.whose
+            work.deaths = max(1, work.deaths)
+            # Counted before it begins: an attempt that kills its process is one, too.
+            self._marking.keep(work.offset, Entry(work.attempts, work.deaths))
+            call.is_unnoted = True
+        self._around.trials.begin(self, is_last=_is_last(made[0][0]))
+        self._is_alone = True
+        self._suspects.put_nowait(calls)
         return calls
 
     def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
@@ -128,35 +132,42 @@ class AgainProcessor(SubscriberProcessor):
             # Also while its letter is on the way.
             self._marking.keep(work.offset, Entry(work.attempts, due_ms=1))
         super().ended(calls, uncounted)
-        if self._tried in calls:
-            self._has_ended.set()
+        self._has_ended.set()
 
-    async def _one_by_one(self) -> None:
-        """Lets a suspect begin when Redis knows that it does, and others when Redis knows what became of it."""
+    async def _a_few_at_once(self) -> None:
+        """Lets suspects begin when Redis knows that they do, and others when Redis knows what became of them."""
         while True:
-            call = await self._suspects.get()
-            work = call.whose
-            await self._marking.told(work.offset, REDIS_SECONDS)
+            calls = await self._suspects.get()
+            offsets = [call.whose.offset for call in calls]
+            await self._marking.told(offsets, REDIS_SECONDS)
             if not self._is_over:
-                call.is_unnoted = False
-                self._around.dispatcher.noted([call])
-                if not await self._ends_while_watched(call, watched_ms(work.attempts)):
+                for call in calls:
+                    call.is_unnoted = False
+                self._around.dispatcher.noted(calls)
+                late = await self._not_ended_while_watched(calls)
+                for work in late:
                     self._marking.keep(work.offset, Entry(work.attempts, work.deaths, due_ms=WATCHED_MS))
-                await self._marking.told(work.offset, REDIS_SECONDS)
-            self._is_alone, self._tried = False, None
+                self._most_together = next_together(self._most_together, have_ended=not late)
+                await self._marking.told(offsets, REDIS_SECONDS)
+            self._is_alone = False
             self._around.trials.end(self)
             self._around.dispatcher.kick()
 
-    async def _ends_while_watched(self, call: Call, most_ms: int) -> bool:
-        while not self._has_ended.is_set():
-            # It may wait for a slot.
-            left_ms = most_ms - (self._around.clock.monotonic_ms() - call.begun_ms if call.begun_ms else 0)
+    async def _not_ended_while_watched(self, calls: Sequence[Call]) -> list[Work]:
+        while running := [call for call in calls if call in self._running]:
+            left_ms = max(map(self._left_ms, running))
             if left_ms <= 0:
-                return False
+                return [call.whose for call in running]
+            self._has_ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1000):
                     await self._has_ended.wait()
-        return True
+        return []
+
+    def _left_ms(self, call: Call) -> int:
+        # It may wait for a slot.
+        passed_ms = self._around.clock.monotonic_ms() - call.begun_ms if call.begun_ms else 0
+        return watched_ms(call.whose.attempts + _is_last(call.whose)) - passed_ms
 
     def _keep(self, work: Work) -> None:
         self._marking.keep(work.offset, Entry(work.attempts, work.deaths, work.due_ms))
@@ -179,8 +190,10 @@ class AgainProcessor(SubscriberProcessor):
 
     async def _leave(self) -> None:
         self._around.trials.end(self)
-        # What was cut off is not to be taken for what has killed its process.
-        self._marking.drop([CLAIMED])
+        # What was cut off is not to be taken for what has killed its process. Where it is not known yet what has killed the one
+        # before, the next owner is to find it.
+        if not self._suspects_end:
+            self._marking.drop([CLAIMED])
         await self._marking.write_within(LAST_MARKS_SECONDS)
 
 

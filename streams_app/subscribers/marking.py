@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -101,18 +101,18 @@ class Marking:
             self._unwritten.update(known)
             self._changed.set()
 
-    async def told(self, offset: int, seconds: float) -> None:
-        """Waits until Redis knows what is to be known of an event: up to ``seconds``, and not at all while Redis takes no marks."""
+    async def told(self, offsets: Sequence[int], seconds: float) -> None:
+        """Waits until Redis knows what is to be known of events: up to ``seconds``, and not at all while Redis takes no marks."""
         if self._backoff.failures:
             return
         try:
             async with asyncio.timeout(seconds):
-                while not self._is_claimed or self._has.get(offset) != self._wanted.get(offset):
+                while not self._is_claimed or any([self._has.get(one) != self._wanted.get(one) for one in offsets]):
                     self._written.clear()
                     self._hurry.set()
                     await self._written.wait()
         except TimeoutError:
-            logger.warning("Redis does not take marks in time, going on without offset=%d", offset)
+            logger.warning("Redis does not take marks in time, going on without offsets=%d-%d", min(offsets), max(offsets))
 
     async def forever(self) -> None:
         """Writes what has changed, one script in flight.

@@ -156,10 +156,13 @@ class SubscriberProcessor(Promise):
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         taken: list[Call] = []
         while len(taken) < most and not self._is_over and not self._is_alone:
-            if self._fresh and self._fresh[0].deaths and not self._may_try(self._fresh[0]):
+            if self._fresh and not self._may_try(self._fresh[0]):
                 # It may have killed its process: what is found next in its place would keep it from being tried.
                 break
-            works = self._up_to_suspect(self._next(most - len(taken), now_ms, is_fresh=is_fresh))
+            works = self._next(most - len(taken), now_ms, is_fresh=is_fresh)
+            if (together := self._together(works)) < len(works):
+                self._fresh.extendleft(reversed(works[together:]))
+                works = works[:together]
             if not works:
                 break
             calls = self._calls(works)
@@ -211,15 +214,6 @@ class SubscriberProcessor(Promise):
         while not (is_fresh and fresh) and len(works) < most and (work := self._waiting.pop_due(now_ms)) is not None:
             works.append(work)
         works += [fresh.popleft() for _ in range(min(most - len(works), len(fresh)))]
-        return works
-
-    def _up_to_suspect(self, works: list[Work]) -> list[Work]:
-        """The events before the first suspect; or that one alone, if it may begin. The others are put back."""
-        for at, work in enumerate(works):
-            if work.deaths:
-                most = at or int(self._may_try(work))
-                self._fresh.extendleft(reversed(works[most:]))
-                return works[:most]
         return works
 
     def _calls(self, works: Sequence[Work]) -> list[Call]:

@@ -37,12 +37,16 @@ class Promise(Processor):
         """The letter of a suspect, or of an interrupted event, that must not be called any more."""
 
     def _may_try(self, work: Work) -> bool:
-        """Whether an event may begin now that may have killed its process."""
+        """Whether an event may begin now; the one that is first must not be passed by others otherwise."""
         return True
+
+    def _together(self, works: Sequence[Work]) -> int:
+        """How many of these events may begin now, from the first on."""
+        return len(works)
 
     @abstractmethod
     def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
-        """The next attempts of events, which are counted already; a suspect is alone among them."""
+        """The next attempts of events, which are counted already; there are suspects only, or none, among them."""
 
     @abstractmethod
     def _keep(self, work: Work) -> None:

@@ -1,4 +1,4 @@
-"""Whether an event that is suspected of killing its process may begin, and how long it is watched (pure).
+"""Which events that are suspected of killing their process may begin, and how long they are watched (pure).
 
 Events of several partitions and subscribers run in one process, and die with it. So a last trial, whose event becomes a dead letter
 if the process dies once more, has no other trial beside it: two events never become letters for one death.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 FIRST_WATCH_MS: Final = 50
-"""So long a suspect is watched that was never seen running: what runs for longer than some 20 ms is known to Redis."""
+"""So long a suspect is watched at its first attempt."""
 
 WATCHED_MS: Final = 2
 """In the place of the time when an attempt is due: it is under way, and its event is a suspect that was watched long enough."""
@@ -20,6 +20,24 @@ LONGER: Final = 5
 
 MOST_TIMES: Final = 7
 """So often that is done at most: more than an hour, and no attempt may take longer."""
+
+
+FEWEST_TOGETHER: Final = 4
+MOST_TOGETHER: Final = 32
+"""So many suspects begin at once. If their process dies, each of them must be tried alone."""
+
+
+def next_together(before: int, *, have_ended: bool) -> int:
+    """How many suspects begin at once after some others.
+
+    Functions that end within their watch have more and more of them, and so are hardly held up: what is to be tried alone ends
+    soon, too. Of those that take long there are never many to be tried alone.
+
+    Args:
+        before: How many it were at most.
+        have_ended: Whether all have ended while they were watched.
+    """
+    return min(2 * before, MOST_TOGETHER) if have_ended else FEWEST_TOGETHER
 
 
 def watched_ms(attempts: int) -> int:
@@ -32,12 +50,12 @@ def watched_ms(attempts: int) -> int:
 
 
 class Trials:
-    """The suspects of a process that are watched at this moment, at most one of each partition."""
+    """The partitions of a process that watch suspects at this moment."""
 
     def __init__(self) -> None:
         """None is watched."""
         self._is_last: dict[object, bool] = {}
-        self._waiting: dict[object, Callable[[], None]] = {}
+        self._waiting: dict[object, tuple[bool, Callable[[], None]]] = {}
 
     def may_begin(self, who: object, *, is_last: bool, kick: Callable[[], None]) -> bool:
         """Whether a trial may begin.
@@ -47,8 +65,10 @@ class Trials:
             is_last: Whether the event becomes a letter if the process dies once more.
             kick: Called once it may be worth asking again, where it may not.
         """
-        if any(self._is_last.values()) or (is_last and self._is_last):
-            self._waiting[who] = kick
+        # A last one that waits goes first, or the others would take turns for as long as they have suspects.
+        a_last_waits = any(is_last for other, (is_last, _) in self._waiting.items() if other is not who)
+        if any(self._is_last.values()) or (self._is_last if is_last else a_last_waits):
+            self._waiting[who] = is_last, kick
             return False
         return True
 
@@ -62,5 +82,5 @@ class Trials:
         if self._is_last.pop(who, None) is None:
             return
         waiting, self._waiting = self._waiting, {}
-        for kick in waiting.values():
+        for _, kick in waiting.values():
             kick()

@@ -44,7 +44,7 @@ AGAIN: Final = (
     Mutant(
         "finished before the letter is acknowledged",
         "A letter that is lost with its process is nowhere.",
-        ("history fragile:letter lossy:3 crash:6", "history lossy:4 crash:6"),
+        ("history lossy:6 zombie:4", "fragile:letter lossy:4 crash:4 rebalance:4", "lossy:6 crash:8 history rebalance:6"),
         (
             Change(
                 "subscribers.letters:Letters.put",
@@ -77,10 +77,29 @@ AGAIN: Final = (
         "An event that kills its process kills the next one, and the next one.",
         ("",),
         (
-            Change(
-                f"{AGAIN_PROCESSOR}._begins", "self._marking.keep(suspect.offset, Entry(suspect.attempts, suspect.deaths))", "pass"
-            ),
+            Change(f"{AGAIN_PROCESSOR}._begins", "self._marking.keep(work.offset, Entry(work.attempts, work.deaths))", "pass"),
             Change("subscribers.marking:Marking._see_begun", "elif call.outcome is None and not call.whose.deaths:", "elif False:"),
+        ),
+    ),
+    Mutant(
+        "suspects run together",
+        "What ran beside an event that kills its process is taken for the cause, too.",
+        ("", "history"),
+        (
+            Change(f"{AGAIN_PROCESSOR}._together", "if _is_last(works[0]):", "if False:"),
+            Change(
+                f"{AGAIN_PROCESSOR}._together", "if _is_last(work) or not self._is_suspect(work)", "if not self._is_suspect(work)"
+            ),
+        ),
+    ),
+    Mutant(
+        "a suspect does not wait for its mark",
+        "An event that kills its process at once is never known to have run.",
+        ("", "history"),
+        (
+            Change(
+                f"{AGAIN_PROCESSOR}._a_few_at_once", "offsets = [call.whose.offset for call in calls]", "offsets: list[int] = []"
+            ),
         ),
     ),
 )

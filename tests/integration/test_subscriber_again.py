@@ -27,18 +27,17 @@ import redis.asyncio
 from streams_app.subscribers.keys import SubscriberKeys
 from tests.integration.subscribing import member_of, settings_of
 
-app_id, bootstrap, topic, redis_url, ledger_path = sys.argv[1:]
+app_id, bootstrap, topic, redis_url, ledger_path, offset = sys.argv[1:]
 known = SubscriberKeys(app_id, "ship", topic, 0).marks[1]
 
 async def ship(event):
     with open(ledger_path, "a") as ledger:
         ledger.write(event.data.order_id + "\\n")
     if event.data.order_id == "poison":
-        # The first time it dies once Redis knows that it runs, from then on at once: what dies late is found some deaths later.
         async with redis.asyncio.Redis.from_url(redis_url) as client:
-            while event.attempt == 1 and not await client.hexists(known, "1"):
+            while offset and event.attempt == 1 and not await client.hexists(known, offset):
                 await asyncio.sleep(0.02)
-        os._exit(9)
+        os.kill(os.getpid(), 9)
 
 async def main():
     async with member_of(settings_of(app_id, bootstrap, topic), topic, redis_url, ship):
@@ -243,14 +242,18 @@ async def test_two_members_share_the_partitions_and_what_one_leaves_is_done_by_t
 
 
 @pytest.mark.long
-async def test_an_event_that_kills_its_process_is_a_dead_letter_after_three_deaths(shop: Shop, tmp_path: Any) -> None:
+@pytest.mark.parametrize(("before", "until_known"), [(1, True), (300, False)], ids=["Redis knows of it", "at once, far behind"])
+async def test_an_event_that_kills_its_process_is_a_dead_letter_after_three_deaths(
+    shop: Shop, tmp_path: Any, before: int, until_known: bool
+) -> None:
     ledger = tmp_path / "ledger"
-    given = (shop.names.app_id, shop.bootstrap, shop.topic, shop.redis_url, str(ledger))
-    await shop.send("o1", "poison", "o2")
+    given = (shop.names.app_id, shop.bootstrap, shop.topic, shop.redis_url, str(ledger), str(before) if until_known else "")
+    others = {f"o{number}" for number in range(before + 1)}
+    await shop.send(*sorted(others)[:-1], "poison", *sorted(others)[-1:])
     for _ in range(3):
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *given)
         async with asyncio.timeout(LIMIT_SECONDS):
-            assert 9 == await process.wait()
+            assert -9 == await process.wait()
 
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)
@@ -263,7 +266,7 @@ async def test_an_event_that_kills_its_process_is_a_dead_letter_after_three_deat
     async with shop.member(ship, metrics=metrics):
         (letter,) = await shop.letters(1)
         await wait_until(lambda: crashes() == 1, LIMIT_SECONDS, "the last of the deaths is counted by who finds it")
-        await wait_until(lambda: {"o1", "o2"} <= {*shop.calls, *ledger.read_text().split()}, LIMIT_SECONDS, "the others are done")
+        await wait_until(lambda: others <= {*shop.calls, *ledger.read_text().split()}, LIMIT_SECONDS, "the others are done")
 
     assert ("crashed", "poison") == (letter["reason"], letter["order"])
     assert 3 == ledger.read_text().split().count("poison")

@@ -12,8 +12,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisAwayError
 
 from streams_app import Event, Received, subscriber
-from streams_app.subscribers.again import CLAIMED, suspected
-from streams_app.subscribers.trials import Trials, watched_ms
+from streams_app.subscribers.again import CLAIMED
+from streams_app.subscribers.trials import Trials, next_together, watched_ms
 from streams_app.testing import SubscriberTester
 
 
@@ -33,22 +33,25 @@ class Shop:
         kit: Its test kit.
     """
 
-    def __init__(self, *, after_seconds: float = 0, seconds: float = 0.01) -> None:
+    def __init__(self, *, after_seconds: float = 0, seconds: float = 0.01, late_seconds: float = 0, timeout: str = "30s") -> None:
         """Declares it.
 
         Args:
             after_seconds: So long ``die`` runs before it kills its process.
             seconds: So long the others run.
+            late_seconds: So long ``die late`` runs before it kills its process.
+            timeout: Of each attempt.
         """
+        dying = {"die": after_seconds, "die late": late_seconds}
         self.begun: Counter[str] = Counter()
         self.kit: Any = None
 
-        @subscriber(paid, idempotent="yes", description="Ships.")
+        @subscriber(paid, idempotent="yes", description="Ships.", timeout=timeout)
         async def ship(event: Received[Paid]) -> None:
             self.begun[event.data.order_id] += 1
-            if event.data.order_id == "die":
-                if after_seconds:
-                    await asyncio.sleep(after_seconds)  # virtual time
+            if event.data.order_id in dying:
+                if wait_seconds := dying[event.data.order_id]:
+                    await asyncio.sleep(wait_seconds)  # virtual time
                 self.kit.crash()
                 await asyncio.sleep(1)  # virtual time
             await asyncio.sleep(seconds)  # virtual time
@@ -124,14 +127,76 @@ def test_after_a_crash_events_that_take_long_run_beside_each_other_soon() -> Non
         assert 2 * shop.ship.concurrency == shop.begun.total()
 
 
-def test_what_kills_its_process_far_behind_the_watermark_is_found_by_more_suspects() -> None:
+@pytest.mark.parametrize("before", [150, 1_000])
+def test_what_kills_its_process_at_once_is_found_however_far_behind_the_watermark(before: int) -> None:
     shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
-        for order in [*(f"a{at}" for at in range(150)), "die"]:
+        for order in [*(f"a{at}" for at in range(before)), "die", *(f"b{at}" for at in range(50))]:
             shop.kit.publish(paid, Paid(order))
         shop.kit.advance("10m")
 
-        assert ([("crashed", "die")], 4) == (shop.letters(), shop.begun["die"])
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+        assert before + 51 == len(shop.begun)
+
+
+def test_what_kills_its_process_at_once_is_found_among_many_that_go_on_to_come() -> None:
+    shop = Shop(seconds=0.03)
+    with SubscriberTester(shop.ship) as shop.kit:
+        for at in range(3_000):
+            shop.kit.publish(paid, Paid("die" if at == 400 else f"o{at}"))
+            shop.kit.advance("7ms")
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+
+
+def test_what_begins_only_when_others_have_ended_that_take_long_is_found_at_its_third_death() -> None:
+    shop = Shop(seconds=60, timeout="2m")
+    with SubscriberTester(shop.ship) as shop.kit:
+        for order in [*(f"a{at}" for at in range(shop.ship.concurrency)), "die"]:
+            shop.kit.publish(paid, Paid(order))
+        shop.kit.advance("20m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+
+
+def test_a_hand_over_forgets_no_suspects() -> None:
+    shop = Shop()
+    with SubscriberTester(shop.ship) as shop.kit:
+        for order in [*(f"a{at}" for at in range(100)), "die"]:
+            shop.kit.publish(paid, Paid(order))
+        while shop.begun["die"] < 3:
+            shop.kit.advance("100ms")
+            if not shop.kit._workers.owner.is_alive:
+                shop.kit.rebalance()
+                shop.kit.rebalance()
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+
+
+def test_what_came_after_a_death_is_not_blamed_for_it() -> None:
+    shop = Shop()
+    with SubscriberTester(shop.ship) as shop.kit:
+        shop.kit.publish(paid, Paid("a"))
+        shop.kit.crash()
+        shop.kit.rebalance()
+        shop.kit.publish(paid, Paid("die"))
+        shop.kit.advance("10m")
+
+        assert ([("crashed", "die")], 3) == (shop.letters(), shop.begun["die"])
+
+
+@pytest.mark.parametrize("orders", [("die late", "a", "die", "b"), ("a", "die", "b", "die late"), ("die", "die late", "a", "b")])
+@pytest.mark.parametrize("seconds", [0.01, 25])
+def test_the_neighbours_of_two_that_kill_their_process_are_no_letters(orders: tuple[str, ...], seconds: float) -> None:
+    shop = Shop(seconds=seconds, late_seconds=0.3)
+    with SubscriberTester(shop.ship) as shop.kit:
+        for order in orders:
+            shop.kit.publish(paid, Paid(order))
+        shop.kit.advance("10m")
+
+        assert {("crashed", "die"), ("crashed", "die late")} == set(shop.letters())
 
 
 def test_a_hand_over_whose_last_marks_redis_refuses_is_nobodys_death() -> None:
@@ -190,18 +255,17 @@ def test_redis_is_told_of_what_runs_and_not_of_what_waits_for_a_slot() -> None:
         assert shop.ship.concurrency == len(marks)
 
 
-def test_a_claim_that_lasts_begins_no_succession() -> None:
-    shop = Shop(seconds=1_000)
+@pytest.mark.parametrize(("seconds", "expected"), [(1, {str(CLAIMED)}), (120, set())])
+def test_a_claim_that_lets_go_says_so_once_all_that_may_have_killed_the_process_was_tried(seconds: int, expected: set[str]) -> None:
+    shop = Shop()
     with SubscriberTester(shop.ship) as shop.kit:
         shop.kit.publish(paid, Paid("o"))
-        for _ in range(3):
-            shop.kit.advance("1m")
-            shop.kit.crash()
-        shop.kit.rebalance()
-        shop.kit.advance("1m")
-        claims = [hash_[str(CLAIMED)] for hash_ in shop.kit._workers.scripts._hashes.values() if str(CLAIMED) in hash_]
+        shop.kit.crash()
+        shop.kit.advance(f"{20 + seconds}s")
+        shop.kit._workers.wait_for(shop.kit._workers.owner.stop())
+        known = {at for hash_ in shop.kit._workers.scripts._hashes.values() for at in hash_ if at == str(CLAIMED)}
 
-        assert {"1"} == {entry.split()[0] for entry in claims}
+        assert expected == known
 
 
 def test_a_suspect_that_has_ended_is_none_any_more() -> None:
@@ -216,9 +280,9 @@ def test_a_suspect_that_has_ended_is_none_any_more() -> None:
         assert [] == shop.letters()
 
 
-@pytest.mark.parametrize(("claims", "expected"), [(0, 0), (1, 32), (2, 256), (4, 10_000), (1_000, 10_000)])
-def test_each_claim_in_quick_succession_that_did_not_let_go_has_eight_times_as_many_suspects(claims: int, expected: int) -> None:
-    assert expected == suspected(16, claims)
+@pytest.mark.parametrize(("before", "have_ended", "expected"), [(4, True, 8), (16, True, 32), (32, True, 32), (32, False, 4)])
+def test_more_suspects_begin_at_once_while_they_end_soon(before: int, have_ended: bool, expected: int) -> None:
+    assert expected == next_together(before, have_ended=have_ended)
 
 
 @pytest.mark.parametrize(("attempts", "expected"), [(0, 50), (1, 50), (2, 250), (3, 1_250), (8, 3_906_250), (100, 3_906_250)])
@@ -234,6 +298,16 @@ def test_beside_the_last_trial_of_an_event_there_is_no_other(is_last: bool, is_n
     trials.begin("one", is_last=is_last)
 
     assert expected == trials.may_begin("other", is_last=is_next_last, kick=lambda: None)
+
+
+def test_the_last_trial_of_an_event_goes_before_others_that_came_later() -> None:
+    trials = Trials()
+    trials.begin("one", is_last=False)
+    waits = trials.may_begin("last", is_last=True, kick=lambda: None)
+
+    assert (False, False) == (waits, trials.may_begin("other", is_last=False, kick=lambda: None))
+    trials.end("one")
+    assert trials.may_begin("last", is_last=True, kick=lambda: None)
 
 
 def test_what_waits_for_a_trial_is_told_of_its_end_once() -> None:
