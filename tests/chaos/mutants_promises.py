@@ -1,4 +1,10 @@
-"""The broken variants of the promise of subscribers that a test of one part shows, without a schedule."""
+"""The broken variants of the promise of subscribers that a test of one part shows, without a schedule.
+
+One variant is nowhere, "a new record is dropped for an old one" (confluentinc/parallel-consumer #909): there a record of the
+assignment before, which nobody works on any more, keeps its place, and the same record of the new assignment is left out. Here no
+place outlives its assignment: each claim makes a processor, which begins with an empty queue and a window that knows nothing but
+the commit, and what the reader brings goes to that one alone. "The result of an old claim is taken" is what can be broken of it.
+"""
 
 from __future__ import annotations
 
@@ -98,6 +104,18 @@ IN_PARTS: Final = {
                     "subscribers.at_most_once:AtMostOnceProcessor._begin_of",
                     'raise self._not_placed("has no commit")',
                     "from streams_app.subscribers.beginning import begin_of\nreturn begin_of(self._around, claim)",
+                ),
+            ),
+        ),
+        Mutant(
+            "subscribers share a pool",
+            "Where the functions of one hang, no other one is called.",
+            (),
+            (
+                Change(
+                    "subscribers.threads:ThreadRunner._serve",
+                    "call_inline(self._function, call.event)",
+                    'with vars(threading).setdefault("pool", threading.Semaphore(2)):\n    call_inline(self._function, call.event)',
                 ),
             ),
         ),

@@ -14,6 +14,7 @@ from tests.chaos.mutants_promises import IN_PARTS
 from tests.unit import (
     test_event_headers,
     test_subscriber_promises,
+    test_subscribers_apart,
     test_subscribers_note,
     test_subscribers_put_back,
     test_subscribers_retrying,
@@ -34,6 +35,7 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
     ),
     "ids of what is published are random": test_event_headers.test_a_repeated_attempt_derives_the_same_ids,
     "a worker chooses where a `no` begins": test_subscriber_promises.test_a_no_whose_commit_is_lost_is_claimed_by_nobody,
+    "subscribers share a pool": test_subscribers_apart.test_a_function_that_holds_all_threads_keeps_no_other_subscriber_waiting,
 }
 
 
