@@ -160,7 +160,7 @@ def serving(
     figures = Figures(metrics or Metrics(settings), subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
-        ahead=AHEAD[subscriber.idempotent], leases=leases,
+        ahead=AHEAD[subscriber.idempotent], leases=leases, on_fatal=on_fatal,
     )  # fmt: skip
     around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials)
     topics = [topic, again] if again else [topic]

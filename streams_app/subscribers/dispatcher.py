@@ -115,6 +115,7 @@ class Dispatcher:
         *,
         ahead: Ahead = Ahead.MANY,
         leases: Leases | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         """Has no partition yet.
 
@@ -128,6 +129,7 @@ class Dispatcher:
             count: Called with calls that ended before anybody acts on them.
             ahead: How many calls may wait for a slot.
             leases: How many may begin, where the subscriber has a rate; None: any number. What is taken begins at once then.
+            on_fatal: Called with an error that nobody expects; None: it is raised.
         """
         self.suspension = Suspension(patience_ms)
         self._name = name
@@ -137,6 +139,7 @@ class Dispatcher:
         self._most = max(2 * concurrency, FEWEST_AHEAD) if self._ahead is Ahead.MANY else concurrency
         self._lately = Lately()
         self._leases = leases
+        self._on_fatal = on_fatal
         self._sources: deque[Source] = deque()
         self._calls: dict[Call, Source] = {}
         self._count_all = count
@@ -237,6 +240,17 @@ class Dispatcher:
         return self._sources[-1]
 
     def _on_ended(self, calls: list[Call]) -> None:
+        try:
+            self._end(calls)
+        except Exception as error:
+            if self._on_fatal is None:
+                raise
+            # The loop would log it and go on, with events that nobody ends.
+            for call in calls:
+                self._calls.pop(call, None)
+            self._on_fatal(error)
+
+    def _end(self, calls: list[Call]) -> None:
         self._count_all(calls)
         self._lately.note(len(calls), self._clock.monotonic_ms())
         uncounted = self._uncounted(calls)

@@ -245,7 +245,8 @@ class SubscriberProcessor(Promise):
         now_ms = self._around.clock.now_ms()
         work.first_failed_ms = work.first_failed_ms or now_ms
         declared = self._around.subscriber
-        error = call.error or TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s")
+        # Not by what it is worth: an error may have a length, and that be 0.
+        error = TimeoutError(f"not ended within {declared.timeout.total_seconds():g} s") if call.error is None else call.error
         is_timeout = call.outcome is Outcome.TIMEOUT
         after = after_failure(work, error, declared.retry, is_timeout=is_timeout, is_repeatable=self.is_repeatable)
         # What an outage makes of an event does not count against it, where it may run again.

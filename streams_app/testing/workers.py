@@ -115,7 +115,7 @@ class Workers:
         self.stage.run_until(self.time.seconds + LONGEST_SECONDS, task.done)
         if not task.done():
             raise TimeoutError(f"{task.get_name()} has not ended within {LONGEST_SECONDS:g} s of the virtual clock")
-        self._errors = [error for error in self._errors if task.cancelled() or error is not task.exception()]
+        self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
         result = task.result()
         self.settle()
         return result

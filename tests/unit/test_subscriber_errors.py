@@ -16,6 +16,13 @@ class Speechless(Exception):
         raise RuntimeError("nothing to say")
 
 
+class NothingWrong(Exception):
+    """Is taken for false."""
+
+    def __len__(self) -> int:
+        return 0
+
+
 class Later(Retry):
     """Has a constructor of its own."""
 
@@ -52,3 +59,28 @@ def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one() -> None:
         kit.advance("1m")
 
         assert [(1, "retry"), (2, "done")] == seen_by(kit, one)
+
+
+def test_an_error_that_is_taken_for_false_is_told_as_itself() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise NothingWrong("at all")
+
+    one = subscribed(ship, idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", "NothingWrong: at all") == (letter.reason, letter.detail)
+
+
+def test_what_nobody_expects_of_the_end_of_a_call_is_told_and_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise RuntimeError("unexpected")
+
+    async def ship(event: Received[Paid]) -> None:
+        raise ValueError
+
+    monkeypatch.setattr("streams_app.subscribers.processor.after_failure", breaks)
+    with pytest.raises(RuntimeError, match="unexpected"), SubscriberTester(subscribed(ship)) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1s")
