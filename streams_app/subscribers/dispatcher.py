@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final, Protocol
 
 from streams_app.clock import Clock
-from streams_app.errors import text_of
+from streams_app.subscribers.failing import Failing, error_of
 from streams_app.subscribers.leases import Leases
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.retries import Retries
@@ -27,10 +27,6 @@ AT_ONCE: Final = 32
 """So many events are taken of one partition before the next one has its turn."""
 
 _DONE: Final = Outcome.DONE
-
-ERROR_CHARACTERS: Final = 500
-"""So much of the last error is logged when a subscriber is suspended."""
-
 
 SOON_MS: Final = 20
 
@@ -143,6 +139,7 @@ class Dispatcher:
         self._sources: deque[Source] = deque()
         self._calls: dict[Call, Source] = {}
         self._count_all = count
+        self._failing = Failing(name)
         self.runner = make_runner(self._on_ended)
 
     def join(self, source: Source) -> None:
@@ -279,8 +276,9 @@ class Dispatcher:
         return uncounted
 
     def _failed(self, call: Call) -> None:
+        self._failing.tell(call)
         if self.suspension.failed(call.whose, call.begun_ms, call.ended_ms):
-            error = "timed out" if call.error is None else text_of(call.error)[:ERROR_CHARACTERS]
+            error = error_of(call)
             logger.warning("subscriber is suspended, its last attempts have all failed subscriber=%s error=%s", self._name, error)
             # What waits for a slot would fail, too: one attempt at a time is made from now on.
             self.runner.recall(self._calls)
