@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -153,6 +154,19 @@ quiet_period = {json.dumps(quiet_period)}
 """
     path.write_text(text, "utf-8")
     return path
+
+
+def with_topics(program: str, **topics: str) -> str:
+    """A program of the docs or the examples whose events have topics of a test.
+
+    Args:
+        program: Its text.
+        topics: Name of the payload's class → topic of its event.
+    """
+    for payload, topic in topics.items():
+        program, found = re.subn(rf'Event\("[\w.]+", {payload}\b', rf'\g<0>, topic="{topic}"', program)
+        assert found == 1, payload
+    return program
 
 
 @dataclass

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.helpers import read_topic
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.site import LIMIT_SECONDS, Site, with_topics
 from tests.integration.web import web_server
 from tests.pages import ROOT, fenced
 
@@ -16,9 +16,7 @@ pytestmark = pytest.mark.timeout(200)
 async def test_a_django_view_publishes_what_is_committed_from_each_process_that_is_forked(site: Site) -> None:
     (program,) = [text for text in fenced(ROOT / "docs" / "subscribers.md", "python") if "from django" in text]
     topic = site.names.topic("paid")
-    declared = '"order.paid", OrderPaid'
-    assert declared in program
-    (site.folder / "shop_views.py").write_text(program.replace(declared, f'{declared}, topic="{topic}"'))
+    (site.folder / "shop_views.py").write_text(with_topics(program, OrderPaid=topic))
     config = site.config(site.fold("folded", "updates"))
     await site.topics("paid", partitions=1)
 

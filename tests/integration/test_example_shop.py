@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import read_topic
 from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.site import LIMIT_SECONDS, Site, with_topics
 from tests.integration.web import web_server
 from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
@@ -22,10 +22,7 @@ pytestmark = pytest.mark.timeout(200)
 async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_back(site: Site) -> None:
     paid, sent = site.names.topic("paid"), site.names.topic("sent")
     text = (ROOT / "examples" / "shop.py").read_text("utf-8")
-    for event, topic in (('"order.paid", OrderPaid', paid), ('"parcel.sent", ParcelSent', sent)):
-        assert event in text
-        text = text.replace(event, f'{event}, topic="{topic}"')
-    (site.folder / "this_shop.py").write_text(text)
+    (site.folder / "this_shop.py").write_text(with_topics(text, OrderPaid=paid, ParcelSent=sent))
     config = site.config('[events]\ncatalogue = "this_shop:catalogue"\n' + site.fold("folded", "updates"))
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]), "STREAMS_APP_CONFIG": str(config)}
 
