@@ -45,17 +45,22 @@ docs: install ## writes the tables of docs/reference.md
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+# Without ARGS subscribers and read stores follow. With them it is the folds alone, as options differ:
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
-chaos: install ## what breaks while events are folded, and whether anything was lost
+chaos: install ## what breaks under load, and whether anything was lost
 	@$(BIN)/python -m tests.chaos $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m tests.chaos.subscribers
+	@$(BIN)/python -m tests.chaos.stores
+endif
 
 # make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile,
 # or with --store opensearch or opensearch-groups an OpenSearch
-chaos-stores: install ## the same of read stores
+chaos-stores: install ## the part of it that read stores have
 	@$(BIN)/python -m tests.chaos.stores $(ARGS)
 
 # make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each promise under the faults of `make chaos`
-chaos-subscribers: install ## the same of subscribers
+chaos-subscribers: install ## the part of it that subscribers have
 	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)
 
 clean: ## removes what was installed, and caches
