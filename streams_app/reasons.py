@@ -37,7 +37,10 @@ INTERRUPTED: Final = "interrupted"
 """Of an event that may have happened."""
 
 FINISHED_LATE: Final = "finished-late"
-"""Of an event that has happened, after its letter said that it may have."""
+"""Of an event that has happened, after its letter said that it may have, or had not ended in time."""
+
+FOLLOWED: Final[tuple[Reason, ...]] = ("interrupted", "timed-out")
+"""What a letter ``finished-late`` may follow."""
 
 _OF_FOLDS: Final[dict[Reason, str]] = {
     "tombstone": "has an empty value, and `tombstones` is not `ignore`",
@@ -64,7 +67,7 @@ _OF_SUBSCRIBERS: Final[dict[Reason, str]] = {
     "rejected": "was rejected by the function of a subscriber; the detail says why",
     "interrupted": "had begun in a subscriber that must not be called twice, and was cut off: it may have happened",
     "crashed": "was running in a subscriber when the process died, at least twice of three times alone in its partition",
-    "finished-late": "ended well in a subscriber after all, when its letter `interrupted` had been written",
+    "finished-late": "ended well in a subscriber after all, when its letter `interrupted` or `timed-out` had been written",
 }
 
 REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS

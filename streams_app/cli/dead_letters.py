@@ -15,7 +15,7 @@ from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
 from streams_app.cli.tune_options import MomentType
 from streams_app.clock import SystemClock
-from streams_app.reasons import FINISHED_LATE, INTERRUPTED, REASONS
+from streams_app.reasons import FINISHED_LATE, FOLLOWED, REASONS
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
 
     Of a subscriber each letter has the id of its event and the number of attempts. --json shows all that is known: the whole value,
     the trace of the last error, the headers of the event. `interrupted` is what had begun and was cut off: it may have happened.
-    `interrupted, finished-late` has happened: its function ended well after all, too late to be counted.
+    `interrupted, finished-late`, or `timed-out, finished-late`, has happened: its function ended well after all, too late to count.
     """
     listed = asyncio.run(_listed(settings, *_letters(settings, fold, chosen), limit))
     for one in listed.shown:
-        _print(one, as_json=as_json, is_late=one.letter.reason == INTERRUPTED and one.letter.source in listed.late)
+        _print(one, as_json=as_json, is_late=one.letter.reason in FOLLOWED and one.letter.source in listed.late)
     if not listed.shown and not as_json:
         click.echo("no dead letters")
     if listed.total > len(listed.shown):

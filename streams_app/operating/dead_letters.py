@@ -135,7 +135,7 @@ class Listed(NamedTuple):
 
     Attributes:
         shown: Oldest first.
-        late: Sources of events that were interrupted and have ended well after all.
+        late: Sources of events that were interrupted, or had timed out, and have ended well after all.
         total: How many there are, those that are not shown with them.
     """
 

@@ -19,7 +19,7 @@ from streams_app.fold import Fold
 from streams_app.folding.reading.addressing import REPLAY_HEADER, address_of
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.operating.letters import Letter
-from streams_app.reasons import INTERRUPTED, Reason
+from streams_app.reasons import FOLLOWED, INTERRUPTED, Reason
 from streams_app.settings import Limits, Settings
 from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.put_back import Origin, addressed, again_topic, taken_apart
@@ -139,11 +139,11 @@ class SubscriberDestination(Destination):
 
     def obstacle(self, letter: Letter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
-        if letter.reason == INTERRUPTED and letter.headers.get("event-id") not in self._insistence.event_ids:
-            if not self._insistence.interrupted:
+        if letter.headers.get("event-id") not in self._insistence.event_ids:
+            if letter.reason == INTERRUPTED and not self._insistence.interrupted:
                 return "interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"
-            if letter.source in self._late:
-                return "interrupted, and finished late: they have happened; --event-id puts one back all the same"
+            if letter.reason in FOLLOWED and letter.source in self._late:
+                return f"{letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
         if letter.lost:
             return f"{letter.lost} too large to be kept: without, it would be another event"
         topic = letter.headers.get("source-topic")

@@ -52,7 +52,7 @@ class Letter:
 
     @property
     def is_late(self) -> bool:
-        """Whether it only says that an interrupted event has ended well after all."""
+        """Whether it only says that an event has ended well after all, which was interrupted or had timed out."""
         return self.reason == FINISHED_LATE
 
     @property

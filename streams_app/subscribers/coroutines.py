@@ -188,6 +188,7 @@ class AsyncRunner(Runner):
                     self._end(call, _DONE if error is None else Outcome.ERROR, now_ms, error)
                 else:
                     self._left.pop(task, None)
+                    self._end_late(call, error)
                 if task.cancelling():
                     # What is left of a cancellation would strike the next call: another task goes on in this slot.
                     if not self._is_finished:

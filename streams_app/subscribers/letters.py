@@ -90,7 +90,8 @@ class Letters:
                 # Only now: a letter that is not acknowledged may be lost, its event must not be.
                 self._sending = []
                 self._count([(work, letter.reason) for work, letter in sending])
-                self._on_acknowledged([work for work, _ in sending])
+                # A second letter says something of an event that was finished with its first.
+                self._on_acknowledged([work for work, letter in sending if letter.reason != FINISHED_LATE])
 
     async def sent(self, seconds: float) -> None:
         """Returns when nothing is left to send, or after ``seconds``."""
@@ -111,7 +112,7 @@ class Letters:
         # The same in each sending of the same attempt: who reads letters can tell a repetition.
         letter_id = f"{self._subscriber}:{self._tp.topic}:{self._tp.partition}:{work.offset}:{work.attempts}"
         if letter.reason == FINISHED_LATE:
-            letter_id += ":late"  # another owner has sent one of the same attempt
+            letter_id += ":late"  # there is another one of the same attempt
         at_ms = str(work.record.timestamp).encode()
         # What was refused before it was decoded, or was never called, has to be found by its id, too.
         named = [pair if pair != _UNNAMED else ("event-id", received_id(self._tp, work.record).encode()) for pair in letter.headers]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -35,6 +36,8 @@ MOST_UNFINISHED: Final = 10_000
 MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 """With so many unfinished events, or so many bytes of them, the reader of the partition pauses; until then one that fails delays no
 other."""
+
+AFTER_TIMEOUT: Final = "its function ended well after its time-out"
 
 _DONE: Final = (Outcome.DONE, Outcome.DUPLICATE)
 """The function has returned, or has nothing to do."""
@@ -253,6 +256,8 @@ class SubscriberProcessor(Promise):
         is_final = says_something_of_its_event_alone(error, declared.retry) or not (self.is_repeatable or isinstance(error, Retry))
         if isinstance(after, Letter) and (counts or is_final):
             self._letters.put(work, after)
+            if is_timeout:
+                call.on_late = partial(self._letters.put, work, letter(work, "finished-late", AFTER_TIMEOUT))
             return
         wait_ms = after.after_ms if isinstance(after, Again) else declared.retry.longest_ms
         self._put_off(work, attempts=work.attempts if counts else work.attempts - 1, due_ms=now_ms + wait_ms)

@@ -50,6 +50,7 @@ class Call(msgspec.Struct, eq=False):
         excused_ms: For how long it could not go on because another function blocked the loop, or the process was stopped.
         is_dropped: Whether it is not to begin any more.
         is_unnoted: Whether it may not begin yet, see :meth:`streams_app.subscribers.dispatcher.Dispatcher.noted`.
+        on_late: Called where the function returns well after its time-out; None: nobody wants to know.
     """
 
     event: Any
@@ -61,6 +62,7 @@ class Call(msgspec.Struct, eq=False):
     excused_ms: int = 0
     is_dropped: bool = False
     is_unnoted: bool = False
+    on_late: Callable[[], None] | None = None
 
 
 class Runner(ABC):
@@ -101,6 +103,7 @@ class Runner(ABC):
         self._is_hung = False
         self._home = asyncio.get_running_loop()
         self._ended: deque[Call] = deque()
+        self._late: deque[Call] = deque()
         self._is_told = False
 
     @abstractmethod
@@ -171,9 +174,19 @@ class Runner(ABC):
             self._is_told = True
             self._home.call_soon_threadsafe(self._tell)
 
+    def _end_late(self, call: Call, error: BaseException | None) -> None:
+        """The function has ended, and its call had another outcome already."""
+        if error is None:
+            self._late.append(call)
+            self._home.call_soon_threadsafe(self._tell)
+
     def _tell(self) -> None:
         # First: what ends from now on tells again.
         self._is_told = False
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
         if ended:
             self._on_ended(ended)
+        # Only now: whoever wants to know of a late end says so when it is told of the time-out.
+        while self._late:
+            if (on_late := self._late.popleft().on_late) is not None:
+                on_late()

@@ -74,6 +74,8 @@ class ThreadRunner(Runner):
             del self._held[slot]
             if self._took_outcome(call):
                 self._end(call, Outcome.ERROR if error is not None else Outcome.DONE, self._clock.monotonic_ms(), error)
+            else:
+                self._end_late(call, error)
 
 
 def stack_of(slot: int) -> str:

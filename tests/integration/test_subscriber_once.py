@@ -46,6 +46,26 @@ async def test_an_event_that_was_published_twice_is_called_once(shop: Shop) -> N
     assert 4 == await shop.committed("ship")
 
 
+@pytest.mark.parametrize("idempotent", ["yes", "unknown"])
+async def test_a_function_without_async_that_ends_well_after_its_time_out_says_so_in_a_second_letter(
+    shop: Shop, idempotent: str
+) -> None:
+    may_end = threading.Event()
+
+    def ship(event: Received[Paid]) -> None:
+        shop.called(event)
+        may_end.wait(LIMIT_SECONDS)
+
+    await shop.send("o1")
+    async with shop.member(ship, idempotent=idempotent, timeout="300ms", retry=Retries(attempts=1)):
+        await shop.letters(1)
+        may_end.set()
+        letters = await shop.letters(2)
+
+    assert [("timed-out", "o1"), ("finished-late", "o1")] == [(letter["reason"], letter["order"]) for letter in letters]
+    assert ({"o1": [1]}, 1) == (shop.calls, await shop.committed("ship"))
+
+
 async def test_every_error_but_retry_makes_a_dead_letter_at_once(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         shop.called(event)

@@ -70,12 +70,13 @@ def test_what_was_interrupted_stays_until_somebody_insists() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_has_finished_late_goes_back_only_by_its_name(is_first: bool) -> None:
-    cut_off, late = letter(reason="interrupted"), letter(reason="finished-late")
+@pytest.mark.parametrize("reason", ["interrupted", "timed-out"])
+def test_what_has_finished_late_goes_back_only_by_its_name(reason: str, is_first: bool) -> None:
+    cut_off, late = letter(reason=reason), letter(reason="finished-late")
     letters = (late, cut_off) if is_first else (cut_off, late)
     chosen, done = choose(*letters, interrupted=True)
 
-    assert ([], ["interrupted, and finished late: they have happened; --event-id puts one back all the same"]) == (
+    assert ([], [f"{reason}, and finished late: they have happened; --event-id puts one back all the same"]) == (
         chosen, list(done.left)
     )  # fmt: skip
     assert [cut_off] == choose(*letters, event_ids=("e1",))[0]

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -124,13 +125,26 @@ def test_a_call_that_is_taken_back_does_not_begin_and_one_that_runs_is_cancelled
     in_no_time(schedule())
 
 
-async def test_a_thread_that_is_overdue_tells_its_end_to_nobody() -> None:
+@pytest.mark.parametrize("error", [None, ValueError("too late")])
+async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_asked_whether_it_ended_well(
+    error: Exception | None,
+) -> None:
     may_end = threading.Event()
     ended: list[Call] = []
     clock = ManualClock()
-    runner = ThreadRunner(lambda event: may_end.wait(60) and None, 1, 100, clock, ended.extend)
+    late: list[str] = []
+
+    def hangs(event: str) -> None:
+        may_end.wait(60)
+        if error is not None and event == "hangs":
+            raise error
+
+    runner = ThreadRunner(hangs, 1, 100, clock, ended.extend)
+    calls = [Call("hangs", None), Call("next", None)]
+    for call in calls:
+        call.on_late = partial(late.append, call.event)
     try:
-        runner.put([Call("hangs", None), Call("next", None)])
+        runner.put(calls)
         await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
         clock.advance_ms(100)
         await wait_until(lambda: len(ended) == 1, LIMIT_SECONDS, "it is overdue")
@@ -141,6 +155,7 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody() -> None:
         await runner.stop()
 
     assert [("hangs", Outcome.TIMEOUT), ("next", Outcome.DONE)] == [(call.event, call.outcome) for call in ended]
+    assert ["hangs"] * (error is None) == late
 
 
 async def test_a_function_without_async_that_returns_something_to_await_has_failed() -> None:
