@@ -251,13 +251,13 @@ def _redis(found: Found, now_ms: int) -> str:
         return f"not known: {found.redis_fault}"
     if kept is None:
         return "nothing is kept of it: it does not wait for a retry, and was not seen running"
-    deaths = f", {counted(kept.deaths, 'time')} when its process died" if kept.deaths else ""
+    deaths = f"; its process has died {counted(kept.deaths, 'time')} while it ran" if kept.deaths else ""
     if _is_under_way(kept):
         watched = "" if kept.is_begun else ", begun alone, as it may have killed its process, and watched for a while"
         return f"attempt {kept.attempts} is under way{watched}{deaths}"
     left_ms = kept.due_ms - now_ms
     when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"
-    return f"{counted(kept.attempts, 'attempt')} made{deaths}; the next one is due {when}"
+    return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{deaths}"
 
 
 def _letters(letters: Sequence[Letter], one: Subscription) -> str:
