@@ -62,10 +62,19 @@ def named(config: Path | None, app: str | None) -> FoldingApp | Settings:
         click.UsageError: Both were given.
     """
     if app is None:
-        return Settings.load(config, os.environ)
+        return _loaded(config)
     if config is not None:
         raise click.UsageError("--config and --app exclude each other: the module says what its settings are")
     return _made_by(app)
+
+
+def _loaded(config: Path | None) -> Settings:
+    try:
+        return Settings.load(config, os.environ)
+    except ConfigurationError as error:
+        from streams_app.subscribers.loading import faults_beside
+
+        raise ConfigurationError([*error.faults, *faults_beside(config, os.environ)]) from error
 
 
 def _made_by(app: str) -> FoldingApp | Settings:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +25,8 @@ from streams_app.settings.sections import (
 )
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
+S = TypeVar("S", bound=BaseModel)
+
 PREFIX: Final = "STREAMS_APP_"
 CONFIG_VARIABLE: Final = "STREAMS_APP_CONFIG"
 DEFAULT_FILE: Final = "streams.toml"
@@ -42,10 +44,7 @@ KINDS: Final = {
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """See :meth:`streams_app.settings.Settings.load`."""
-    values = _read_file(path, environ)
-    faults = _apply_environment(values, environ)
-    for section, (_, what) in _NAMED.items():
-        faults += _listed(values, section, what)
+    values, faults = _given(path, environ)
     if values.pop(FORMER, None) is not None:
         faults.append(f"{FORMER}: every read store has a name: write [read_stores.NAME] instead of [{FORMER}]")
     try:
@@ -57,6 +56,37 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     if faults:
         raise ConfigurationError(faults)
     return settings
+
+
+def legible(path: Path | None, environ: Mapping[str, str]) -> tuple[EventsSettings | None, tuple[SubscriberSettings, ...]]:
+    """``[events]`` and ``[subscribers.NAME]`` without the keys that have a fault, for settings that :func:`load` refuses."""
+    try:
+        values, _ = _given(path, environ)
+    except ConfigurationError:
+        return None, ()  # nothing of it can be read
+    tables = values.get("subscribers")
+    found = [_without_faults(SubscriberSettings, table) for table in (tables if isinstance(tables, list) else ())]
+    return _without_faults(EventsSettings, values.get("events", {})), tuple(one for one in found if one is not None)
+
+
+def _without_faults(model: type[S], table: Any) -> S | None:
+    """A section without the keys that have a fault; None where nothing is left of it."""
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        wrong = {fault["loc"][0] for fault in error.errors(include_url=False) if fault["loc"]}
+    if not wrong or not isinstance(table, dict) or wrong.isdisjoint(table):
+        return None
+    return _without_faults(model, {key: value for key, value in table.items() if key not in wrong})
+
+
+def _given(path: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """What the file and the environment say, and the faults of how they say it."""
+    values = _read_file(path, environ)
+    faults = _apply_environment(values, environ)
+    for section, (_, what) in _NAMED.items():
+        faults += _listed(values, section, what)
+    return values, faults
 
 
 def _section(values: dict[str, Any], name: str) -> dict[str, Any]:

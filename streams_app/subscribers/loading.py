@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from streams_app.errors import ConfigurationError
 from streams_app.importing import attribute_of
-from streams_app.settings import Settings
+from streams_app.settings import EventsSettings, Settings
 from streams_app.settings.base import suggestion
+from streams_app.settings.loading import legible
 from streams_app.subscribers.catalogue import Catalogue
-from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.subscription import Subscription, overridden, subscriptions_of
 
 LABEL = "events.catalogue"
 
@@ -18,11 +22,31 @@ def catalogue_of(settings: Settings) -> Catalogue:
     Raises:
         ConfigurationError: The settings name none, it cannot be imported, or it is something else.
     """
-    if settings.events.catalogue is None:
+    return _named(settings.events)
+
+
+def faults_beside(path: Path | None, environ: Mapping[str, str]) -> list[str]:
+    """What is wrong with ``[subscribers.NAME]`` where the settings have other faults, so that all are told at once.
+
+    Args:
+        path: The file of the settings, as :meth:`Settings.load` takes it.
+        environ: Variables, likewise.
+    """
+    events, overrides = legible(path, environ)
+    if events is None or events.catalogue is None or not overrides:
+        return []
+    try:
+        return overridden(_named(events), overrides)[1]
+    except ConfigurationError as error:
+        return error.faults
+
+
+def _named(events: EventsSettings) -> Catalogue:
+    if events.catalogue is None:
         raise ConfigurationError([f'{LABEL} is not set: name the catalogue, as in catalogue = "shop.events:catalogue"'])
-    found = attribute_of(LABEL, *settings.events.place)
+    found = attribute_of(LABEL, *events.place)
     if not isinstance(found, Catalogue):
-        raise ConfigurationError([f"{LABEL}: {settings.events.catalogue} is of type {type(found).__name__}, not Catalogue"])
+        raise ConfigurationError([f"{LABEL}: {events.catalogue} is of type {type(found).__name__}, not Catalogue"])
     return found
 
 

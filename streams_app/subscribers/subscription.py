@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +38,21 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
     Raises:
         ConfigurationError: The catalogue and the settings do not fit together; all faults at once.
     """
-    overrides = {one.name: one for one in settings.subscribers}
+    all_chosen, faults = overridden(catalogue, settings.subscribers)
+    found = []
+    for chosen in all_chosen:
+        topic, fault = _topic(chosen, settings)
+        faults += fault
+        found.append(Subscription(chosen, topic, f"{settings.app_id}.{chosen.name}", letters_topic(topic, chosen.name)))
+    faults += _clashes(catalogue, settings, found)
+    if faults:
+        raise ConfigurationError(faults)
+    return tuple(found)
+
+
+def overridden(catalogue: Catalogue, settings: Iterable[SubscriberSettings]) -> tuple[list[Subscriber[Any, Any, Any]], list[str]]:
+    """The subscribers of a catalogue with what ``[subscribers.NAME]`` says of them, and what is wrong with that."""
+    overrides = {one.name: one for one in settings}
     names = [one.name for one in catalogue.subscribers]
     faults = [
         f"subscribers.{name}: there is no subscriber {name!r}{suggestion(name, names)}" for name in overrides if name not in names
@@ -45,17 +60,11 @@ def subscriptions_of(catalogue: Catalogue, settings: Settings) -> tuple[Subscrip
     found = []
     for declared in catalogue.subscribers:
         try:
-            chosen = _overridden(declared, overrides.get(declared.name))
+            found.append(_overridden(declared, overrides.get(declared.name)))
         except ConfigurationError as error:
             faults += [f"subscribers.{declared.name}: {fault}" for fault in error.faults]
-            chosen = declared
-        topic, fault = _topic(declared, settings)
-        faults += fault
-        found.append(Subscription(chosen, topic, f"{settings.app_id}.{declared.name}", letters_topic(topic, declared.name)))
-    faults += _clashes(catalogue, settings, found)
-    if faults:
-        raise ConfigurationError(faults)
-    return tuple(found)
+            found.append(declared)
+    return found, faults
 
 
 def letters_topic(topic: str, subscriber: str) -> str:
@@ -78,8 +87,12 @@ def _overridden(declared: Subscriber[Any, Any, Any], settings: SubscriberSetting
     if "enabled" in given:
         given["is_enabled"] = given.pop("enabled")
     rule = {key: given.pop(key) for key in ("attempts", "first", "longest") if key in given}
+    retry, chosen = declared.retry, declared
     try:
-        retry = replace(declared.retry, **rule)
+        retry = replace(retry, **rule)
+    except ConfigurationError as error:
+        faults += error.faults
+    try:
         chosen = replace(declared, retry=retry, **given)
     except ConfigurationError as error:
         # Where it stands is said by the caller, in the words of the settings.

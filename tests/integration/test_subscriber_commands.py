@@ -7,6 +7,7 @@ import redis.asyncio
 
 from tests.conftest import KafkaServer
 from tests.helpers import create_topics, wait_until
+from tests.integration.commands import run
 from tests.integration.orders import CATALOGUE, THANK, Orders
 from tests.integration.site import LIMIT_SECONDS
 
@@ -117,6 +118,15 @@ async def test_check_says_what_is_wrong_with_a_catalogue(orders: Orders) -> None
     ran = await orders.run("check")
 
     assert (1, True) == (ran.code, "its_events:catalogue is of type int, not Catalogue" in ran.out)
+
+
+@pytest.mark.parametrize("words", [(), ("--only", "ship")])
+def test_a_worker_tells_what_is_wrong_with_its_catalogue_before_it_asks_a_server(orders: Orders, words: tuple[str, ...]) -> None:
+    orders.declare("catalogue = 1")
+    away = {"STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "STREAMS_APP_REDIS_URL": "redis://127.0.0.1:1/0"}
+    ran = run("worker", *words, "--config", str(orders.config), cwd=None, **orders.environment, **away)
+
+    assert (1, True) == (ran.code, "its_events:catalogue is of type int, not Catalogue" in ran.err), ran.err
 
 
 async def test_a_worker_of_one_subscriber_runs_no_other_and_no_fold(orders: Orders) -> None:

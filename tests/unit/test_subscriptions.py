@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streams_app import Catalogue, Event, Settings
+from streams_app.cli.options import named
 from streams_app.errors import ConfigurationError
 from streams_app.subscribers.declaration import Rate, Subscriber
 from streams_app.subscribers.loading import catalogue_of
@@ -54,6 +55,47 @@ def test_what_is_no_catalogue_is_told(file: Path, place: str, fault: str) -> Non
         catalogue_of(load(file, before=SETTINGS.replace("tests.shop:catalogue", place)))
 
     assert caught.value.faults[0].startswith(fault)
+
+
+def test_faults_of_a_subscriber_beside_the_catalogue_are_told_with_all_others(file: Path) -> None:
+    sections = """
+[subscribers.shp]
+concurrency = 2
+[subscribers.ship]
+concurrency = "many"
+timeout = "3h"
+attempts = 0
+"""
+    file.write_text(f"frob = 1\n{SETTINGS}{sections}", "utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        named(file, None)
+
+    assert [
+        "subscribers.ship.concurrency: Input should be a valid integer, unable to parse string as an integer",
+        "frob: unknown key",
+        "subscribers.shp: there is no subscriber 'shp', did you mean 'ship'?",
+        "subscribers.ship: retries: attempts = 0 must be a whole number between 1 and 1000",
+        "subscribers.ship: timeout must be between 10ms and 1h",
+    ] == caught.value.faults
+
+
+@pytest.mark.parametrize(
+    ("sections", "more"),
+    [
+        ("", []),
+        ("[subscribers]\nship = 1\n", ["subscribers.0: Input should be a valid dictionary or instance of SubscriberSettings"]),
+        ("[subscribers.Ship]\ntimeout = '3h'\n", ["subscribers.Ship.name: the name of a subscriber has a-z, 0-9, _ and -"]),
+    ],
+)
+def test_what_cannot_be_compared_with_the_catalogue_keeps_no_other_fault_from_being_told(
+    file: Path, sections: str, more: list[str]
+) -> None:
+    file.write_text(f"frob = 1\n{SETTINGS}\n{sections}", "utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        named(file, None)
+
+    assert len(more) + 1 == len(caught.value.faults)
+    assert all(fault.startswith(begin) for fault, begin in zip(caught.value.faults, [*more, "frob"], strict=True))
 
 
 def test_a_subscriber_has_topic_group_and_dead_letters(file: Path) -> None:
