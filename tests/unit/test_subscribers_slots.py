@@ -233,9 +233,11 @@ def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_t
         assert (1, []) == (runner.hanging, told)
         runner.put([Call("two", None)])
         await asyncio.sleep(100)  # virtual time
+        hanging = runner.hanging
         may_end.append(True)
+        await runner.stop()
 
-        assert 2 == runner.hanging
+        assert 2 == hanging
         assert [True] == ["2 slots:" in one and "await asyncio.Event().wait()" in one for one in told]
 
     in_no_time(schedule())
