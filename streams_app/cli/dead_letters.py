@@ -15,6 +15,8 @@ from streams_app.cli.groups import one_fold
 from streams_app.cli.options import with_settings
 from streams_app.cli.tune_options import MomentType
 from streams_app.clock import SystemClock
+from streams_app.errors import ConfigurationError
+from streams_app.fold import Fold
 from streams_app.reasons import FINISHED_LATE, FOLLOWED, REASONS
 from streams_app.settings import Settings
 
@@ -92,6 +94,16 @@ def _subscription(settings: Settings, chosen: dict[str, Any]) -> Subscription:
     return replace(found, dead_letters=letters_topic(found.topic, former)) if former else found
 
 
+def _fold(settings: Settings, name: str | None) -> Fold:
+    """The fold that was named, or the only one; where there is none somebody who knows only subscribers is asked for one."""
+    from streams_app.subscribers.loading import catalogue_of
+
+    if name is None and not settings.folds:
+        names = ", ".join(one.name for one in catalogue_of(settings).subscribers)
+        raise ConfigurationError([f"name a subscriber with --subscriber: {names}"])
+    return one_fold(settings, name)
+
+
 def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tuple[str, Selection]:
     """The dead-letter topic of whoever refused, and which of its letters are wanted."""
     from streams_app.operating.letters import Selection
@@ -100,12 +112,12 @@ def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tu
     if kind == "subscriber":
         name, topic = chosen["subscriber"], _subscription(settings, chosen).dead_letters
     else:
-        of = settings.read_store(chosen["store"]) if kind == "store" else one_fold(settings, fold)
+        of = settings.read_store(chosen["store"]) if kind == "store" else _fold(settings, fold)
         name, topic = of.name, of.dead_letters
     return topic, Selection(
         settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["places"]),
         frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
-        0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()),
+        0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()), name,
     )  # fmt: skip
 
 
@@ -130,7 +142,7 @@ def _replay(
         insistence = Insistence(interrupted, selection.event_ids)
         destination = SubscriberDestination(settings, _subscription(settings, chosen), insistence)
     else:
-        of = one_fold(settings, fold)
+        of = _fold(settings, fold)
         name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
     insisted = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
     return {selection.kind: name, **insisted}, Replay(settings, destination, selection, limit=limit, again=again, dry_run=dry_run)
@@ -147,7 +159,7 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Letters at most, oldest first.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
 def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool, **chosen: Any) -> None:
-    """List what was refused, and why; also what was put back since.
+    """List what was refused, why, and whether it was put back since.
 
     Of a subscriber each letter has the id of its event and the number of attempts. --json shows all that is known: the whole value,
     the trace of the last error, the headers of the event. `interrupted` is what had begun and was cut off: it may have happened.
@@ -155,7 +167,8 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
     """
     listed = asyncio.run(_listed(settings, *_letters(settings, fold, chosen), limit))
     for one in listed.shown:
-        _print(one, as_json=as_json, is_late=one.letter.reason in FOLLOWED and one.letter.source in listed.late)
+        is_late = one.letter.reason in FOLLOWED and one.letter.source in listed.late
+        _print(one, as_json=as_json, is_late=is_late, is_put_back=one.letter.digest() in listed.put_back)
     if not listed.shown and not as_json:
         click.echo("no dead letters")
     if listed.total > len(listed.shown):
@@ -171,19 +184,20 @@ async def _listed(settings: Settings, topic: str, selection: Selection, limit: i
         return await letters_of(settings, topic, selection, limit, show)
 
 
-def _print(one: Shown, *, as_json: bool, is_late: bool) -> None:
+def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> None:
     from streams_app.operating.letters import PREVIEW_BYTES
     from streams_app.operating.text import escaped, json_line, shown
     from streams_app.words import time_text
 
     letter = one.letter
-    row = letter.row(None if as_json else PREVIEW_BYTES) | ({"finished-late": True} if is_late else {})
+    marks = {"finished-late": is_late, "put-back": is_put_back}
+    row = letter.row(None if as_json else PREVIEW_BYTES) | {mark: True for mark, is_so in marks.items() if is_so}
     if as_json:
         click.echo(json_line(row | ({"times": one.times} if one.times > 1 else {})))
         return
     where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
     key = "none" if row["key"] is None else shown(row["key"])
-    reason = f"{letter.reason}, {FINISHED_LATE}" if is_late else letter.reason
+    reason = ", ".join([letter.reason, *[FINISHED_LATE] * is_late, *["put back"] * is_put_back])
     times = f"  (there {one.times} times)" if one.times > 1 else ""
     told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"
     click.echo(f"{time_text(letter.timestamp_ms)}  {escaped(told)}")

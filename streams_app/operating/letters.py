@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from streams_app.delivery.refused import NOT_KEPT
 from streams_app.events.headers import Headers
+from streams_app.folding.reading.addressing import address_of
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
 from streams_app.subscribers.put_back import RECEIVED_HEADER
 
+RECEIPT_HEADER: Final = "streams-app-put-back"
+"""Of a record in a dead-letter topic that says what was put back, and for whom; its value has a digest of each event, in lines."""
 PREVIEW_BYTES: Final = 120
 DIGEST_BYTES: Final = 12
 
@@ -80,6 +83,11 @@ class Letter:
         told = _TOLD_IN_DETAIL.search(self.headers.get("detail", ""))  # written by a version without that header
         return told[1] if told else ""
 
+    def receipt(self, address: str) -> list[str]:
+        """Digests of events that were put back for somebody; none where this is no receipt of that."""
+        is_one = self.headers.get(RECEIPT_HEADER) == address
+        return (self.value or b"").decode("ascii", "replace").split() if is_one else []
+
     def digest(self) -> str:
         """Names the event of a letter: a letter that was written twice, as its worker died in between, has one digest.
 
@@ -115,6 +123,7 @@ class Selection:
         kind: The header under which that name stands: ``fold``, ``store`` or ``subscriber``.
         event_ids: Only events with these ids; empty: with any.
         since_ms: Only letters that are not older.
+        renamed: Name that it has now, where that is another one.
     """
 
     app_id: str
@@ -125,6 +134,12 @@ class Selection:
     kind: str = "fold"
     event_ids: frozenset[str] = frozenset()
     since_ms: int = 0
+    renamed: str = ""
+
+    @property
+    def address(self) -> str:
+        """For whom its letters are put back."""
+        return address_of(self.app_id, self.renamed or self.fold).decode()
 
     def concerns(self, letter: Letter) -> bool:
         """Whether a letter is of this fold at all."""

@@ -21,11 +21,10 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.operating.dead_letters import LetterTopic, letter_topic
 from streams_app.operating.destinations import Destination
-from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.letters import RECEIPT_HEADER, Letter, Selection
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import Settings
 
-RECEIPT_HEADER: Final = "streams-app-put-back"
 ATTEMPTS: Final = 3
 RECEIPT_EVENTS: Final = 100
 """Most events that one receipt names: it has 2.5 kB then, which any topic takes."""
@@ -157,8 +156,8 @@ class Replay:
             self.done.searched += len(page)
             self.on_page(self.done)
             for record in page:
-                if record.headers.get(RECEIPT_HEADER) == self._destination.address.decode():
-                    found.update((record.value or b"").decode("ascii", "replace").split())
+                if receipt := record.receipt(self._destination.address.decode()):
+                    found.update(receipt)
                 elif self._selection.concerns(record):
                     self._destination.look(record)
         return found

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.helpers import read_topic
-from tests.integration.commands import run
+from tests.integration.commands import Ran, run
 from tests.integration.site import LIMIT_SECONDS, Site, with_topics
 from tests.integration.web import web_server
 from tests.servers.cache import ROOT
@@ -26,8 +26,8 @@ async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_ba
     config = site.config('[events]\ncatalogue = "this_shop:catalogue"\n' + site.fold("folded", "updates"))
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]), "STREAMS_APP_CONFIG": str(config)}
 
-    async def command(*words: str) -> int:
-        return (await asyncio.to_thread(lambda: run(*words, cwd=None, **environment))).code
+    async def command(*words: str) -> Ran:
+        return await asyncio.to_thread(lambda: run(*words, cwd=None, **environment))
 
     async def read(topic: str) -> dict[str, str]:
         """Headers of the first record, with its order; at least once, there may be a copy."""
@@ -45,7 +45,9 @@ async def test_a_view_publishes_a_subscriber_works_and_what_it_refused_is_put_ba
     replayed = await command("dead-letters", "replay", "--subscriber", "ship")
     with WorkerProcess(config, site.folder, environment | {"SHOP_COUNTRIES": "de,fr,no"}):
         parcel = await read(sent)
+    listed = await command("dead-letters", "list", "--subscriber", "ship")
 
-    assert (0, 202, 0) == (created, answer.status_code, replayed)
+    assert (0, 202, 0) == (created.code, answer.status_code, replayed.code)
+    assert "  rejected, put back " in listed.out
     assert (event_id, "rejected", "no carrier goes to 'no'") == (letter["event-id"], letter["reason"], letter["detail"])
     assert (event_id, "o1") == (parcel["ce_causationid"], parcel["order"])

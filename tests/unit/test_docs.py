@@ -15,7 +15,7 @@ from streams_app.delivery.dead_letters import Refuser, letter_of, without_conten
 from streams_app.delivery.refused import Refused
 from streams_app.errors import StreamsAppError
 from streams_app.metric_table import METRICS
-from streams_app.operating.replay import RECEIPT_HEADER
+from streams_app.operating.letters import RECEIPT_HEADER
 from streams_app.settings import Settings
 from streams_app.subscribers.declaration import subscriber
 from streams_app.subscribers.letters import Letters

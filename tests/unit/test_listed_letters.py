@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from streams_app.cli import group
 from streams_app.operating.dead_letters import Oldest
-from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.letters import RECEIPT_HEADER, Letter, Selection
 from streams_app.reasons import Reason
 
 
@@ -53,3 +57,19 @@ def test_of_the_same_time_the_first_of_a_partition_is_the_older_one() -> None:
     oldest.add([Letter(0, offset, None, None, 5, {}) for offset in (2, 0, 1)])
 
     assert [0, 1] == [one.letter.offset for one in oldest.shown()]
+
+
+def test_a_receipt_names_what_was_put_back_for_one_and_for_nobody_else() -> None:
+    letter = Letter(0, 0, b"o1", b"{}", 0, {"reason": "failed"})
+    receipt = Letter(0, 1, None, letter.digest().encode(), 0, {RECEIPT_HEADER: Selection("shop", "ship").address})
+
+    assert [letter.digest()] == receipt.receipt(Selection("shop", "deliver", renamed="ship").address)
+    assert [] == receipt.receipt(Selection("shop", "thank").address) == letter.receipt(Selection("shop", "ship").address)
+
+
+def test_where_there_is_no_fold_the_subscribers_are_named(tmp_path: Path) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text('app_id = "shop"\n[events]\ncatalogue = "examples.shop:catalogue"\n')
+    ran = CliRunner().invoke(group, ["dead-letters", "list", "--config", str(config)])
+
+    assert "name a subscriber with --subscriber: ship" in str(ran.exception)
