@@ -39,5 +39,6 @@ def command(settings: Settings) -> int:
 
     asyncio.run(look())
     click.echo(f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}")
-    click.echo(ADVICE)
+    if settings.folds:
+        click.echo(ADVICE)
     return 1 if counts["error"] else 0
