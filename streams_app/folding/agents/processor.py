@@ -18,7 +18,7 @@ from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.progress import Moves
 from streams_app.delivery.scripts import RefusedError
-from streams_app.delivery.tasks import run
+from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
 from streams_app.folding.agents.claiming import beginning_of, check_log, go_on, tell_of_lost_state
 from streams_app.folding.agents.emission import Emitter
@@ -111,8 +111,7 @@ class FoldProcessor:
         self._parts.held.remove(self.emitter)
         self.shard.release()
         self._waiting.clear()
-        for task in self._tasks:
-            task.cancel()
+        await ended(self._tasks)
 
     async def lost(self) -> None:
         """What the commit would have said is in Redis, too."""

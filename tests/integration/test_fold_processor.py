@@ -1,0 +1,51 @@
+"""The tasks of a fold in a partition live as long as its claim."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, patch
+
+from redis.asyncio import Redis
+
+from streams_app import Fold
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.delivery.processor import Claim, Edges, Mark
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.folding.agents.processor import FoldProcessor
+from streams_app.folding.shard.shard import Shard
+from streams_app.folding.store.keys import shard_keys
+from streams_app.folding.store.scripts import ScriptSet
+from streams_app.folding.store.shard_store import ShardStore
+from tests.conftest import Names
+from tests.shards import parts_of, posts_of
+
+
+async def test_a_fold_that_drops_a_cancellation_ends_with_its_claim(redis_client: Redis, names: Names) -> None:
+    fold, tp = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1)), TP("t", 0)
+    shard = Shard(fold, tp, ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0)))
+    processor = FoldProcessor(shard, posts_of(fold), parts_of(redis_client, names, fold, TrustedClock(SystemClock())))
+    edges = Edges(0, 1, 0)
+    partition: Any = SimpleNamespace(
+        applied=lambda: None, reader_view=lambda: ReaderView(None, None), edges_now=AsyncMock(return_value=edges)
+    )
+    begun = asyncio.Event()
+
+    async def drops(batch: Batch) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)  # for ever: it is to be cancelled
+        except asyncio.CancelledError:
+            pass  # as asyncio.wait_for of Python 3.11 does in the moment in which its call completes
+
+    await processor.claim(Claim(tp, "f", 1, "m", Mark(0), edges, 1, "", was_reset=False, _partition=partition))
+    with patch.object(processor, "fold_once", drops):
+        processor.deliver(Batch(tp, [], 0, 1, stable_offset=1, fetched_at_ms=1, seek_number=0))
+        await begun.wait()
+        await processor.revoke(5.0)
+
+    assert [] == [task.get_name() for task in asyncio.all_tasks() if f" f {tp}" in task.get_name()]
