@@ -21,6 +21,7 @@ class ThreadRunner(Runner):
         super().__init__(*given, **options)
         self._held: dict[int, Call] = {}
         self._queue: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._queued: dict[Call, None] = {}
         self._threads = [threading.Thread(target=self._serve, name=f"slot-{number}", daemon=True) for number in range(self._slots)]
         for thread in self._threads:
             thread.start()
@@ -34,13 +35,21 @@ class ThreadRunner(Runner):
     def put(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.put`."""
         for call in calls:
+            self._queued[call] = None
             self._queue.put(call)
 
     def cancel(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.cancel`."""
-        for call in calls:
-            call.is_dropped = True
+        taken = list(calls)
+        self.recall(taken)
+        for call in taken:
             self._give_up(call, Outcome.CANCELLED)
+
+    def recall(self, calls: Iterable[Call]) -> None:
+        """See :meth:`Runner.recall`; at once, as slots that hang come to nothing that waits for one."""
+        for call in calls:
+            if self._is_next(call):
+                self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
 
     async def stop(self) -> None:
         """See :meth:`Runner.stop`."""
@@ -54,6 +63,10 @@ class ThreadRunner(Runner):
         self._look_hung(dict(self._held), stack_of)
         self._sweeping = self._home.call_later(SWEEP_SECONDS, self._sweep)
 
+    def _is_next(self, call: Call) -> bool:
+        """Whether what becomes of a call that has not begun is the caller's to say: the first one who asks."""
+        return self._queued.pop(call, self) is not self
+
     def _give_up(self, call: Call, outcome: Outcome) -> None:
         if self._took_outcome(call):
             self._end(call, outcome, self._clock.monotonic_ms())
@@ -61,8 +74,7 @@ class ThreadRunner(Runner):
     def _serve(self) -> None:
         slot = threading.get_ident()
         while (call := self._queue.get()) is not None:
-            if call.is_dropped:
-                self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
+            if not self._is_next(call):
                 continue
             self._begin(call, True, self._clock.monotonic_ms())
             self._held[slot] = call

@@ -12,7 +12,7 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.loop_watch import LoopWatch
-from streams_app.subscribers.runner import Call
+from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.threads import ThreadRunner
 from tests.helpers import wait_until
 
@@ -133,3 +133,29 @@ async def test_an_overdue_function_hangs_in_its_slot_until_it_returns() -> None:
         await runner.stop()
 
     assert 2 == told
+
+
+@pytest.mark.parametrize("how", ["recall", "cancel"])
+async def test_a_call_that_waits_behind_slots_that_hang_is_taken_back_at_once(how: str) -> None:
+    may_end = threading.Event()
+    ended: list[Call] = []
+    called: list[str] = []
+
+    def hangs(event: str) -> None:
+        called.append(event)
+        may_end.wait(LIMIT_SECONDS)
+
+    runner = ThreadRunner(hangs, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)
+    try:
+        runner.put([Call("o1", None)])
+        await wait_until(lambda: called, LIMIT_SECONDS, "the slot hangs")
+        waiting = Call("o2", None)
+        runner.put([waiting])
+        getattr(runner, how)([waiting])
+        await wait_until(lambda: ended, LIMIT_SECONDS / 10, "the one that waits is taken back")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert [("o2", Outcome.CANCELLED)] == [(call.event, call.outcome) for call in ended]
+    assert ["o1"] == called
