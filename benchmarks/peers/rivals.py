@@ -30,7 +30,7 @@ from tests.servers.cache import ROOT
 
 FOLDER: Final = ROOT / ".cache" / "peers"
 CONSTRAINTS: Final = Path(__file__).parent / "constraints.txt"
-PACKAGES: Final = ("faststream[kafka]", "taskiq", "taskiq-redis", "dramatiq[redis]", "celery[redis]")
+PACKAGES: Final = ("faststream[kafka]", "taskiq", "taskiq-redis", "taskiq-aio-kafka", "dramatiq[redis]", "celery[redis]")
 
 NOOPS: Final = 20_000
 NAPS: Final = 20_000
@@ -56,19 +56,21 @@ class Rival:
         name: For people.
         module: Of :mod:`benchmarks.peers`, or "" for this project.
         command: What runs it; {python} is the folder of its programs.
-        is_kafka: Whether it reads a topic; otherwise it fills a queue in Redis by its module.
+        is_kafka: Whether it reads a topic; otherwise a queue in Redis.
+        fills: Whether what it reads has a form of its own: its module fills queue or topic.
         environment: More variables.
         subscriber: Of this project.
         faster: So many times as many no-ops, as the run would be over at once.
         slower: So many times fewer events, as the run would take minutes.
-        killed: So many events are there when it is killed. FastStream's default commits every five seconds: with fewer events
-            nothing would be committed yet. With ACK it is slow.
+        killed: So many events are there when it is killed. FastStream's default and Taskiq's Kafka commit every five seconds: with
+            fewer events nothing would be committed yet. With ACK it is slow.
     """
 
     name: str
     module: str = ""
     command: Sequence[str] = ()
     is_kafka: bool = False
+    fills: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     subscriber: str = ""
     faster: int = 1
@@ -77,6 +79,8 @@ class Rival:
 
 
 _FASTSTREAM: Final = ("python", "-m", "benchmarks.peers.by_faststream")
+_DRAMATIQ: Final = ("dramatiq", "benchmarks.peers.by_dramatiq", "-p", "1", "-t", str(CONCURRENCY))
+_TASKIQ: Final = ("--workers", "1", "--max-async-tasks", str(CONCURRENCY), "--log-level", "WARNING")
 _CELERY: Final = (
     "celery", "-A", "benchmarks.peers.by_celery", "worker", "-P", "threads", "-c", str(CONCURRENCY), "-l", "warning",
     "--without-gossip", "--without-mingle",
@@ -86,27 +90,25 @@ RIVALS: Final = (
     Rival('streams_app, "yes"', subscriber="napping", is_kafka=True, faster=10),
     Rival("FastStream, ACK", "by_faststream", _FASTSTREAM, is_kafka=True, environment={"PEERS_LATE": "1"}, slower=10, killed=1_500),
     Rival("FastStream, ACK_FIRST (default)", "by_faststream", _FASTSTREAM, is_kafka=True, killed=20_000),
+    Rival("Taskiq, Redis stream", "by_taskiq", ("taskiq", "worker", "benchmarks.peers.by_taskiq:broker", *_TASKIQ), fills=True),
     Rival(
-        "Taskiq, Redis stream", "by_taskiq",
-        (
-            "taskiq", "worker", "benchmarks.peers.by_taskiq:broker", "--workers", "1", "--max-async-tasks", str(CONCURRENCY),
-            "--log-level", "WARNING",
-        ),
+        "Taskiq over Kafka", "by_taskiq_kafka", ("taskiq", "worker", "benchmarks.peers.by_taskiq_kafka:broker", *_TASKIQ),
+        is_kafka=True, fills=True, killed=20_000,
     ),
-    Rival("Dramatiq, Redis", "by_dramatiq", ("dramatiq", "benchmarks.peers.by_dramatiq", "-p", "1", "-t", str(CONCURRENCY))),
-    Rival("Celery, Redis (default)", "by_celery", _CELERY),
-    Rival("Celery, Redis, acks_late", "by_celery", _CELERY, environment={"PEERS_LATE": "1"}),
+    Rival("Dramatiq, Redis", "by_dramatiq", _DRAMATIQ, fills=True),
+    Rival("Celery, Redis (default)", "by_celery", _CELERY, fills=True),
+    Rival("Celery, Redis, acks_late", "by_celery", _CELERY, fills=True, environment={"PEERS_LATE": "1"}),
 )  # fmt: skip
 
 
 def install() -> Path:
-    """Makes the environment of the others, once; returns the folder of its programs."""
-    programs = FOLDER / "bin"
-    if not (FOLDER / "installed").exists():
+    """Makes the environment of the others, once for each state of the constraints; returns the folder of its programs."""
+    programs, installed, wanted = FOLDER / "bin", FOLDER / "installed", CONSTRAINTS.read_text("utf-8")
+    if not installed.exists() or installed.read_text("utf-8") != wanted:
         subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
         pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(CONSTRAINTS)]
         subprocess.run([*pip, *PACKAGES], check=True)
-        (FOLDER / "installed").touch()
+        installed.write_text(wanted, "utf-8")
     return programs
 
 
@@ -151,6 +153,7 @@ class Track:
         """Fills topic or queue."""
         if self.rival.is_kafka:
             await topics.make(self.bench.servers.bootstrap, self.name)
+        if not self.rival.fills:
             await fill(self.bench.servers.bootstrap, self.name, self.events, has_ids=False)
             return
         command = [str(self.programs / "python"), "-m", f"benchmarks.peers.{self.rival.module}", str(self.events)]

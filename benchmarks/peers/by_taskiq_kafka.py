@@ -1,0 +1,33 @@
+"""Taskiq with Kafka, by taskiq-aio-kafka, which leaves commits to aiokafka: every five seconds, of what was taken from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from taskiq_aio_kafka import AioKafkaBroker
+
+from benchmarks.peers.note import NAME, SERVER, note
+
+broker = AioKafkaBroker(os.environ[SERVER], kafka_topic=os.environ[NAME])
+broker.configure_consumer(group_id=os.environ[NAME], auto_offset_reset="earliest")
+broker.configure_producer(linger_ms=5)
+
+
+@broker.task("noted")
+async def noted(number: int) -> None:
+    """Notes an event."""
+    await note(number)
+
+
+async def fill(events: int) -> None:
+    """Sends so many tasks, some at a time."""
+    await broker.startup()
+    for first in range(0, events, 500):
+        await asyncio.gather(*(noted.kiq(number) for number in range(first, min(events, first + 500))))
+    await broker.shutdown()
+
+
+if __name__ == "__main__":
+    asyncio.run(fill(int(sys.argv[1])))
