@@ -1,7 +1,8 @@
-"""The subscribers of a chaos run: one of each promise, and an ordered one. Each call is written down as it begins and as it ends.
+"""The subscribers of a chaos run: two of each promise, with ``async`` and without, and an ordered one.
 
-The environment says into which SQLite file, and which of them run. What a function does is decided by the number of its event and
-by the fate that is written into it, so that a judge knows what it must have done.
+Each call is written down as it begins and as it ends. The environment says into which SQLite file, and which of them run. What a
+function does is decided by the number of its event and by the fate that is written into it, so that a judge knows what it must have
+done.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ TOPIC: Final = "orders"
 TABLE: Final = """
 CREATE TABLE IF NOT EXISTS calls (
     pid INTEGER, subscriber TEXT, event_id TEXT, number INTEGER, partition INTEGER, offset INTEGER, attempt INTEGER, phase TEXT
-)
+);
+CREATE INDEX IF NOT EXISTS by_number ON calls (number);
 """
 
 
@@ -32,6 +34,10 @@ KILLS: Final = "kills"
 KILLS_LATE: Final = "kills late"
 HANGS: Final = "hangs"
 BLOCKS: Final = "blocks"
+HANGS_AT_FIRST: Final = "hangs at first"
+SLOTS: Final = 8
+"""Of a subscriber that runs in threads: so many functions that hang leave none to it."""
+
 LATE_SECONDS: Final = 0.4
 BLOCKED_SECONDS: Final = 2.5
 
@@ -43,6 +49,7 @@ class Order(msgspec.Struct, frozen=True):
         number: Says how long it takes, and whether it fails.
         customer: Its key.
         fate: What else its function does, at each attempt: it kills its process, hangs for ever, or blocks the loop; "": nothing.
+            "hangs at first: NAME" is that of one subscriber, whose first attempt hangs for ever.
     """
 
     number: int
@@ -74,6 +81,17 @@ def nap_seconds(number: int) -> float:
     return 1.0 if number % 61 == 11 else number * 7919 % 40 / 1000
 
 
+def hangs_at_first(subscriber: str) -> str:
+    """The fate of an event whose first attempt hangs in one subscriber, and in no other."""
+    return f"{HANGS_AT_FIRST}: {subscriber}"
+
+
+def fate_in(subscriber: str, fate: str) -> str:
+    """What the fate of an event is in one of the subscribers."""
+    kind, _, whose = fate.partition(": ")
+    return kind if whose in ("", subscriber) else ""
+
+
 order_placed = Event("order.placed", Order, description="Something was ordered.", keyed_by="customer", topic=TOPIC)
 
 _connections = threading.local()
@@ -97,24 +115,59 @@ def write(event: Received[Order], phase: str) -> None:
     _connections.ledger.execute("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
+def die() -> None:
+    """The end of its process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def meet(fate: str) -> None:
     """What happens in a function that is badly written."""
     if fate == KILLS_LATE:
         await asyncio.sleep(LATE_SECONDS)  # it kills its process a while after it has begun
     if fate in (KILLS, KILLS_LATE):
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
     if fate == HANGS:
         await asyncio.Event().wait()
     if fate == BLOCKS:
         time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  # the fault itself: the loop of all functions stands still
 
 
+def meet_in_thread(fate: str, attempt: int) -> None:
+    """The same in a thread, where nobody can end what hangs."""
+    if fate == KILLS_LATE:
+        time.sleep(LATE_SECONDS)
+    if fate in (KILLS, KILLS_LATE):
+        die()
+    if fate == HANGS or (fate == HANGS_AT_FIRST and attempt == 1):
+        hang_for_ever()
+    if fate == BLOCKS:
+        time.sleep(BLOCKED_SECONDS)
+
+
+def hang_for_ever() -> None:
+    """A log that shows the stack of a thread shows this name."""
+    threading.Event().wait()
+
+
 async def work(event: Received[Order]) -> None:
     """What each of them does."""
-    number = event.data.number
     write(event, "begin")
-    await meet(event.data.fate)
-    await asyncio.sleep(nap_seconds(number))  # the work that a function does
+    await meet(fate_in(event.subscriber, event.data.fate))
+    await asyncio.sleep(nap_seconds(event.data.number))  # the work that a function does
+    conclude(event)
+
+
+def work_in_thread(event: Received[Order]) -> None:
+    """The same without ``async``."""
+    write(event, "begin")
+    meet_in_thread(fate_in(event.subscriber, event.data.fate), event.attempt)
+    time.sleep(nap_seconds(event.data.number))
+    conclude(event)
+
+
+def conclude(event: Received[Order]) -> None:
+    """Ends a call as the number of its event says."""
+    number = event.data.number
     if is_rejected(number):
         write(event, "reject")
         raise Reject("nobody wants it")
@@ -154,6 +207,24 @@ async def never_twice(event: Received[Order]) -> None:
     await work(event)
 
 
-ALL: Final = (again, in_order, once, never_twice)
+@subscriber(order_placed, idempotent="yes", description="In threads.", concurrency=SLOTS, timeout="10s", retry=QUICK)
+def thread_again(event: Received[Order]) -> None:
+    """At least once."""
+    work_in_thread(event)
+
+
+@subscriber(order_placed, idempotent="unknown", description="In threads.", concurrency=SLOTS, timeout="10s", retry=QUICK)
+def thread_once(event: Received[Order]) -> None:
+    """Once while Redis keeps its data."""
+    work_in_thread(event)
+
+
+@subscriber(order_placed, idempotent="no", description="In threads.", concurrency=SLOTS, timeout="10s", retry=QUICK)
+def thread_never_twice(event: Received[Order]) -> None:
+    """At most once."""
+    work_in_thread(event)
+
+
+ALL: Final = (again, in_order, once, never_twice, thread_again, thread_once, thread_never_twice)
 chosen = os.environ.get(SUBSCRIBERS, ",".join(one.name for one in ALL)).split(",")
 catalogue = Catalogue(events=(order_placed,), subscribers=tuple(one for one in ALL if one.name in chosen))

@@ -15,7 +15,7 @@ import shutil
 import signal
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from tests.chaos.faults import FAULTS, LOSING, available, schedule
 from tests.chaos.load import Load
 from tests.chaos.runs import run_all
 from tests.chaos.stage import APP_ID, PARTITIONS, Stage
+from tests.chaos.subscribers_hanging import Hanging
 from tests.chaos.subscribers_judge import KEYS, Place, Produced, Row, Verdict, verdict
 from tests.chaos.traces import TRACE_SECONDS
 from tests.helpers import wait_until
@@ -37,7 +38,10 @@ STEP_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 240.0
 FOLDED_RATE: Final = 300.0
 TWICE_EVERY: Final = 20
-BADLY_WRITTEN: Final = (subscribed.KILLS, subscribed.KILLS_LATE, subscribed.HANGS, subscribed.BLOCKS)
+HANGS_EVERYWHERE: Final = "hangs everywhere"
+"""A fault of functions, too: so many events hang that a subscriber has no slot left in one process."""
+
+BADLY_WRITTEN: Final = (subscribed.KILLS, subscribed.KILLS_LATE, subscribed.HANGS, subscribed.BLOCKS, HANGS_EVERYWHERE)
 """Faults of functions: one event is published whose function does that."""
 
 KILLING: Final = frozenset({"sigkill", "sigkill-at", "sigstop", "rebalance-storm"})
@@ -45,6 +49,7 @@ KILLING: Final = frozenset({"sigkill", "sigkill-at", "sigstop", "rebalance-storm
 
 SETTINGS: Final = '[events]\ncatalogue = "tests.chaos.subscribed:catalogue"\n'
 CHOSEN: Final = [one for one in subscribed.ALL if one in subscribed.catalogue.subscribers]
+IN_THREADS: Final = [one for one in CHOSEN if not one.is_async]
 
 
 class Run:
@@ -72,7 +77,7 @@ class Run:
         """Breaks things for a while, heals, drains and judges."""
         os.environ[subscribed.CALLS] = str(self._calls)  # the workers of the stage inherit it
         ledger = subscribed.opened(str(self._calls))
-        ledger.execute(subscribed.TABLE)
+        ledger.executescript(subscribed.TABLE)
         ledger.close()
         # Half of the runs keep Redis's data, so that "unknown" is judged by its whole promise.
         chosen = [name for name in names if name not in LOSING] if self.seed % 2 else names
@@ -110,9 +115,9 @@ class Run:
 
     async def _write_badly(self, fate: str) -> None:
         """Publishes an event whose function does what it must not, and returns when one has been called with it."""
-        number = self._next()
-        self.produced.fates[number] = fate
-        await self._send(number, fate)
+        if fate == HANGS_EVERYWHERE:
+            return await self._hang_everywhere()
+        number = await self._publish(fate)
         ledger = subscribed.opened(str(self._calls))
         try:
             called = "SELECT 1 FROM calls WHERE number = ? AND phase = 'begin'"
@@ -121,6 +126,20 @@ class Run:
                 await wait_until(lambda: self.stage.exits[-signal.SIGKILL], TRACE_SECONDS, "a worker has died of it")
         finally:
             ledger.close()
+
+    async def _hang_everywhere(self) -> None:
+        one = self._chance.choice(IN_THREADS)
+        others = [other.name for other in CHOSEN if other is not one]
+        with closing(subscribed.opened(str(self._calls))) as ledger:
+            hanging = Hanging(self.stage, ledger, self._publish, self._letters)
+            await hanging.fill_slots(one.name, one.idempotent, others, self._chance.randrange(PARTITIONS))
+
+    async def _publish(self, fate: str, partition: int | None = None) -> int:
+        number = self._next()
+        if fate:
+            self.produced.fates[number] = fate
+        await self._send(number, fate, partition)
+        return number
 
     @asynccontextmanager
     async def _producing(self) -> AsyncIterator[None]:
@@ -149,13 +168,13 @@ class Run:
         self._numbers += 1
         return self._numbers
 
-    async def _send(self, number: int, fate: str = "") -> None:
+    async def _send(self, number: int, fate: str = "", partition: int | None = None) -> None:
         customer = f"customer_{number % KEYS}"
         event_id = self.produced.ids[number] = f"order-{number}"
         headers = [("ce_id", event_id.encode()), ("ce_type", subscribed.order_placed.key.encode())]
         value = json.dumps({"number": number, "customer": customer, "fate": fate}).encode()
         try:
-            sent = await self._producer.send_and_wait(subscribed.TOPIC, value, customer.encode(), headers=headers)
+            sent = await self._producer.send_and_wait(subscribed.TOPIC, value, customer.encode(), partition, headers=headers)
         except KafkaError:
             self.produced.perhaps.add(number)
         else:
@@ -222,8 +241,8 @@ class Run:
         for one in CHOSEN:
             found = ledger.execute("SELECT * FROM calls WHERE subscriber = ? ORDER BY rowid", (one.name,)).fetchall()
             self.verdicts[one.name] = judged = verdict(
-                one.idempotent, self.produced, [Row(*row) for row in found], await self._letters(one.name), committed[one.name],
-                ends, kept_data=self.stage.kept_data, is_ordered=one.ordered is not None,
+                one.idempotent, self.produced.as_in(one.name), [Row(*row) for row in found], await self._letters(one.name),
+                committed[one.name], ends, kept_data=self.stage.kept_data, is_ordered=one.ordered is not None,
                 is_killed=not KILLING.isdisjoint(self.faults),
             )  # fmt: skip
             self.wrong += [f"{one.name}: {fault}" for fault in judged.wrong]
@@ -235,9 +254,13 @@ class Run:
         """The run in a few lines."""
         data = "kept its data" if self.stage.kept_data else "lost data"
         faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
-        head = f"seed {self.seed}: {len(self.produced.sent):,} events, Redis {data}, drained in {self._drain_seconds} s; {faults}"
+        exits = ", ".join(f"{times}x {code}" for code, times in sorted(self.stage.exits.items()))
+        head = (
+            f"seed {self.seed}: {len(self.produced.sent):,} events, Redis {data}, drained in {self._drain_seconds} s, "
+            f"exits: {exits or 'none'}; {faults}"
+        )
         lines = [
-            f"  {name:<12} {one.calls:>6,} calls, {one.done:>6,} done, letters {one.letters}, repeated {one.repeated}, "
+            f"  {name:<18} {one.calls:>6,} calls, {one.done:>6,} done, letters {one.letters}, repeated {one.repeated}, "
             f"begun without an end {one.interrupted}" + (f", killed by one event at most {one.deaths} times" if one.deaths else "")
             for name, one in self.verdicts.items()
         ]

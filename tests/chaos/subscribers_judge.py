@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tests.chaos.subscribed import HANGS, KILLS, KILLS_LATE, is_failing, is_rejected
+from tests.chaos.subscribed import HANGS, HANGS_AT_FIRST, KILLS, KILLS_LATE, fate_in, is_failing, is_rejected
 
 NEVER: Final = sys.maxsize
 KEYS: Final = 50
@@ -52,6 +52,10 @@ class Produced:
     ids: dict[int, str] = field(default_factory=dict)
     perhaps: set[int] = field(default_factory=set)
     fates: dict[int, str] = field(default_factory=dict)
+
+    def as_in(self, subscriber: str) -> Produced:
+        """The same with the fates that its events have in one subscriber."""
+        return replace(self, fates={number: fate_in(subscriber, fate) for number, fate in self.fates.items()})
 
 
 @dataclass
@@ -157,7 +161,7 @@ def reasons_of(promise: str, number: int, produced: Produced) -> set[str]:
     match produced.fates.get(number):
         case str(fate) if fate in (KILLS, KILLS_LATE):
             return cut_off or {"crashed"}
-        case str(fate) if fate == HANGS:
+        case str(fate) if fate == HANGS or (fate == HANGS_AT_FIRST and promise != "yes"):
             return {"timed-out"} | cut_off
     if is_rejected(number):
         return {"rejected"} | cut_off

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.chaos.subscribed import hangs_at_first
 from tests.chaos.subscribers_judge import KEYS, Produced, Row, reasons_of, verdict
 
 SENT = {(0, 0): 10, (0, 1): 10 + KEYS, (0, 2): 200}
@@ -105,7 +106,16 @@ def test_an_event_that_begins_before_the_one_before_it_is_finished_breaks_the_or
         ("yes", "hangs", {"timed-out"}),
         ("unknown", "hangs", {"timed-out", "interrupted", "finished-late"}),
         ("yes", "blocks", set()),
+        ("no", "hangs at first", {"timed-out", "interrupted", "finished-late"}),
+        ("yes", "hangs at first", set()),
     ],
 )
 def test_each_fate_has_its_letters(promise: str, fate: str, expected: set[str]) -> None:
     assert expected == reasons_of(promise, 200, Produced(fates={200: fate}))
+
+
+@pytest.mark.parametrize(("subscriber", "expected"), [("thread_once", "hangs at first"), ("once", "")])
+def test_what_hangs_at_first_hangs_in_one_subscriber_alone(subscriber: str, expected: str) -> None:
+    produced = Produced(fates={200: hangs_at_first("thread_once"), 201: "kills"})
+
+    assert {200: expected, 201: "kills"} == produced.as_in(subscriber).fates

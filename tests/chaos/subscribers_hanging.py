@@ -1,0 +1,105 @@
+"""Functions that hang in every slot of a subscriber that runs in threads: what comes of it, and what goes on meanwhile."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streams_app.errors import TryAgainError
+from streams_app.subscribers.declaration import Idempotent
+from streams_app.subscribers.runner import HUNG_MS
+from tests.chaos import subscribed
+from tests.chaos.stage import Stage
+from tests.chaos.subscribers_judge import Place
+from tests.chaos.traces import TRACE_SECONDS, must
+from tests.helpers import wait_until
+from tests.workers import WorkerProcess
+
+FILLED_SECONDS: Final = 20.0
+TRIES: Final = 3
+"""A rebalance may take the partition away while its slots are filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """Hangs a subscriber up, and looks.
+
+    Attributes:
+        stage: With the workers.
+        ledger: Of the calls.
+        publish: Fate and partition → number of the event.
+        letters: Subscriber → place of an event → reasons of its dead letters.
+    """
+
+    stage: Stage
+    ledger: sqlite3.Connection
+    publish: Callable[[str, int], Awaitable[int]]
+    letters: Callable[[str], Awaitable[Mapping[Place, Sequence[str]]]]
+
+    async def fill_slots(self, name: str, idempotent: Idempotent, others: Collection[str], partition: int) -> None:
+        """Lets a function hang in every slot of a subscriber in one worker, and returns when everything has followed from that.
+
+        Raises:
+            AssertionError: Other subscribers did not go on; no letter says that a call was overdue; the worker did not end with 75
+                and the stacks in its log; or nobody did afterwards what had waited for a slot.
+        """
+        worker, hung = await self._filled(name, partition)
+        witness = await self._witness(partition)
+        await wait_until(
+            lambda: self._done(witness) >= set(others), TRACE_SECONDS, f"others go on while every slot of {name} hangs"
+        )
+        must(worker.exit_code is None, f"a worker lives while every slot of {name} hangs, for a minute")
+        if idempotent != "yes":
+
+            async def are_letters() -> bool:
+                found = await self.letters(name)
+                return all("timed-out" in found.get(place, ()) for place in hung)
+
+            await wait_until(are_letters, TRACE_SECONDS, f"letters of {name} say that its calls were overdue")
+        code = await worker.wait_exit(HUNG_MS / 1000 + TRACE_SECONDS)
+        self.stage.mark_healed()
+        must(code == TryAgainError.exit_code, f"exit code 75 of a worker in which every slot of {name} hangs, not {code}")
+        told = [line for line in worker.log().splitlines() if f"all slots of a subscriber hang, ending subscriber={name}" in line]
+        shown = [line for line in told if f"in {subscribed.hang_for_ever.__name__} " in line]
+        must(len(shown) == 1, f"a line of the log that shows where all slots of {name} hang, not {told}")
+        await wait_until(lambda: name in self._done(witness), TRACE_SECONDS, f"{name} goes on in another process")
+
+    async def _filled(self, name: str, partition: int) -> tuple[WorkerProcess, list[Place]]:
+        """A worker in which every slot of a subscriber hangs, and the events that hang there."""
+        numbers: set[int] = set()
+
+        def filled() -> list[tuple[WorkerProcess, list[Place]]]:
+            begun = (
+                "SELECT DISTINCT pid, number, partition, offset FROM calls WHERE number = ? AND subscriber = ? AND phase = 'begin'"
+            )
+            rows = [row for number in numbers for row in self._rows(begun, number, name)]
+            held = Counter(pid for pid, *_ in rows)
+            full = [one for one in self.stage.workers if held[one.pid] >= subscribed.SLOTS and one.exit_code is None]
+            return [(one, [(row[2], row[3]) for row in rows if row[0] == one.pid]) for one in full]
+
+        for left in reversed(range(TRIES)):
+            numbers |= {await self.publish(subscribed.hangs_at_first(name), partition) for _ in range(subscribed.SLOTS)}
+            try:
+                return (await wait_until(filled, FILLED_SECONDS, f"every slot of {name} hangs in one process"))[0]
+            except AssertionError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _witness(self, partition: int) -> int:
+        """An event behind those that hang, which every subscriber can do."""
+        while True:
+            number = await self.publish("", partition)
+            if not (subscribed.is_rejected(number) or subscribed.is_failing(number)):
+                return number
+
+    def _done(self, number: int) -> set[str]:
+        """The subscribers that have done an event."""
+        return {name for (name,) in self._rows("SELECT subscriber FROM calls WHERE number = ? AND phase = 'end'", number)}
+
+    def _rows(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:
+        # Asked for often, on the loop that also runs the proxies in front of a worker: by the index, on one connection.
+        return self.ledger.execute(query, values).fetchall()
