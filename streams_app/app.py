@@ -7,6 +7,7 @@ It owns the Faust application: the agents that read the sources, and the timers 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import tempfile
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.surroundings import Surroundings
 from streams_app.delivery.trusted_clock import TrustedClock
-from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.errors import ConfigurationError, StreamsAppError, text_of
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
@@ -69,6 +70,7 @@ class FoldingApp(faust.App):
     metrics: Metrics
     status: Status
     fatal: BaseException | None = None
+    has_failed: asyncio.Event
     is_served = False
     """Whoever started it ends the process with the right exit code. Faust's own worker would end it with 1, whatever happened."""
 
@@ -127,8 +129,14 @@ class FoldingApp(faust.App):
 
     def on_fatal(self, error: BaseException) -> None:
         """Ends the process: an error nobody knows, or one that only an operator can mend."""
-        if self.fatal is None:
-            self.fatal = error
+        if self.fatal is not None:
+            return
+        self.fatal = error
+        if self.is_served:
+            # Faust's crash() would end the consumer beside the application: there would be none for the last commits.
+            logger.error("the worker ends error=%s", text_of(error))
+            self.has_failed.set()
+        else:
             self.loop.create_task(self.crash(error))
 
 
@@ -174,6 +182,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         autodiscover=False,
     )
     app.settings, app.metrics, app.status = settings, Metrics(settings), Status()
+    app.has_failed = asyncio.Event()
     redis = connect(settings.redis)
     producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-output", tell=app.status.set_topic)
     http = HttpServer(settings.http, app.status, app.metrics, clock)

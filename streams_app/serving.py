@@ -57,10 +57,11 @@ async def _serve(declared: Settings | FoldingApp) -> None:
     starting = asyncio.create_task(app.start(), name="start")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     crashed = asyncio.create_task(app._crashed.wait(), name="crash")
+    failed = asyncio.create_task(app.has_failed.wait(), name="failure")
     try:
-        await asyncio.wait([starting, stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([starting, stopping, crashed, failed], return_when=asyncio.FIRST_COMPLETED)
         if starting.done() and not starting.cancelled() and starting.exception() is None:
-            await asyncio.wait([stopping, crashed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, crashed, failed], return_when=asyncio.FIRST_COMPLETED)
     finally:
         leave_in_time()
         if not starting.done():

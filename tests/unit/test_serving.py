@@ -1,12 +1,17 @@
-"""How a process ends that hangs."""
+"""How a process ends that hangs, or that cannot go on."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
+from mode import Service
+
+from streams_app import Fold, Settings, create_app
 from streams_app.errors import TryAgainError
 
 LIMIT_SECONDS = 60
@@ -39,3 +44,17 @@ def test_a_worker_that_cannot_stop_ends_at_the_deadline_though_nobody_reads_its_
             worker.kill()
 
     assert "not stopped within 0.01 seconds" in log.read_text()
+
+
+async def test_an_error_that_ends_the_worker_leaves_it_a_consumer_for_its_last_commits() -> None:
+    fold = Fold(name="f", source="t", group_key="a", changed="m", quiet_period=timedelta(minutes=1))
+    app = create_app(Settings(app_id="a", folds=(fold,)))
+    app.is_served = True
+    consumer = Service()
+    app.add_dependency(consumer)
+    app.on_fatal(TryAgainError("it cannot go on"))
+    await asyncio.wait_for(app.has_failed.wait(), LIMIT_SECONDS)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others)
+
+    assert not consumer.should_stop
