@@ -15,7 +15,7 @@ from tests.chaos import faults_leaderless as of_leaders
 from tests.chaos import faults_redis as of_redis
 from tests.chaos.killing import POINTS
 from tests.chaos.stage import SESSION_SECONDS, KilledAt, Stage
-from tests.chaos.traces import TRACE_SECONDS, claimed_again, claims, must
+from tests.chaos.traces import TRACE_SECONDS, a_member, claimed_again, claims, must
 from tests.helpers import wait_until
 from tests.workers import WorkerProcess
 
@@ -28,7 +28,7 @@ FREEZE_SECONDS = SESSION_SECONDS * 1.7
 
 
 async def sigkill(stage: Stage, chance: random.Random) -> None:
-    worker = stage.workers[chance.randrange(len(stage.workers))]
+    worker = await a_member(stage, chance)
     before = claims(stage)
     worker.kill()
     must(worker.exit_code == -signal.SIGKILL, "exit code -9")
@@ -48,7 +48,7 @@ async def sigkill_at_a_point(stage: Stage, chance: random.Random) -> str:
 
 
 async def sigstop(stage: Stage, chance: random.Random) -> None:
-    worker = stage.workers[chance.randrange(len(stage.workers))]
+    worker = await a_member(stage, chance)
     before = claims(stage)
     worker.stop_signal()
     try:
@@ -60,7 +60,7 @@ async def sigstop(stage: Stage, chance: random.Random) -> None:
 
 
 async def sigterm(stage: Stage, chance: random.Random) -> None:
-    worker = stage.workers[chance.randrange(len(stage.workers))]
+    worker = await a_member(stage, chance)
     must(await worker.terminate(20) == 0, "exit code 0 within 20 s")
 
 

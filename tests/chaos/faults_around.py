@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from tests.chaos.proxy import Proxy
 from tests.chaos.stage import EXCUSED, OUTAGE_SECONDS, PARTITIONS, SESSION_SECONDS, Stage
-from tests.chaos.traces import TRACE_SECONDS, NoTraceError, claimed_again, claims, must
+from tests.chaos.traces import CLAIMED, TRACE_SECONDS, NoTraceError, claimed_again, claims, must
 from tests.helpers import create_topics, read_topic, wait_until
 
 LONG_SHARE = 0.3
@@ -66,6 +66,8 @@ async def output_topic_away(stage: Stage, chance: random.Random) -> None:
 
 async def redis_cut_off(stage: Stage, chance: random.Random) -> str:
     """The first worker reaches the broker and not Redis."""
+    # One that is still starting would not ask for anything.
+    await wait_until(lambda: CLAIMED in stage.workers[0].log(), TRACE_SECONDS, "the first worker has claimed a partition")
     return await _cut_off(stage, stage.redis_proxy, chance)
 
 
