@@ -58,7 +58,9 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
         await coordinator.ensure_coordinator_known()
         try:
             async with coordinator._commit_lock:
-                response = await asyncio.shield(coordinator._send_req(request))
+                sending = asyncio.ensure_future(coordinator._send_req(request))
+                sending.add_done_callback(_look)
+                response = await asyncio.shield(sending)
             _check(response, coordinator, member)
         except _NOT_OWNER as error:
             raise NotOwnerError(str(error)) from error
@@ -70,6 +72,12 @@ async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], m
             await asyncio.sleep(backoff.failed())
         else:
             return
+
+
+def _look(sending: asyncio.Task[Any]) -> None:
+    """Looks at the failure of a request that nobody waits for any more, so that asyncio does not complain that nobody did."""
+    if not sending.cancelled():
+        sending.exception()
 
 
 def _commit_request(group: str, marks: Mapping[TP, Committed], member: Member) -> OffsetCommitRequest:

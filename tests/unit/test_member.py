@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import NodeNotReadyError
 
+from streams_app.delivery.commits import Member
 from streams_app.fold import Fold
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.member import NO_GENERATION, GroupMember
+from streams_app.kafka.members import commit_as
 from streams_app.settings import Settings
 
 
@@ -65,3 +70,35 @@ async def test_a_member_that_is_cancelled_ends() -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_a_commit_that_nobody_waits_for_any_more_fails_in_silence() -> None:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+    asked = asyncio.Event()
+    told: list[str] = []
+
+    async def known() -> None:
+        """The coordinator is known."""
+
+    async def send(request: Any) -> Any:
+        asked.set()
+        return await answer
+
+    client: Any = SimpleNamespace(
+        _coordinator=SimpleNamespace(
+            group_id="g", ensure_coordinator_known=known, _commit_lock=asyncio.Lock(), _send_req=send
+        )
+    )  # fmt: skip
+    loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+    committing = asyncio.create_task(commit_as(client, {}, Member(1, "m")))
+    await asked.wait()
+    committing.cancel()
+    await asyncio.wait({committing})
+    answer.set_exception(NodeNotReadyError())
+    del committing
+    while asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.sleep(0)  # until the request has ended, too
+    gc.collect()
+
+    assert [] == told
