@@ -251,9 +251,9 @@ def _redis(found: Found, now_ms: int) -> str:
         return f"not known: {found.redis_fault}"
     if kept is None:
         return "nothing is kept of it: it does not wait for a retry, and was not seen running"
-    deaths = f"; its process has died {counted(kept.deaths, 'time')} while it ran" if kept.deaths else ""
+    deaths = f"; {counted(kept.deaths, 'death')} of its process may be its doing" if kept.deaths else ""
     if _is_under_way(kept):
-        watched = "" if kept.is_begun else ", begun alone, as it may have killed its process, and watched for a while"
+        watched = "" if kept.is_begun else ", begun with a few others at most, and watched for a while"
         return f"attempt {kept.attempts} is under way{watched}{deaths}"
     left_ms = kept.due_ms - now_ms
     when = f"in {span(left_ms)} ({time_text(kept.due_ms)})" if left_ms > 0 else "now"

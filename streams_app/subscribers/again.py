@@ -180,7 +180,7 @@ class AgainProcessor(SubscriberProcessor):
 
     def _cut_off(self, work: Work, call: Call) -> None:
         # It was no failure, and its process did not die.
-        self._put_off(work, attempts=work.attempts - 1, due_ms=1)
+        self._put_back(work)
 
     async def _settle(self) -> None:
         unnoted = [call for call in self._running if call.is_unnoted]

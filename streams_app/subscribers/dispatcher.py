@@ -214,8 +214,10 @@ class Dispatcher:
         if most <= len(self._calls) or not self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls)):
             return []
         wants_fresh = self.suspension.takes_fresh()
-        for _ in range(len(self._sources)):
-            source = self._turn()
+        if wants_fresh:
+            # One of each kind of a partition, then of the next one: of two each would have its turn for one kind alone.
+            self._turn()
+        for source in [*self._sources]:
             if calls := source.take(1, now_ms, is_fresh=wants_fresh):
                 self._calls.update(dict.fromkeys(calls, source))
                 return calls

@@ -190,7 +190,7 @@ class OnceProcessor(SubscriberProcessor):
     def _cut_off(self, work: Work, call: Call) -> None:
         # What has begun stays so: whoever claims the partition next makes a letter of it.
         if not call.begun_ms:
-            self._put_off(work, attempts=work.attempts - 1, due_ms=1)
+            self._put_back(work)
 
     # ---- the end
 

@@ -26,7 +26,7 @@ from streams_app.subscribers.note import Note, fitted
 from streams_app.subscribers.order import KeyOrder
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS, Promise
 from streams_app.subscribers.received import Retry
-from streams_app.subscribers.retrying import Waiting
+from streams_app.subscribers.retrying import Probes, Waiting
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.window import Window
@@ -70,6 +70,7 @@ class SubscriberProcessor(Promise):
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = self._note_bytes = 0
         self._is_over = self._is_alone = self._is_full = False
+        self._probes = Probes()
 
     # ---- the delivery
 
@@ -184,7 +185,8 @@ class SubscriberProcessor(Promise):
             self._ended.set()
         done = [call.whose for call in calls if call.outcome in _DONE]
         self._finish(done)
-        for call in calls if len(done) < len(calls) else ():
+        # The last one first: those that are put back come to stand as they stood.
+        for call in reversed(calls) if len(done) < len(calls) else ():
             if call.outcome is Outcome.CANCELLED:
                 self._cut_off(call.whose, call)
             elif call.outcome not in _DONE:
@@ -216,6 +218,10 @@ class SubscriberProcessor(Promise):
         works: list[Work] = []
         while not (is_fresh and fresh) and len(works) < most and (work := self._waiting.pop_due(now_ms)) is not None:
             works.append(work)
+        if is_fresh is not None and fresh and not works:
+            works.append(self._probes.take_of(fresh))
+        elif is_fresh is None:
+            self._probes.end()
         works += [fresh.popleft() for _ in range(min(most - len(works), len(fresh)))]
         return works
 
@@ -266,6 +272,15 @@ class SubscriberProcessor(Promise):
         work.attempts, work.due_ms = attempts, due_ms
         self._keep(work)
         self._waiting.push(work, due_ms)
+
+    def _put_back(self, work: Work) -> None:
+        """An attempt was taken back: an event that has not failed here yet is as fresh as before."""
+        work.attempts, work.due_ms = work.attempts - 1, 1
+        self._keep(work)
+        if work.first_failed_ms:
+            self._waiting.push(work, work.due_ms)
+        else:
+            self._fresh.appendleft(work)
 
     def _acknowledged(self, works: Sequence[Work]) -> None:
         self._finish(works)

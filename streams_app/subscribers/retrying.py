@@ -23,6 +23,8 @@ FIRST_PROBE_SECONDS: Final = 1.0
 LONGEST_PROBE_SECONDS: Final = 60.0
 """The attempts of a suspended subscriber are so far apart."""
 
+GOLDEN: Final = 0.618034
+
 
 def delay_ms(rule: Retries, event_id: str, attempt: int) -> int:
     """How long after an attempt the next one follows.
@@ -64,6 +66,33 @@ class Waiting(Generic[T]):
         if self._heap and self._heap[0][0] <= now_ms:
             return heapq.heappop(self._heap)[2]
         return None
+
+
+class Probes:
+    """Which of the fresh events of a partition a suspended subscriber tries next: one that is unlike those that have failed.
+
+    Those that cannot succeed stand together, as a rule. So it is the newest one, and in turn one of anywhere: places by the golden
+    ratio are nowhere near to one another, so that a part of the events, wherever it is, is met after about as many attempts as it
+    goes into the whole. A success ends the suspension; the next one begins with the place that has led to it.
+    """
+
+    def __init__(self) -> None:
+        """None was tried."""
+        self._in_vain = 0
+        self._is_on = False
+
+    def take_of(self, events: deque[T]) -> T:
+        """Takes the next one out; there are some."""
+        self._in_vain += self._is_on
+        self._is_on = True
+        at = -1 if self._in_vain % 2 == 0 else int(len(events) * (self._in_vain * GOLDEN % 1))
+        event = events[at]
+        del events[at]
+        return event
+
+    def end(self) -> None:
+        """The suspension is over."""
+        self._is_on = False
 
 
 class Suspension:
@@ -135,7 +164,7 @@ class Suspension:
         self._failed.append(event)
         if len(self._failed) < LAST_ATTEMPTS or len(set(self._failed)) < FEWEST_EVENTS:
             return False
-        self.is_suspended = True
+        self.is_suspended, self._was_fresh = True, False
         self._since_ms, self._next_ms = now_ms, self._probe_after(now_ms)
         return True
 

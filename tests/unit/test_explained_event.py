@@ -95,7 +95,7 @@ def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) ->
     assert [
         "  mark    group shop.ship has committed 10 for orders-0: what is below it is finished, this is not",
         "  note    8 offsets above the mark finished, 1 begun; this one is begun. It is as old as the last commit",
-        "  redis   2 attempts made; the next one is due in 5.0 s (2023-11-14 22:13:25Z); its process has died 1 time while it ran",
+        "  redis   2 attempts made; the next one is due in 5.0 s (2023-11-14 22:13:25Z); 1 death of its process may be its doing",
         f"  letter  in {ship.dead_letters}: failed at 2023-11-14 22:13:20Z after 8 attempts: no such article",
         "  lag     the log ends at 100, 90 offsets above the mark; no worker was asked, as http.port is 0",
     ] == [line.rstrip() for line in lines]
@@ -112,11 +112,11 @@ def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subsc
     [
         (Entry(2, 0, 1), "2 attempts made; the next one is due now"),
         (Entry(2, 0, NOW_MS - 1), "2 attempts made; the next one is due now"),
-        (Entry(2, 1), "attempt 2 is under way; its process has died 1 time while it ran"),
+        (Entry(2, 1), "attempt 2 is under way; 1 death of its process may be its doing"),
         (
             Entry(2, 1, WATCHED_MS),
-            "attempt 2 is under way, begun alone, as it may have killed its process, and watched for a while; its process "
-            "has died 1 time while it ran",
+            "attempt 2 is under way, begun with a few others at most, and watched for a while; 1 death of its process may be its "
+            "doing",
         ),
     ],
 )

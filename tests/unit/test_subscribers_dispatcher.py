@@ -35,6 +35,7 @@ class Partition:
         self.counted: list[bool] = []
         self.outcomes: list[Outcome | None] = []
         self.taken = self.most_taken = 0
+        self.begun = {True: 0, False: 0}
 
     def take(self, most: int, now_ms: int, *, is_fresh: bool | None = None) -> list[Call]:
         if self.waiting and self.waiting[0].due_ms <= now_ms and not (is_fresh and self.fresh):
@@ -57,6 +58,7 @@ class Partition:
         return Look(TP("orders", 0), 0)
 
     def _call(self, work: Work) -> Call:
+        self.begun[not work.attempts] += 1
         work.attempts += 1
         self.taken += 1
         self.most_taken = max(self.most_taken, self.taken)
@@ -137,6 +139,28 @@ def test_during_an_outage_one_attempt_at_a_time_is_made_and_the_first_success_le
 
         assert not is_suspended(dispatcher)
         assert 100 == partition.outcomes.count(Outcome.DONE)
+
+    in_no_time(schedule())
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_during_an_outage_each_partition_is_asked_for_fresh_events_and_for_those_that_wait(partitions: int) -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            raise ConnectionError("the carrier is away")
+
+        served = [Partition(1_000) for _ in range(partitions)]
+        dispatcher = dispatcher_of(ship, served)
+        await tick(dispatcher, 3)
+        assert is_suspended(dispatcher)
+        begun = [dict(partition.begun) for partition in served]
+        await tick(dispatcher, 600)
+
+        assert all(
+            partition.begun[is_fresh] > before[is_fresh]
+            for partition, before in zip(served, begun, strict=True)
+            for is_fresh in (True, False)
+        )
 
     in_no_time(schedule())
 
