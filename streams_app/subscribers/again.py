@@ -106,7 +106,7 @@ class AgainProcessor(SubscriberProcessor):
             return 0
         if _is_last(works[0]):
             return 1
-        some = works[: self._most_together]
+        some = works[: min(self._most_together, self._around.subscriber.concurrency)]
         return next((at for at, work in enumerate(some) if _is_last(work) or not self._is_suspect(work)), len(some))
 
     def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:

@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as RedisAwayError
 
 from streams_app import Event, Received, subscriber
 from streams_app.subscribers.again import CLAIMED
-from streams_app.subscribers.trials import Trials, next_together, watched_ms
+from streams_app.subscribers.trials import FEWEST_TOGETHER, Trials, next_together, watched_ms
 from streams_app.testing import SubscriberTester
 
 
@@ -33,7 +33,15 @@ class Shop:
         kit: Its test kit.
     """
 
-    def __init__(self, *, after_seconds: float = 0, seconds: float = 0.01, late_seconds: float = 0, timeout: str = "30s") -> None:
+    def __init__(
+        self,
+        *,
+        after_seconds: float = 0,
+        seconds: float = 0.01,
+        late_seconds: float = 0,
+        timeout: str = "30s",
+        concurrency: int = 16,
+    ) -> None:
         """Declares it.
 
         Args:
@@ -41,12 +49,13 @@ class Shop:
             seconds: So long the others run.
             late_seconds: So long ``die late`` runs before it kills its process.
             timeout: Of each attempt.
+            concurrency: So many run at the same time.
         """
         dying = {"die": after_seconds, "die late": late_seconds}
         self.begun: Counter[str] = Counter()
         self.kit: Any = None
 
-        @subscriber(paid, idempotent="yes", description="Ships.", timeout=timeout)
+        @subscriber(paid, idempotent="yes", description="Ships.", timeout=timeout, concurrency=concurrency)
         async def ship(event: Received[Paid]) -> None:
             self.begun[event.data.order_id] += 1
             if event.data.order_id in dying:
@@ -244,15 +253,19 @@ class EndsRefused:
         self._scripts.by_name = self._by_name
 
 
-def test_redis_is_told_of_what_runs_and_not_of_what_waits_for_a_slot() -> None:
-    shop = Shop(seconds=20)
+@pytest.mark.parametrize(("crashes", "concurrency"), [(0, 16), (1, 16), (1, 2)])
+def test_redis_is_told_of_what_runs_and_not_of_what_waits_for_a_slot(crashes: int, concurrency: int) -> None:
+    shop = Shop(seconds=20, concurrency=concurrency)
     with SubscriberTester(shop.ship) as shop.kit:
         for at in range(100):
             shop.kit.publish(paid, Paid(f"o{at}"))
-        shop.kit.advance("1s")
+        for _ in range(crashes):
+            shop.kit.crash()
+            shop.kit.rebalance()
+        shop.kit.advance("40ms" if crashes else "1s")
         marks = [entry for hash_ in shop.kit._workers.scripts._hashes.values() for at, entry in hash_.items() if at.isdigit()]
 
-        assert shop.ship.concurrency == len(marks)
+        assert (min(concurrency, FEWEST_TOGETHER) if crashes else concurrency) == len(marks)
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1, {str(CLAIMED)}), (120, set())])
