@@ -219,9 +219,7 @@ class SubscriberProcessor(Promise):
         while not (is_fresh and fresh) and len(works) < most and (work := self._waiting.pop_due(now_ms)) is not None:
             works.append(work)
         if is_fresh is not None and fresh and not works:
-            works.append(self._probes.take_of(fresh))
-        elif is_fresh is None:
-            self._probes.end()
+            works.append(self._probes.take_of(fresh, self._around.dispatcher.suspension.number))
         works += [fresh.popleft() for _ in range(min(most - len(works), len(fresh)))]
         return works
 

@@ -78,21 +78,16 @@ class Probes:
 
     def __init__(self) -> None:
         """None was tried."""
-        self._in_vain = 0
-        self._is_on = False
+        self._in_vain = self._suspension = 0
 
-    def take_of(self, events: deque[T]) -> T:
-        """Takes the next one out; there are some."""
-        self._in_vain += self._is_on
-        self._is_on = True
+    def take_of(self, events: deque[T], suspension: int) -> T:
+        """Takes the next one out of some, in the suspension of a number."""
+        self._in_vain += suspension == self._suspension
+        self._suspension = suspension
         at = -1 if self._in_vain % 2 == 0 else int(len(events) * (self._in_vain * GOLDEN % 1))
         event = events[at]
         del events[at]
         return event
-
-    def end(self) -> None:
-        """The suspension is over."""
-        self._is_on = False
 
 
 class Suspension:
@@ -102,6 +97,7 @@ class Suspension:
 
     Attributes:
         is_suspended: Whether everything waits for the outage to end.
+        number: How many times it has begun to.
     """
 
     def __init__(self, patience_ms: int) -> None:
@@ -111,6 +107,7 @@ class Suspension:
             patience_ms: For so long failures during an outage do not count against an event.
         """
         self.is_suspended = False
+        self.number = 0
         self._patience_ms = patience_ms
         self._failed: deque[object] = deque(maxlen=LAST_ATTEMPTS)
         self._since_ms = self._next_ms = 0
@@ -165,6 +162,7 @@ class Suspension:
         if len(self._failed) < LAST_ATTEMPTS or len(set(self._failed)) < FEWEST_EVENTS:
             return False
         self.is_suspended, self._was_fresh = True, False
+        self.number += 1
         self._since_ms, self._next_ms = now_ms, self._probe_after(now_ms)
         return True
 
