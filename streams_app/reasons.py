@@ -66,7 +66,7 @@ _OF_SUBSCRIBERS: Final[dict[Reason, str]] = {
     "timed-out": "kept the function of a subscriber busy beyond its `timeout` in its last attempt",
     "rejected": "was rejected by the function of a subscriber; the detail says why",
     "interrupted": "had begun in a subscriber that must not be called twice, and was cut off: it may have happened",
-    "crashed": "was running in a subscriber when the process died, at least twice of three times alone in its partition",
+    "crashed": "the process of a subscriber died three times in a row, at last while this event was tried alone in its partition",
     "finished-late": "ended well in a subscriber after all, when its letter `interrupted` or `timed-out` had been written",
 }
 
