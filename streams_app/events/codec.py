@@ -90,7 +90,7 @@ class Decoder(Generic[T, M]):
         try:
             # Not by _checked(), as this is done for each event.
             data, beside = self._read(value), self._read_beside(value)
-        except Exception as error:
+        except BaseException as error:  # as in _checked()
             raise _not_valid("$", error) from error
         if self.is_folded:
             return Decoded(data, fold=beside.fold)
@@ -210,11 +210,11 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
     """
     try:
         return read(value)
-    except Exception as error:
+    except BaseException as error:  # a panic of a library written in Rust, or sys.exit() in decode=: no event ends a worker
         raise _not_valid(path, error) from error
 
 
-def _not_valid(path: str, error: Exception) -> BadEventError:
+def _not_valid(path: str, error: BaseException) -> BadEventError:
     """What reading a part of an event has raised, as what is wrong with the event."""
     if isinstance(error, msgspec.MsgspecError):
         return BadEventError("not-valid", str(error).replace("`$", f"`{path}"))

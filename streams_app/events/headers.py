@@ -67,6 +67,31 @@ def context_of(headers: Headers) -> dict[str, str]:
     }
 
 
+def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
+    """The context of what is published because of an event.
+
+    What is said anew comes first. Of what others have put into the headers of the event no more follows than may be published:
+    otherwise no function could publish anything because of it.
+
+    Args:
+        inherited: Context of the event, whoever has published it.
+        said: Context of the publication, within bounds.
+    """
+    found = dict(said)
+    size = sum(_size(*entry) for entry in said.items())
+    for name, value in inherited.items():
+        if name in found or len(found) == CONTEXT_NAMES or not CONTEXT_NAME.fullmatch(name):
+            continue
+        if size + _size(name, value) <= CONTEXT_BYTES:
+            found[name] = value
+            size += _size(name, value)
+    return found
+
+
+def _size(name: str, value: str) -> int:
+    return len(name) + len(value.encode())
+
+
 def context_faults(context: Mapping[Any, Any]) -> list[str]:
     """What keeps a context from being published, a sentence each."""
     faults = []
@@ -79,7 +104,7 @@ def context_faults(context: Mapping[Any, Any]) -> list[str]:
             faults.append(f"context {name!r} is not a string")
     if len(context) > CONTEXT_NAMES:
         faults.append(f"context has {len(context)} names, at most {CONTEXT_NAMES}")
-    if not faults and (size := sum(len(name) + len(value.encode()) for name, value in context.items())) > CONTEXT_BYTES:
+    if not faults and (size := sum(_size(*entry) for entry in context.items())) > CONTEXT_BYTES:
         faults.append(f"context has {size} bytes, at most {CONTEXT_BYTES}")
     return faults
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from uuid import UUID, uuid5
 
 from streams_app.events.declaration import Event, M, T
-from streams_app.events.headers import Envelope
+from streams_app.events.headers import Envelope, followed
 
 NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
 """Of all ids that are derived here. With another one every repeated attempt would publish new ids across an upgrade."""
@@ -44,9 +44,8 @@ class Parent:
 
     def envelope(self, context: Mapping[str, str]) -> Envelope:
         """What a child's headers say: correlation and context follow, what is said anew about the latter counts."""
-        return Envelope(
-            self._envelope.correlation_id, self._event_id, {**self._envelope.context, **context}, self._envelope.traceparent
-        )
+        told = followed(self._envelope.context, context)
+        return Envelope(self._envelope.correlation_id, self._event_id, told, self._envelope.traceparent)
 
 
 class Publisher(Protocol):

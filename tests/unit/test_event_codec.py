@@ -204,6 +204,28 @@ def test_what_a_function_of_the_users_decodes_is_checked(value: bytes, detail: s
     assert ("not-valid", detail) == refused(value, by_hand)
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseException("a panic")])
+def test_what_decodes_refuses_the_event_alone_also_where_it_would_end_the_process(error: BaseException) -> None:
+    def decode(value: bytes) -> Any:
+        raise error
+
+    event = Event("order.paid", OrderPaid, description="Decoded otherwise.", keyed_by=None, decode=decode)
+    with pytest.raises(BadEventError, match=type(error).__name__):
+        decoder_of(event, LIMITS)(None, b"{}")
+
+
+def test_a_hook_of_a_payload_that_would_end_the_process_refuses_the_event_alone() -> None:
+    class Exits(msgspec.Struct, frozen=True):
+        number: int
+
+        def __post_init__(self) -> None:
+            raise SystemExit(3)
+
+    event = Event("order.paid", Exits, description="Its hook exits.", keyed_by=None)
+    with pytest.raises(BadEventError, match="SystemExit"):
+        decoder_of(event, LIMITS)(None, b'{"number": 1}')
+
+
 def test_a_folded_record_says_what_its_fold_is() -> None:
     fold = {"id": "f:t:0:1-2", "name": "f", "reason": "quiet", "events": 2, "first_event_ms": 1, "last_event_ms": 2, "version": 9}
     value = {"account_id": "a1", "metrics": ["likes"], "fold": fold}

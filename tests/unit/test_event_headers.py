@@ -96,6 +96,15 @@ def test_a_child_inherits_correlation_context_and_trace() -> None:
     )
 
 
+def test_a_child_inherits_no_more_than_may_be_published_and_what_is_said_anew_comes_first() -> None:
+    inherited = {"BAD name": "x", "much": "x" * 5_000} | {f"name{number}": "v" for number in range(20)}
+    told = Parent("e1", "ship", Envelope("c1", None, inherited)).envelope({"name3": "anew", "mine": "m"}).context
+
+    assert [] == context_faults(told)
+    assert ({"name3": "anew", "mine": "m"}, 16) == ({name: told[name] for name in ("name3", "mine")}, len(told))
+    assert "much" not in told
+
+
 def test_a_header_without_a_value_is_as_none_at_all() -> None:
     headers: Any = [("ce_type", None), ("ce_userid", None)]
 
