@@ -106,7 +106,9 @@ class AgainProcessor(SubscriberProcessor):
             return 0
         if _is_last(works[0]):
             return 1
-        some = works[: min(self._most_together, self._around.subscriber.concurrency)]
+        # Those that wait for a slot would be tried alone, too, if the process died.
+        slots = self._around.subscriber.concurrency
+        some = works[: min(self._most_together, slots, max(FEWEST_TOGETHER, slots - self._around.dispatcher.running))]
         return next((at for at, work in enumerate(some) if _is_last(work) or not self._is_suspect(work)), len(some))
 
     def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
@@ -144,10 +146,9 @@ class AgainProcessor(SubscriberProcessor):
                 for call in calls:
                     call.is_unnoted = False
                 self._around.dispatcher.noted(calls)
-                late = await self._not_ended_while_watched(calls)
-                for work in late:
+                for work in await self._not_ended_while_watched(calls):
                     self._marking.keep(work.offset, Entry(work.attempts, work.deaths, due_ms=WATCHED_MS))
-                self._most_together = next_together(self._most_together, have_ended=not late)
+                self._most_together = next_together(self._most_together)
                 await self._marking.told(offsets, REDIS_SECONDS)
             self._is_alone = False
             self._around.trials.end(self)

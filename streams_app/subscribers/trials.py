@@ -27,17 +27,12 @@ MOST_TOGETHER: Final = 32
 """So many suspects begin at once. If their process dies, each of them must be tried alone."""
 
 
-def next_together(before: int, *, have_ended: bool) -> int:
-    """How many suspects begin at once after some others.
+def next_together(before: int) -> int:
+    """How many suspects may begin at once after some others, which had so many at most and have not killed their process.
 
-    Functions that end within their watch have more and more of them, and so are hardly held up: what is to be tried alone ends
-    soon, too. Of those that take long there are never many to be tried alone.
-
-    Args:
-        before: How many it were at most.
-        have_ended: Whether all have ended while they were watched.
+    What has killed it is among the first, most of the time: few are to be tried alone then. Later the functions are hardly held up.
     """
-    return min(2 * before, MOST_TOGETHER) if have_ended else FEWEST_TOGETHER
+    return min(2 * before, MOST_TOGETHER)
 
 
 def watched_ms(attempts: int) -> int:
