@@ -13,9 +13,8 @@ LATE = ("overtaken:2 crash:4", "overtaken crash:4 history")
 
 UNDER_THE_PRESENT_GENERATION: Final = Change(
     COMMIT_AS,
-    "asyncio.shield(coordinator._send_req(request))",
-    "asyncio.shield(coordinator._send_req(_commit_request("
-    "coordinator.group_id, marks, Member(coordinator.generation, coordinator.member_id))))",
+    "coordinator._send_req(request)",
+    "coordinator._send_req(_commit_request(coordinator.group_id, marks, Member(coordinator.generation, coordinator.member_id)))",
 )
 
 COMMITS_OF_NOTES: Final = (
