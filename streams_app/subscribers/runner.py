@@ -141,10 +141,10 @@ class Runner(ABC):
             held: Slot → the call that holds it.
             stack_of: Slot → where its function stands.
         """
-        # One look a sweep at what is usually not even full; the first that is not overdue ends it.
-        late_ms = self._timeout_ms + HUNG_MS
-        now_ms = self._clock.monotonic_ms()
-        if self._is_hung or len(held) < self._slots or not all(now_ms - call.begun_ms >= late_ms for call in held.values()):
+        # One look a sweep at what is usually not even full; the first that is not overdue ends it. Since when it is counts from its
+        # outcome: what another function has blocked, or was stopped with its process, began long ago and is not late.
+        since_ms = self._clock.monotonic_ms() - HUNG_MS
+        if self._is_hung or len(held) < self._slots or not all(0 < call.ended_ms <= since_ms for call in held.values()):
             return
         self._is_hung = True
         stacks = Counter(map(stack_of, held)).most_common()

@@ -243,6 +243,34 @@ def test_slots_whose_functions_do_not_end_when_they_are_cancelled_hang_and_are_t
     in_no_time(schedule())
 
 
+def test_slots_that_were_stopped_with_their_process_for_long_do_not_hang_when_they_are_timed_out() -> None:
+    class Jumping(LoopClock):
+        """Time passes while the process is stopped, too."""
+
+        passed_ms = 0
+
+        def monotonic_ms(self) -> int:
+            return super().monotonic_ms() + self.passed_ms
+
+    async def schedule() -> None:
+        async def ship(event: str) -> None:
+            await asyncio.Event().wait()
+
+        told: list[str] = []
+        ended: list[Call] = []
+        clock = Jumping()
+        runner = AsyncRunner(asyncio.get_running_loop(), ship, 1, 1_000, clock, ended.extend, on_hung=told.append)
+        runner.put([Call("one", None)])
+        await asyncio.sleep(0.5)  # virtual time
+        clock.passed_ms = 300_000
+        await asyncio.sleep(5)  # virtual time
+        await runner.stop()
+
+        assert ([Outcome.TIMEOUT], [], 0) == ([call.outcome for call in ended], told, runner.hanging)
+
+    in_no_time(schedule())
+
+
 @pytest.mark.parametrize("ends", [sys.exit, lambda: asyncio.get_running_loop().stop()], ids=["exit", "stop"])
 async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
     ends: Callable[[], None], caplog: pytest.LogCaptureFixture
