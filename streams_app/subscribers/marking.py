@@ -74,7 +74,9 @@ class Marking:
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
-        return fault
+        # One that is frozen refuses nothing: its time-out takes longer than anybody should wait to see it.
+        is_waiting = self._store.is_waiting()
+        return fault or ("redis" if is_waiting else None)
 
     def keep(self, offset: int, entry: Entry) -> None:
         """Notes what is to be known of an event that runs, or is to be tried again."""

@@ -132,7 +132,9 @@ class Noting:
         fault = self._fault
         if not self._backoff.failures:
             self._fault = None
-        return fault
+        # One that is frozen refuses nothing: its time-out takes longer than anybody should wait to see it.
+        is_waiting = self._store.is_waiting()
+        return fault or ("redis" if is_waiting else None)
 
     # ---- what is to be noted
 

@@ -114,9 +114,22 @@ class SubscriberStore:
         self._token = token
         self._remember_ms = remember_ms
         self._number = self._told = 0
+        self._asked = 0
+        self._asking = 0
+        self._seen_asking = 0
 
     async def _call(self, script: str, ids: Sequence[str] = (), **arguments: Any) -> Any:
-        return await self._scripts[script]([*self._keys.marks, *ids], arguments)
+        self._asked += 1
+        self._asking = self._asked
+        try:
+            return await self._scripts[script]([*self._keys.marks, *ids], arguments)
+        finally:
+            self._asking = 0
+
+    def is_waiting(self) -> bool:
+        """Whether Redis has left the same request unanswered since this was asked last."""
+        before, self._seen_asking = self._seen_asking, self._asking
+        return bool(self._asking) and self._asking == before
 
     async def claim(self, low: int | None, *, again: bool = False) -> Kept | None:
         """Takes what is kept from whoever had it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -11,9 +12,12 @@ import pytest
 from streams_app.clock import SystemClock
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.keys import SubscriberKeys
+from streams_app.subscribers.marking import Marking
 from streams_app.subscribers.noting import Noting, Progress
 from streams_app.subscribers.runner import Call
-from streams_app.subscribers.store import SubscriberStore
+from streams_app.subscribers.store import Entry, SubscriberStore
+
+LIMIT_SECONDS = 60
 
 
 class NoSlots:
@@ -55,3 +59,49 @@ async def test_the_fence_is_not_told_while_redis_has_not_been_told_all_ids_below
 
     assert kept is not None
     assert fence == kept.fence
+
+
+async def test_a_redis_that_answers_nothing_is_waited_for_before_any_time_out() -> None:
+    now_ms = SystemClock().now_ms
+    scripts = MemoryScripts(now_ms)
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+    answer = scripts.by_name["learn"]
+
+    async def late(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        is_asked.set()
+        await may_answer.wait()
+        return await answer(keys, arguments)
+
+    noting = Noting(store_of(scripts, "one"), lambda: Progress(0, ""), now_ms, NoSlots(), none_begins, lambda: None)
+    await noting.claim(0)
+    told = [noting.waits_for()]
+    with patch.dict(scripts.by_name, {"learn": late}):
+        noting.learn(5, "e5")
+        noted = asyncio.create_task(noting.once())
+        await is_asked.wait()
+        told += [noting.waits_for(), noting.waits_for()]
+        may_answer.set()
+        await noted
+    told.append(noting.waits_for())
+
+    assert [None, None, "redis", None] == told
+
+
+async def test_a_redis_that_takes_no_marks_in_time_is_told_before_any_time_out() -> None:
+    scripts = MemoryScripts(SystemClock().now_ms)
+    is_asked = asyncio.Event()
+
+    async def never(keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    marking = Marking(store_of(scripts, "one"), lambda: 0, SystemClock().now_ms)
+    await marking.claim(LIMIT_SECONDS)
+    marking.keep(5, Entry(1))
+    with patch.dict(scripts.by_name, {"begin": never}):
+        writing = asyncio.create_task(marking.write_once())
+        await is_asked.wait()
+        told = [marking.waits_for(), marking.waits_for()]
+        writing.cancel()
+
+    assert [None, "redis"] == told
