@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+import uvloop
+
 from streams_app.errors import text_of
 from streams_app.subscribers.runner import SWEEP_SECONDS, Call, Outcome, Runner
 
@@ -25,11 +27,15 @@ _DONE: Final = Outcome.DONE
 
 
 class UserLoop:
-    """The event loop of all users' functions, in a thread of its own."""
+    """The event loop of all users' functions, in a thread of its own.
+
+    Of uvloop: asyncio's own loop rounds each wait up to the next whole millisecond, and lets go of Python's lock whenever another
+    thread wakes it.
+    """
 
     def __init__(self) -> None:
         """Starts the thread."""
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="users-loop", daemon=True)
         self._thread.start()
@@ -162,29 +168,30 @@ class AsyncRunner(Runner):
     async def _serve(self) -> None:
         task = asyncio.current_task()
         assert task is not None
+        # In one function, with names of its own: a call of another one would cost as much as all that is done here.
+        queue, running, function, monotonic_ms = self._queue, self.running, self._function, self._clock.monotonic_ms
         while True:
             await self._has_calls()
-            since_ms = now_ms = self._clock.monotonic_ms()
-            while self._queue and now_ms - since_ms < TURN_MS:
-                call = self._queue.popleft()
+            since_ms = now_ms = monotonic_ms()
+            while queue and now_ms - since_ms < TURN_MS:
+                call = queue.popleft()
                 if call.is_dropped:
                     self._end(call, Outcome.CANCELLED, now_ms)
                     continue
-                # In one function: a call of another one would cost as much as all that is done here.
                 self._begin(call, task, now_ms)
                 error: BaseException | None = None
                 try:
-                    await self._function(call.event)
+                    await function(call.event)
                 except asyncio.CancelledError as cancelled:
-                    if call in self.running and task.cancelling():
+                    if call in running and task.cancelling():
                         # The slot itself is ended. Where a function has done that, the next sweep sees it.
                         raise
                     error = cancelled
                 except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone
                     error = raised
                 # The end of a call is the begin of the next one.
-                now_ms = self._clock.monotonic_ms()
-                if self._took_outcome(call):
+                now_ms = monotonic_ms()
+                if running.pop(call, None) is not None:
                     self._end(call, _DONE if error is None else Outcome.ERROR, now_ms, error)
                 else:
                     self._left.pop(task, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -17,6 +18,23 @@ from streams_app.subscribers.threads import ThreadRunner
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
+
+ENDS_WHILE_BLOCKED = """
+import asyncio, sys, threading, time
+from streams_app.leaving import leave
+from streams_app.subscribers.coroutines import UserLoop
+
+async def blocks():
+    is_blocked.set()
+    {blocked_by}
+
+is_blocked = threading.Event()
+users = UserLoop()
+asyncio.run_coroutine_threadsafe(blocks(), users.loop)
+is_blocked.wait()
+users.stop(0.1)
+{ends_by}
+"""
 
 
 async def gone(runner: ThreadRunner) -> None:
@@ -92,6 +110,34 @@ async def test_a_task_that_a_function_has_made_is_held_against_all_as_it_may_be_
     await asyncio.wrap_future(blocking)
     for runner in runners.values():
         await runner.stop()
+
+
+@pytest.mark.parametrize("blocked_by", ["time.sleep(60)", "while True: pass"])
+@pytest.mark.parametrize("ends_by", ["leave(75)", "sys.exit(75)"])
+async def test_a_process_whose_function_blocks_the_loop_ends_with_its_own_exit_code(blocked_by: str, ends_by: str) -> None:
+    ending = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ENDS_WHILE_BLOCKED.format(blocked_by=blocked_by, ends_by=ends_by), stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(LIMIT_SECONDS):
+        _, told = await ending.communicate()
+
+    assert (75, b"") == (ending.returncode, told)
+
+
+async def test_a_function_may_start_a_process_and_wait_for_it(users: UserLoop) -> None:
+    async def starts(event: str) -> None:
+        started = await asyncio.create_subprocess_exec(sys.executable, "-c", f"print({event!r})", stdout=asyncio.subprocess.PIPE)
+        said.append(await started.communicate())
+
+    said: list[tuple[bytes, bytes | None]] = []
+    ended: list[Call] = []
+    runner = AsyncRunner(users.loop, starts, 2, 60_000, SystemClock(), ended.extend)
+    runner.put([Call("o1", None)])
+    await wait_until(lambda: ended, LIMIT_SECONDS, "the call has ended")
+    await runner.stop()
+
+    assert [(Outcome.DONE, None)] == [(call.outcome, call.error) for call in ended]
+    assert [(b"o1\n", None)] == said
 
 
 @pytest.mark.parametrize("hanging", [2, 1], ids=["all", "all but one"])
