@@ -53,6 +53,35 @@ async def _outcomes_of_sending_over_a_reset() -> list[BaseException]:
     return found
 
 
+async def _is_reading_with(received_bytes: int) -> bool:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await has_looked.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    has_looked = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1])
+    await connection.connect()
+    assert connection._reader is not None
+    connection._reader.feed_data(bytes(received_bytes))
+    is_reading: bool = connection._writer.transport.is_reading()
+    has_looked.set()
+    await connection._reader.read()
+    connection.close()
+    server.close()
+    await server.wait_closed()
+    return is_reading
+
+
+def test_a_large_reply_is_received_without_a_stop() -> None:
+    client_options(KafkaSettings())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        is_reading = runner.run(_is_reading_with(4 * 1024 * 1024))
+
+    assert is_reading
+
+
 @pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
 def test_a_connection_that_is_reset_is_an_error_that_aiokafka_expects(factory) -> None:
     client_options(KafkaSettings())

@@ -19,6 +19,7 @@ DISTRIBUTIONS: Final = {"aiokafka": "aiokafka", "faust": "faust-streaming", "mod
 TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka.admin:AIOKafkaAdminClient": ("_client", "_send_request(self, request, node_id)"),
     "aiokafka.client:AIOKafkaClient": ("_maybe_wait_metadata(self)", "_metadata_update(self, cluster_metadata, topics)"),
+    "aiokafka.conn:": ("READER_LIMIT",),
     "aiokafka.conn:AIOKafkaConnection": ("_send_sasl_token(self, payload)", "close(self, reason)", "send(self, request)"),
     "aiokafka.conn:AIOKafkaProtocol": ("_stream_reader",),
     "aiokafka.consumer.consumer:AIOKafkaConsumer": ("_client", "_closed", "_coordinator", "_fetcher", "_subscription"),
