@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeAlias
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -40,8 +40,11 @@ _beside: Final = msgspec.json.Decoder(_Beside)
 _folded: Final = msgspec.json.Decoder(_Folded)
 
 
+Parts: TypeAlias = tuple[T, T | None, M | None, FoldInfo | None]
+
+
 class Decoded(msgspec.Struct, Generic[T, M], frozen=True):
-    """What a value holds. A struct is made in a third of the time of a tuple with names."""
+    """What a value holds."""
 
     data: T
     before: T | None = None
@@ -82,8 +85,17 @@ class Decoder(Generic[T, M]):
         Raises:
             BadEventError: ``too-large``; or ``not-valid`` with the path to what does not fit.
         """
-        size_faults(key, value, self.limits)
-        if not value:
+        return Decoded(*self.parts(key, value))
+
+    def parts(self, key: bytes | None, value: bytes | None) -> Parts[T, M]:
+        """The same for those that take it apart at once: data, before, metadata and fold, see :class:`Decoded`.
+
+        Raises:
+            BadEventError: As above.
+        """
+        limits = self.limits
+        if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
+            size_faults(key, value, limits)
             raise BadEventError("not-valid", "the value is empty")
         if self.decode is not None:
             return self._decoded_otherwise(self.decode, value)
@@ -93,23 +105,24 @@ class Decoder(Generic[T, M]):
         except BaseException as error:  # as in _checked()
             raise _not_valid("$", error) from error
         if self.is_folded:
-            return Decoded(data, fold=beside.fold)
+            return data, None, None, beside.fold
         if beside.before is _NOTHING and beside.metadata is _NOTHING:
-            return Decoded(data)
+            return data, None, None, None
         before = None if _is_null(beside.before) else _checked("$.before", self._read, bytes(beside.before))
         if self._read_metadata is None or _is_null(beside.metadata):
-            return Decoded(data, before)
-        return Decoded(data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)))
+            return data, before, None, None
+        return data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)), None
 
-    def _decoded_otherwise(self, decode: Callable[[bytes], Any], value: bytes) -> Decoded[T, M]:
+    def _decoded_otherwise(self, decode: Callable[[bytes], Any], value: bytes) -> Parts[T, M]:
         found = _checked("decode=", decode, value)
         if not isinstance(found, Mapping):
-            return Decoded(_checked("$", _converter(self.payload), found))
+            return _checked("$", _converter(self.payload), found), None, None, None
         before, metadata = found.get("before"), found.get("metadata")
-        return Decoded(
+        return (
             _checked("$", _converter(self.payload), found),
             None if before is None else _checked("$.before", _converter(self.payload), before),
             None if metadata is None or self.metadata is None else _checked("$.metadata", _converter(self.metadata), metadata),
+            None,
         )
 
 

@@ -36,8 +36,13 @@ def decode_of(
     read: Decoder[Any, Any] = (
         decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
     )
+    parts = read.parts
+
+    last, before_offset = TP("", 0), ""
+    """The partition of the last record, and what the places of its records begin with: most records are of the same one."""
 
     def decode(tp: TP, record: Any, attempt: int) -> Decoded | None:
+        nonlocal last, before_offset
         headers, offset, timestamp_ms = record.headers, record.offset, record.timestamp
         is_put_back = tp.topic == again
         if is_put_back:
@@ -50,14 +55,17 @@ def decode_of(
         if headers and event is not None and not is_of(event, headers):
             return None
         topic, partition = tp
-        place = f"{topic}:{partition}:{offset}"
+        if tp is not last:
+            last, before_offset = tp, f"{topic}:{partition}:"
+        place = f"{before_offset}{offset}"
         found_id = event_id(headers, limits, topic, partition, offset) if headers else place
-        found = read(record.key, record.value)
-        version = offset if found.fold is None else found.fold.version
+        key = record.key
+        data, before, metadata, fold = parts(key, record.value)
+        version = offset if fold is None else fold.version
         # By position, which takes a quarter of the time that names take.
         received: Received[Any, Any] = Received(
-            found.data, found_id, found.before, found.metadata, record.key, headers, timestamp_ms, topic, partition, offset,
-            version, found.fold, attempt, None, name, publisher,
+            data, found_id, before, metadata, key, headers, timestamp_ms, topic, partition, offset,
+            version, fold, attempt, None, name, publisher,
         )  # fmt: skip
         if is_repeatable or is_put_back or found_id == place:
             return Decoded(found_id, received)

@@ -56,7 +56,14 @@ class Observed:
         self._histogram = histogram
         self._scale = scale
         self._counted: Counter[int] = Counter()
-        self.add_all = self._counted.update
+
+    def add_all(self, numbers: Sequence[int]) -> None:
+        """Counts them."""
+        # Most calls are as short as the one before: those are counted in a quarter of the time.
+        if numbers and numbers.count(numbers[0]) == len(numbers):
+            self._counted[numbers[0]] += len(numbers)
+        else:
+            self._counted.update(numbers)
 
     def tell(self) -> None:
         """Hands them over."""
@@ -103,8 +110,7 @@ class Figures:
         # In passes over all of them: that costs a quarter of what one step for each does.
         done = [call for call in calls if call.outcome is _DONE]
         self._finished["done"] += len(done)
-        self._tries.add_all([call.whose.attempts for call in done])
-        self._count("done", done)
+        self._tries.add_all(self._count("done", done))
         if len(done) < len(calls):
             by_outcome: dict[Attempted, list[Call]] = {}
             for call in calls:
@@ -113,13 +119,18 @@ class Figures:
             for outcome, some in by_outcome.items():
                 self._count(outcome, some)
 
-    def _count(self, outcome: Attempted, calls: Sequence[Call]) -> None:
+    def _count(self, outcome: Attempted, calls: Sequence[Call]) -> list[int]:
+        """Counts attempts; returns which attempt of its event each was."""
         ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         self._attempts[outcome] += len(calls)
         self._seconds[outcome].add_all([call.ended_ms - call.begun_ms for call in calls])
-        first = [ahead_ms + call.begun_ms - call.whose.record.timestamp for call in calls if call.whose.attempts <= 1]
+        attempts = [call.whose.attempts for call in calls]
+        if max(attempts, default=0) > 1:
+            calls = [call for call, attempt in zip(calls, attempts, strict=True) if attempt <= 1]
+        first = [ahead_ms + call.begun_ms - call.whose.record.timestamp for call in calls]
         # A producer's clock may be ahead of ours.
         self._wait.add_all(first if min(first, default=0) >= 0 else [max(0, wait_ms) for wait_ms in first])
+        return attempts
 
     def lost(self, outcome: Literal["interrupted", "crash"]) -> None:
         """Counts an attempt whose process died, as a claim finds it."""

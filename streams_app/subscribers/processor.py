@@ -206,11 +206,12 @@ class SubscriberProcessor(Promise):
     # ---- events
 
     def _may_begin(self, works: Sequence[Work]) -> None:
-        now_ms = self._around.clock.now_ms() if any([work.due_ms for work in works]) else 0
-        for work in works if now_ms else ():
-            if work.due_ms > now_ms:
-                self._waiting.push(work, work.due_ms)
-        self._fresh.extend([work for work in works if work.due_ms <= now_ms])
+        if any([work.due_ms for work in works]):
+            now_ms = self._around.clock.now_ms()
+            for late in [work for work in works if work.due_ms > now_ms]:
+                self._waiting.push(late, late.due_ms)
+            works = [work for work in works if work.due_ms <= now_ms]
+        self._fresh.extend(works)
 
     def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[Work]:
         """Events that may begin, those that waited before fresh ones but where a fresh one is wanted."""

@@ -90,7 +90,9 @@ class Window:
         if begin > self.end:
             raise ValueError(f"a range from {begin} on does not follow {self.end}")
         known, noted = self.end, self._noted
-        new = [offset for offset in offsets if offset >= known]
+        new = list(offsets)
+        if new and new[0] < known:
+            new = [offset for offset in new if offset >= known]
         if noted.reaches(known):
             new = [offset for offset in new if offset not in noted]
         self._unfinished.update(dict.fromkeys(new))
