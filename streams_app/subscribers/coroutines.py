@@ -82,6 +82,7 @@ class AsyncRunner(Runner):
         self._left: dict[Any, Call] = {}
         self._queue: deque[Call] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
+        self._begun_last: Call | None = None
         self._tasks: list[asyncio.Task[None]] = []
         loop.call_soon_threadsafe(self._start)
 
@@ -93,7 +94,8 @@ class AsyncRunner(Runner):
     def put(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.put`."""
         self._queue.extend(calls)
-        self._loop.call_soon_threadsafe(self._wake)
+        if self._idle:
+            self._loop.call_soon_threadsafe(self._wake)
 
     def cancel(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.cancel`."""
@@ -127,7 +129,8 @@ class AsyncRunner(Runner):
 
     def _replace(self, task: asyncio.Task[None]) -> None:
         self._left.pop(task, None)
-        self._tasks[self._tasks.index(task)] = self._loop.create_task(self._serve(), name=task.get_name())
+        if not self._is_finished:
+            self._tasks[self._tasks.index(task)] = self._loop.create_task(self._serve(), name=task.get_name())
 
     def _finish(self, ended: asyncio.Future[None]) -> None:
         self._is_finished = True
@@ -179,6 +182,7 @@ class AsyncRunner(Runner):
                     self._end(call, Outcome.CANCELLED, now_ms)
                     continue
                 self._begin(call, task, now_ms)
+                self._begun_last = call
                 error: BaseException | None = None
                 try:
                     await function(call.event)
@@ -191,6 +195,9 @@ class AsyncRunner(Runner):
                     error = raised
                 # The end of a call is the begin of the next one.
                 now_ms = monotonic_ms()
+                if self._begun_last is not call:
+                    # It has waited for something: the others have had their turn.
+                    since_ms = now_ms
                 if running.pop(call, None) is not None:
                     self._end(call, _DONE if error is None else Outcome.ERROR, now_ms, error)
                 else:
@@ -198,8 +205,7 @@ class AsyncRunner(Runner):
                     self._end_late(call, error)
                 if task.cancelling():
                     # What is left of a cancellation would strike the next call: another task goes on in this slot.
-                    if not self._is_finished:
-                        self._replace(task)
+                    self._replace(task)
                     return
 
     async def _has_calls(self) -> None:
@@ -208,7 +214,11 @@ class AsyncRunner(Runner):
             await asyncio.sleep(0)
         while not self._queue:
             idle = self._loop.create_future()
+            # First: what comes from now on is told.
             self._idle.append(idle)
+            if self._queue:
+                idle.cancel()
+                return
             await idle
 
 
