@@ -6,12 +6,16 @@ import asyncio
 import os
 import sys
 
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from taskiq_aio_kafka import AioKafkaBroker
 
 from benchmarks.peers.note import NAME, SERVER, note
 
 broker = AioKafkaBroker(os.environ[SERVER], kafka_topic=os.environ[NAME])
-broker.configure_consumer(group_id=os.environ[NAME], auto_offset_reset="earliest")
+# Its own default is the assignor of kafka-python, which aiokafka cannot call in the versions of today.
+broker.configure_consumer(
+    group_id=os.environ[NAME], auto_offset_reset="earliest", partition_assignment_strategy=(RoundRobinPartitionAssignor,)
+)
 broker.configure_producer(linger_ms=5)
 
 

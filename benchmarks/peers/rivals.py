@@ -93,7 +93,7 @@ RIVALS: Final = (
     Rival("Taskiq, Redis stream", "by_taskiq", ("taskiq", "worker", "benchmarks.peers.by_taskiq:broker", *_TASKIQ), fills=True),
     Rival(
         "Taskiq over Kafka", "by_taskiq_kafka", ("taskiq", "worker", "benchmarks.peers.by_taskiq_kafka:broker", *_TASKIQ),
-        is_kafka=True, fills=True, killed=20_000,
+        is_kafka=True, fills=True, killed=100_000,
     ),
     Rival("Dramatiq, Redis", "by_dramatiq", _DRAMATIQ, fills=True),
     Rival("Celery, Redis (default)", "by_celery", _CELERY, fills=True),
