@@ -41,6 +41,8 @@ def _fail_all(producer: AIOKafkaProducer) -> None:
     """As ``MessageAccumulator.fail_all``, and looks at each failure, so that asyncio does not complain that nobody did."""
     accumulator = producer._message_accumulator
     batches = [*chain.from_iterable(accumulator._batches.values()), *accumulator._pending_batches]
+    # One that waits to be sent again is not among them, and its end would be looked for there: a KeyError in the log.
+    accumulator._pending_batches.update(batches)
     accumulator.fail_all(ProducerClosed())
     for future in [future for batch in batches for future in (batch.future, batch._drain_waiter)]:
         if future.done() and not future.cancelled():

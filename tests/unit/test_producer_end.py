@@ -1,0 +1,28 @@
+"""A producer that is given up says nothing of what it had not sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import ProducerClosed
+from aiokafka.structs import TopicPartition
+
+from streams_app.kafka.patches.producer_end import end
+
+
+async def test_a_batch_that_waits_to_be_sent_again_fails_in_silence() -> None:
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+    accumulator = producer._message_accumulator
+    acknowledged: asyncio.Future[Any] = await accumulator.add_message(TopicPartition("t", 0), None, b"v", 1.0)
+    accumulator.reenqueue(accumulator._pop_batch(TopicPartition("t", 0)))
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    await end(producer)
+    with pytest.raises(ProducerClosed):
+        await acknowledged
+    await asyncio.sleep(0)  # what follows from its failure is called
+
+    assert [] == told
