@@ -186,9 +186,10 @@ class AsyncRunner(Runner):
                 error: BaseException | None = None
                 try:
                     await function(call.event)
-                except asyncio.CancelledError as cancelled:
-                    if call in running and task.cancelling():
-                        # The slot itself is ended. Where a function has done that, the next sweep sees it.
+                except (asyncio.CancelledError, GeneratorExit) as cancelled:
+                    if isinstance(cancelled, GeneratorExit) or (call in running and task.cancelling()):
+                        # The slot itself is ended, or thrown away with its loop. Where a function has done that, the next sweep
+                        # sees it.
                         raise
                     error = cancelled
                 except BaseException as raised:  # noqa: BLE001  # whatever a user's function raises is the outcome of this event alone

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -294,3 +296,24 @@ async def test_the_loop_of_all_functions_goes_on_when_one_of_them_would_end_it(
         users.stop(2.0)
 
     assert Outcome.DONE == ended[1].outcome
+
+
+def test_a_slot_that_is_thrown_away_with_its_loop_ends_in_the_midst_of_its_function() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def hang(event: str) -> None:
+        await asyncio.Event().wait()
+
+    async def begin() -> Any:
+        runner = AsyncRunner(loop, hang, 1, 60_000, SystemClock(), lambda ended: None)
+        runner.put([Call("hangs", None)])
+        while not runner.running:
+            await asyncio.sleep(0)
+        (slot,) = runner._tasks
+        return slot.get_coro()
+
+    slot = loop.run_until_complete(begin())
+    loop.close()
+    slot.close()
+
+    assert inspect.CORO_CLOSED == inspect.getcoroutinestate(slot)
