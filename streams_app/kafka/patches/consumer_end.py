@@ -18,13 +18,20 @@ PATIENCE_SECONDS = 1.0
 
 
 async def end(consumer: AIOKafkaConsumer, leave_seconds: float) -> None:
-    """Ends a consumer that has a group; the broker may take ``leave_seconds`` to answer that it has left."""
+    """Ends a consumer that has a group; the broker may take ``leave_seconds`` to answer that it has left.
+
+    Raises:
+        CancelledError: Whoever waits for the end is to end itself; what the client cancels while it closes is no such thing.
+    """
     try:
         async with asyncio.timeout(leave_seconds):
             await consumer.stop()
-    except Exception as error:  # whatever it is: nothing of the consumer may stay behind
+    except (Exception, asyncio.CancelledError) as error:  # whatever it is: nothing of the consumer may stay behind
         logger.debug("a consumer did not leave its group", exc_info=error)
         await _break_off(consumer)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
 
 
 async def _break_off(consumer: AIOKafkaConsumer) -> None:
