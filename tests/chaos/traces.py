@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from operator import itemgetter
 
 from tests.chaos.stage import FOLD, Stage
 from tests.helpers import wait_until
@@ -10,6 +12,7 @@ from tests.workers import WorkerProcess
 
 TRACE_SECONDS = 40.0
 CLAIMED = f"claimed fold={FOLD}"
+_CLAIM = re.compile(rf"^(\S+ \S+) .*{CLAIMED} source=(\S+)", re.MULTILINE)
 
 
 class NoTraceError(AssertionError):
@@ -28,14 +31,18 @@ def claims(stage: Stage) -> int:
 
 
 async def a_member(stage: Stage, chance: random.Random) -> WorkerProcess:
-    """One of the workers that have had partitions: nobody would notice that one has gone that is still starting."""
-    return chance.choice(
-        await wait_until(
-            lambda: [one for one in stage.workers if one.exit_code is None and CLAIMED in one.log()],
-            TRACE_SECONDS,
-            "a worker has claimed a partition",
-        )
-    )
+    """One of the workers that have a partition: nobody would notice that one has gone which is still joining the group."""
+    return chance.choice(await wait_until(lambda: _owners(stage), TRACE_SECONDS, "a worker has a partition"))
+
+
+def _owners(stage: Stage) -> list[WorkerProcess]:
+    """Those that run and were the last to claim a partition."""
+    latest: dict[str, tuple[str, WorkerProcess]] = {}
+    for worker in (*stage.ended, *stage.workers):
+        for at, source in _CLAIM.findall(worker.log()):
+            latest[source] = max(latest.get(source, (at, worker)), (at, worker), key=itemgetter(0))
+    owners = [owner for _, owner in latest.values()]
+    return [worker for worker in stage.workers if worker.exit_code is None and worker in owners]
 
 
 async def claimed_again(stage: Stage, before: int) -> None:
