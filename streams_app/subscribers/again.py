@@ -47,6 +47,7 @@ class AgainProcessor(SubscriberProcessor):
         super().__init__(tp, around)
         self._suspects_end = 0
         self._most_together = FEWEST_TOGETHER
+        self._are_long = False
         self._suspects: asyncio.Queue[list[Call]] = asyncio.Queue()
         self._has_ended = asyncio.Event()
 
@@ -106,9 +107,11 @@ class AgainProcessor(SubscriberProcessor):
             return 0
         if _is_last(works[0]):
             return 1
-        # Those that wait for a slot would be tried alone, too, if the process died.
-        slots = self._around.subscriber.concurrency
-        some = works[: min(self._most_together, slots, max(FEWEST_TOGETHER, slots - self._around.dispatcher.running))]
+        most = min(self._most_together, self._around.subscriber.concurrency)
+        if self._are_long:
+            # Those that wait for a slot would be tried alone, too, if the process died.
+            most = min(most, max(FEWEST_TOGETHER, self._around.subscriber.concurrency - self._around.dispatcher.running))
+        some = works[:most]
         return next((at for at, work in enumerate(some) if _is_last(work) or not self._is_suspect(work)), len(some))
 
     def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
@@ -146,7 +149,9 @@ class AgainProcessor(SubscriberProcessor):
                 for call in calls:
                     call.is_unnoted = False
                 self._around.dispatcher.noted(calls)
-                for work in await self._not_ended_while_watched(calls):
+                late = await self._not_ended_while_watched(calls)
+                self._are_long = bool(late)
+                for work in late:
                     self._marking.keep(work.offset, Entry(work.attempts, work.deaths, due_ms=WATCHED_MS))
                 self._most_together = next_together(self._most_together)
                 await self._marking.told(offsets, REDIS_SECONDS)
