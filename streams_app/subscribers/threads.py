@@ -35,6 +35,10 @@ class ThreadRunner(Runner):
     def put(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.put`."""
         for call in calls:
+            if call.is_dropped:
+                # Taken back while its begin was being noted.
+                self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
+                continue
             self._queued[call] = None
             self._queue.put(call)
 
@@ -48,6 +52,7 @@ class ThreadRunner(Runner):
     def recall(self, calls: Iterable[Call]) -> None:
         """See :meth:`Runner.recall`; at once, as slots that hang come to nothing that waits for one."""
         for call in calls:
+            call.is_dropped = True
             if self._is_next(call):
                 self._end(call, Outcome.CANCELLED, self._clock.monotonic_ms())
 

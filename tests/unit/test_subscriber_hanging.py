@@ -212,3 +212,20 @@ async def test_a_call_that_waits_behind_slots_that_hang_is_taken_back_at_once(ho
 
     assert ("o2", Outcome.CANCELLED) == (ended[0].event, ended[0].outcome)
     assert ["o1"] == called
+
+
+@pytest.mark.parametrize("how", ["recall", "cancel"])
+async def test_a_call_that_was_taken_back_before_it_had_a_slot_is_not_called(how: str) -> None:
+    ended: list[Call] = []
+    called: list[str] = []
+    runner = ThreadRunner(called.append, 1, LIMIT_SECONDS * 1000, SystemClock(), ended.extend)
+    try:
+        early = Call("o1", None)
+        getattr(runner, how)([early])
+        runner.put([early, Call("o2", None)])
+        await wait_until(lambda: len(ended) == 2, LIMIT_SECONDS, "both have an outcome")
+    finally:
+        await gone(runner)
+
+    assert {"o1": Outcome.CANCELLED, "o2": Outcome.DONE} == {call.event: call.outcome for call in ended}
+    assert ["o2"] == called
