@@ -97,7 +97,7 @@ def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_tim
     rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
     if rule is None or work.attempts >= rule.attempts:
         return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
-    if isinstance(error, Retry) and error.after_ms is not None:
+    if isinstance(error, Retry) and isinstance(error.after_ms, int):  # a class of the user's may have anything there
         return Again(error.after_ms)
     return Again(delay_ms(rule, work.event_id, max(1, work.attempts)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from streams_app import Received, Retries, Retry
@@ -30,6 +32,13 @@ class Later(Retry):
         self.why = why
 
 
+class AfterText(Retry):
+    """Says when as nobody expects it."""
+
+    def __init__(self, after: str) -> None:
+        self.after_ms = after  # type: ignore[assignment]  # the fault under test
+
+
 @pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
 def test_an_error_whose_text_cannot_be_had_is_a_letter_of_its_event_alone(idempotent: str) -> None:
     async def ship(event: Received[Paid]) -> None:
@@ -48,10 +57,11 @@ def test_an_error_whose_text_cannot_be_had_is_a_letter_of_its_event_alone(idempo
         assert 2 == [outcome for _, outcome in seen_by(kit, one)].count("done")
 
 
-def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one() -> None:
+@pytest.mark.parametrize("kind", [Later, AfterText])
+def test_a_retry_of_a_class_with_a_constructor_of_its_own_is_one(kind: Callable[[str], Retry]) -> None:
     async def ship(event: Received[Paid]) -> None:
         if event.attempt == 1:
-            raise Later("the carrier is asleep")
+            raise kind("30s")
 
     one = subscribed(ship, idempotent="no")
     with SubscriberTester(one) as kit:
