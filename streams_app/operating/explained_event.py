@@ -26,6 +26,11 @@ _SUSPENDED: Final = (
     "and it is suspended: its last attempts have all failed. One event at a time is tried until one succeeds, all others wait for "
     "that; meanwhile, for as long as its patience, failed attempts do not count"
 )
+_NOT_BEGUN: Final = "has not begun: no worker has run this subscriber in this partition"
+_NOT_PLACED: Final = (
+    'cannot begin: the group has no commit for this partition, and with idempotent = "no" no worker chooses where to begin; '
+    "`streams-app check` says what to do"
+)
 _GAUGES: Final = "streams_app_subscriber_"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
 
@@ -119,7 +124,7 @@ def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, wi
         "letter": _letters(found.letters, one),
         "lag": f"{_lag(found)}; {standing(page, one.subscriber.name)}",
     }
-    return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, now_ms)}.", lines, width)
+    return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
 
 
 def describe_none(event_id: str, one: Subscription, searched: Sequence[Searched], page: Page | None, width: int) -> str:
@@ -179,8 +184,8 @@ def _name(found: Found) -> str:
     return f"Event {place}" if found.event_id in ("", place) else f"Event {shown(found.event_id)} ({place})"
 
 
-def _verdict(found: Found, now_ms: int) -> str:
-    if (ended := _ended(found)) is not None:
+def _verdict(found: Found, one: Subscription, now_ms: int) -> str:
+    if (ended := _ended(found, one)) is not None:
         return ended
     kept = found.kept
     if kept is not None and kept.due_ms == AT_ONCE_MS:
@@ -204,7 +209,7 @@ def _is_under_way(kept: Entry) -> bool:
     return kept.is_begun or kept.due_ms == WATCHED_MS
 
 
-def _ended(found: Found) -> str | None:
+def _ended(found: Found, one: Subscription) -> str | None:
     """What is said of an event for which there is nothing to do, or not yet."""
     reasons = [letter.reason for letter in found.letters if not letter.is_late]
     late = ", and has ended well after all" if len(reasons) < len(found.letters) else ""
@@ -218,7 +223,7 @@ def _ended(found: Found) -> str | None:
         (is_letter, f"is a dead letter: {escaped(reasons[-1])}{late}" if reasons else ""),
         (not found.is_ours, whose),
         (found.is_finished, "is finished"),
-        (found.mark is None, "has not begun: no worker has ever run this subscriber"),
+        (found.mark is None, _NOT_PLACED if one.subscriber.idempotent == "no" else _NOT_BEGUN),
         (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
         (not found.event_id, "is none: the log has no record at this offset, and passes over it"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def letter(reason: str) -> Letter:
     ("event", "expected"),
     [
         (found(100), "is not in the log yet"),
-        (found(mark=None, note=None), "has not begun: no worker has ever run this subscriber"),
+        (found(mark=None, note=None), "cannot begin: the group has no commit for this partition, and with idempotent"),
         (found(9), "is finished"),
         (found(12), "is finished"),
         (found(19), "is finished"),
@@ -86,6 +87,13 @@ def test_the_verdict_is_what_is_known_best(event: Found, expected: str, ship: Su
 
     assert expected in verdict
     assert verdict.startswith("Event ")
+
+
+def test_what_may_be_called_again_begins_where_there_is_no_commit(ship: Subscription) -> None:
+    again = replace(ship, subscriber=replace(ship.subscriber, idempotent="yes"))
+    text = " ".join(describe(found(mark=None, note=None), again, None, NOW_MS, 10_000).split())
+
+    assert "has not begun: no worker has run this subscriber in this partition." in text
 
 
 def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) -> None:
