@@ -72,6 +72,8 @@ def chosen(settings: Settings, names: Collection[str]) -> Chosen:
         for name in names
         if name not in known
     ]
+    if faults and settings.events.catalogue is None:
+        faults.append("subscribers are declared in a catalogue, and events.catalogue is not set")
     faults += [f"subscriber {name!r} is not enabled" for name in names if name not in stores and enabled.get(name) is False]
     if not names and not any(enabled.values()):
         faults.append("there is nothing to run: no fold, and no subscriber that is enabled")

@@ -138,6 +138,8 @@ def _read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, RecursionError) as error:
         raise ValueError(f"it cannot be read: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004  # the content of the file is wrong, not an argument
     return found
