@@ -170,8 +170,8 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_subscriber_finished_total", "counter", ("subscriber", "event", "result"),
-        "Events a subscriber is done with: done, dead-letter, duplicate, or skipped (not its own).",
-        "Rate 0 while events wait: nothing is processed, see suspended, waiting_for and running.",
+        "Events a subscriber is done with: done, dead-letter, duplicate, skipped (not its own), or lost (retention was faster).",
+        "Rate 0 while events wait: nothing is processed, see suspended, waiting_for and running. Lost must stay 0.",
     ),
     Description(
         "streams_app_subscriber_attempts_total", "counter", ("subscriber", "event", "outcome"),

@@ -25,6 +25,11 @@ class Patience:
         self._fault: str | None = None
         self._waiting: dict[Hashable, Backoff] = {}
 
+    @property
+    def fault(self) -> str | None:
+        """What was said last; None: it works."""
+        return self._fault
+
     def failed(self, error: BaseException, who: Hashable = None) -> int:
         """Notes a failure.
 

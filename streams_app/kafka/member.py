@@ -217,6 +217,11 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
 
     @property
+    def fault(self) -> str | None:
+        """Why it is made anew again and again; None: it works."""
+        return self._patience.fault
+
+    @property
     def client(self) -> AIOKafkaConsumer | None:
         """The consumer, until it is made anew."""
         return self._consumer

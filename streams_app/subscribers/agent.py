@@ -179,6 +179,12 @@ def serving(
     return Serving(dispatcher, figures, Ownership(host, SubscriberProcessors(topics, around), surroundings))
 
 
+def remark_with(fault: str | None, name: str, text: str | None) -> str | None:
+    """What people want to know of a subscriber, with why its member cannot work."""
+    waits = None if fault is None else f"subscriber {name} waits: {fault}"
+    return "; ".join(filter(None, [waits, text])) or None
+
+
 class SubscriberAgent:
     """Calls one subscriber; several workers share the partitions.
 
@@ -251,9 +257,10 @@ class SubscriberAgent:
             again=again, metrics=metrics,
         )  # fmt: skip
         self.figures = figures
+        about = f"subscriber:{subscriber.name}"
         self.gauges = Gauges(
             metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
-            remark=lambda text: status.remark(f"subscriber:{subscriber.name}", text),
+            remark=lambda text: status.remark(about, remark_with(self._member.fault, subscriber.name, text)),
             lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Claim, Mark, OtherLogError
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.note import Note, decoded
-from streams_app.subscribers.window import NOTHING, Window
+from streams_app.subscribers.window import NOTHING, Above, Window
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,18 @@ async def was_made_by_hand(claim: Claim) -> bool:
     return claim.mark is not None and not claim.mark.note and await claim.keeps_notes()
 
 
-async def found(tp: TP, claim: Claim, mark: Mark) -> Window:
+def overtaken(above: Above, low: int, begin: int) -> int:
+    """How many offsets that are not finished lie below the begin of the log (pure).
+
+    Args:
+        above: What is finished from the committed offset on.
+        low: The committed offset.
+        begin: First offset of the log.
+    """
+    return begin - low - sum(max(0, min(run.end, begin) - max(run.begin, low)) for run in above.finished)
+
+
+async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Window:
     """The window of a partition that was committed before.
 
     Raises:
@@ -52,8 +63,11 @@ async def found(tp: TP, claim: Claim, mark: Mark) -> Window:
         logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)
     window = Window(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)
     if claim.edges.begin > mark.offset:
+        lost = overtaken(NOTHING if note is None else note.above, mark.offset, claim.edges.begin)
         logger.error(
-            "retention overtook the subscriber, events are lost source=%s offsets=%d-%d", tp, mark.offset, claim.edges.begin - 1
-        )
+            "retention overtook the subscriber, events are lost subscriber=%s source=%s offsets=%d-%d events=%d",
+            around.subscriber.name, tp, mark.offset, claim.edges.begin - 1, lost,
+        )  # fmt: skip
+        around.figures.overtaken(lost)
         window.cover(mark.offset, claim.edges.begin, ())
     return window

@@ -20,10 +20,10 @@ from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.work import Work
 
 Attempted = Literal["done", "retry", "error", "timeout", "interrupted", "crash"]
-Finished = Literal["done", "dead-letter", "duplicate", "skipped"]
+Finished = Literal["done", "dead-letter", "duplicate", "skipped", "lost"]
 
 ATTEMPTED: Final[tuple[Attempted, ...]] = ("done", "retry", "error", "timeout", "interrupted", "crash")
-FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate", "skipped")
+FINISHED: Final[tuple[Finished, ...]] = ("done", "dead-letter", "duplicate", "skipped", "lost")
 
 _DONE: Final = Outcome.DONE
 _LATE: Final = "finished-late"
@@ -149,6 +149,10 @@ class Figures:
             self._untold[reason] += 1
             if reason != _LATE:
                 self.finished(work, "dead-letter")
+
+    def overtaken(self, offsets: int) -> None:
+        """Counts what retention has removed before it was finished; some of it may have been no events."""
+        self._finished["lost"] += offsets
 
     def resynced(self, cause: str) -> None:
         """Counts a partition that is claimed again."""

@@ -94,7 +94,7 @@ class SubscriberProcessor(Promise):
             self._window = window = Window(next(CLAIMS), self._begin_of(claim))
             await claim.commit_now(self._mark(window))
         else:
-            self._window = window = await found(self._tp, claim, claim.mark)
+            self._window = window = await found(self._tp, self._around, claim, claim.mark)
         position = await self._take_over(claim, window)
         works = {**self._works(), "letters": self._letters.forever()}
         self._tasks = [run(claim, work, f"{about} {self._tp}") for about, work in works.items()]
