@@ -87,8 +87,8 @@ class Kept:
         figures = ", ".join(f"{quiet_ms // 1000} s {share}" for quiet_ms, share in zip(WINDOWS_MS, shares, strict=True))
         of = f"the first {MOST_EVENTS:,}" if self._count == MOST_EVENTS else "these"
         found = [
-            f"which X?           X = {figures.replace(' s ', ' s would have folded ', 1)} of {of} events",
-            f"                   (without max_hold; in this demo X was {QUIET_PERIOD} and max_hold {MAX_HOLD})",
+            f"quiet period?      {figures.replace(' s ', ' s would have folded ', 1)} of {of} events",
+            f"                   (without max_hold; in this demo it was {QUIET_PERIOD}, and max_hold {MAX_HOLD})",
         ]
         try:
             return [*found, f"draw the curve     {self._command()}"]

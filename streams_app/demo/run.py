@@ -47,6 +47,10 @@ PATIENCE_MS: Final = 60_000
 """How long nothing may move while the last records come out; after that the demo has failed."""
 
 SHOWN_DIFFERENCES: Final = 10
+CONSUMERS: Final = """\
+  read store  SQLite: of each folded record the values that have changed, summed up anew
+  subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried"""
+"""What the worker does with folded records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ def run(options: Options, console: Console) -> None:
         view.step("starting broker and Redis ...")
         with servers(options.bootstrap, options.redis, folder) as on:
             config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
-            view.step(f"  broker  {on.broker}\n  redis   {on.redis}\n  fold    {fold_text(settings.fold(FOLD))}")
+            fold = fold_text(settings.fold(FOLD))
+            view.step(f"  broker      {on.broker}\n  redis       {on.redis}\n  fold        {fold}\n{CONSUMERS}")
             try:
                 asyncio.run(_play(options, view, source, folder, on, settings, config, interruption))
             except asyncio.CancelledError:
@@ -248,7 +253,9 @@ class _Demo:
 
     def _is_complete(self) -> bool:
         seen = self._observer.seen
-        return seen.events + seen.dead_letters >= self._sent and not self._differences()
+        # What the worker says of its subscriber is a second old, and would be the last that is shown of it.
+        is_told = self._gauges.recomputed >= seen.records
+        return is_told and seen.events + seen.dead_letters >= self._sent and not self._differences()
 
     def _differences(self) -> list[str]:
         expected = self._write_side.expected()

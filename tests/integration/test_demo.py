@@ -122,7 +122,8 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
 
     assert code == 0, text
     assert re.search(r"^check passed .* all 3,000 events$", text, re.MULTILINE), text
-    assert "fold    by account_id, quiet period 3.0 s, max_hold 10.0 s" in text
+    assert "fold        by account_id, quiet period 3.0 s, max_hold 10.0 s" in text
+    assert "subscriber  recomputes a score for each folded record" in text
     assert figure(text, "raw events") == 3_000
     assert figure(text, "dead letters") == 0
     records, ratio = figure(text, "folded records"), figure(text, "folding ratio")
@@ -147,7 +148,7 @@ def test_the_demo_ends_with_a_command_that_draws_the_curve_of_its_load(demo: Dem
         check=False, capture_output=True, text=True, cwd=demo.place, env=demo.environment,
     )  # fmt: skip
 
-    assert figures.startswith("which X?           X = 2 s would have folded ")
+    assert figures.startswith("quiet period?      2 s would have folded ")
     assert 0 == drawn.returncode, drawn.stderr
     assert drawn.stdout.startswith("account-metrics: 300 events of ")
 

@@ -45,8 +45,8 @@ def test_the_command_it_shows_draws_the_curve_whose_figures_it_shows(
     shown = [float(share) for share in re.findall(r"([\d.]+)%", first)]
     assert 0 == code
     assert [pytest.approx(100 * point["ratio"], abs=0.06) for point in found["curve"]] == shown
-    assert first.startswith("which X?           X = 2 s would have folded ")
-    assert "in this demo X was 3s and max_hold 10s" in second
+    assert first.startswith("quiet period?      2 s would have folded ")
+    assert "in this demo it was 3s, and max_hold 10s" in second
 
 
 def test_nothing_stays_but_the_two_files_of_the_command(folder: Path) -> None:
