@@ -123,7 +123,7 @@ async def test_what_no_worker_has_begun_is_told_as_such_and_redis_need_not_answe
     ran = shop.explained(f"{shop.topic}:0:0", STREAMS_APP_REDIS_URL="redis://127.0.0.1:1/0")
 
     assert 0 == ran.code
-    assert "has not begun: no worker has run this subscriber in this partition" in ran.out
+    assert "has not begun: no worker has run this subscriber in this partition" in " ".join(ran.out.split())
     assert "not known: " in next(line for line in ran.out.splitlines() if line.startswith("  redis"))
 
 
