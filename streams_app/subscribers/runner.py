@@ -172,13 +172,21 @@ class Runner(ABC):
         self._ended.append(call)
         if not self._is_told:
             self._is_told = True
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        try:
             self._home.call_soon_threadsafe(self._tell)
+        except RuntimeError:
+            # A thread that nobody could stop may outlive the loop of its worker: there is nobody to be told any more.
+            if not self._home.is_closed():
+                raise
 
     def _end_late(self, call: Call, error: BaseException | None) -> None:
         """The function has ended, and its call had another outcome already."""
         if error is None:
             self._late.append(call)
-            self._home.call_soon_threadsafe(self._tell)
+            self._tell_soon()
 
     def _tell(self) -> None:
         # First: what ends from now on tells again.

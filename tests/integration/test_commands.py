@@ -36,7 +36,7 @@ from tests.servers.cache import ROOT
         (["groups", "explain"], "Why has GROUP not been emitted?"),
         (["groups", "flush"], "Emit GROUP, or all groups, now"),
         (["dead-letters"], "List refused events, put them back"),
-        (["dead-letters", "list"], "List what was refused, and why"),
+        (["dead-letters", "list"], "List what was refused, why, and whether it was put back since."),
         (["dead-letters", "replay"], "Put refused events back, for the fold"),
         (["reset"], "Remove a fold's state"),
         (["read-store"], "Prepare read stores"),

@@ -160,6 +160,28 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_aske
     assert ["hangs"] * (error is None) == late
 
 
+def test_a_thread_that_outlives_the_loop_of_its_worker_ends_in_silence() -> None:
+    may_end = threading.Event()
+    clock = ManualClock()
+    runners: list[ThreadRunner] = []
+
+    async def schedule() -> None:
+        ended: list[Call] = []
+        runners.append(ThreadRunner(lambda event: may_end.wait(60) and None, 1, 100, clock, ended.extend))
+        runners[0].put([Call("hangs", None)])
+        await wait_until(lambda: runners[0].running, LIMIT_SECONDS, "it has begun")
+        clock.advance_ms(100)
+        await wait_until(lambda: ended, LIMIT_SECONDS, "it is overdue")
+        await runners[0].stop()
+
+    asyncio.run(schedule())
+    may_end.set()
+    runners[0]._threads[0].join(LIMIT_SECONDS)
+
+    # An error in a thread fails a test.
+    assert not runners[0]._threads[0].is_alive()
+
+
 async def test_a_function_without_async_that_returns_something_to_await_has_failed() -> None:
     async def nothing() -> None:
         raise AssertionError("it never runs")
