@@ -1,6 +1,7 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
-Public names: :class:`Fold`, :class:`ReadStoreSettings`, :class:`Settings`, :func:`create_app`. For events and who consumes them:
+Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings` and
+:class:`ReadStoreSettings`. For events and who consumes them:
 :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
 :class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and :class:`SubscriberSettings`.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
 from streams_app.fold import Fold
-from streams_app.settings import EventsSettings, ReadStoreSettings, Settings, SubscriberSettings
+from streams_app.settings import EventsSettings, KafkaSettings, ReadStoreSettings, RedisSettings, Settings, SubscriberSettings
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import records_of, subscriber
 from streams_app.subscribers.received import Received, Reject, Retry
@@ -27,8 +28,10 @@ __all__ = [
     "Events",
     "EventsSettings",
     "Fold",
+    "KafkaSettings",
     "ReadStoreSettings",
     "Received",
+    "RedisSettings",
     "Reject",
     "Retries",
     "Retry",

@@ -59,9 +59,9 @@ class NotPublishedError(TryAgainError):
         event_ids: The ids of all that were published together, acknowledged or not, in their order.
     """
 
-    def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int) -> None:
+    def __init__(self, event_key: str, event_ids: Sequence[str], unknown: int, why: str) -> None:
         super().__init__(
-            f"{event_key}: {unknown} of {len(event_ids)} not acknowledged, so nobody knows whether the log has them; "
+            f"{event_key}: {unknown} of {len(event_ids)} not acknowledged ({why}), so nobody knows whether the log has them; "
             f"publish again with event_id {', '.join(event_ids[:3])}{', …' if len(event_ids) > 3 else ''}"  # noqa: PLR2004  # as many as a line holds
         )
         self.event_id = event_ids[0]

@@ -235,8 +235,10 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
-        "1 while a subscriber waits: for redis, redis-memory, broker, window (too many unfinished events) or note (it is full).",
-        "redis-memory: raise maxmemory; redis, broker: see up; window: 1 for long is back-pressure; note: see note_bytes.",
+        "1 while a subscriber waits: for redis, redis-memory, broker, window (too many unfinished events), note (it is full) or "
+        "operator (nothing but a command mends it).",
+        "redis-memory: raise maxmemory; redis, broker: see up; window: 1 for long is back-pressure; note: see note_bytes; "
+        "operator: the remarks of /health/ready name the command.",
     ),
     Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",
@@ -251,7 +253,8 @@ METRICS: Final = (
         "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
     ),
     Description(
-        "streams_app_build_info", "gauge", ("version",), "Always 1; which version this worker runs.",
+        "streams_app_build_info", "gauge", ("version", "app_id"),
+        "Always 1; which version this worker runs, and of which application.",
         "More than one for long: a rolling upgrade has stopped half-way.",
     ),
 )  # fmt: skip

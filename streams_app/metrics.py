@@ -87,7 +87,7 @@ class Metrics:
         for store in settings.read_stores:
             for reason in OF_READ_STORES:
                 self.read_store_dead_letters.labels(store=store.name, reason=reason)
-        self.build_info.labels(version=_version()).set(1)
+        self.build_info.labels(version=_version(), app_id=settings.app_id).set(1)
         # Memory, processor time and open files of this process, by the names they have everywhere.
         ProcessCollector(registry=self.registry)
         self._emitted: dict[str, tuple[int, int]] = {}

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Hashable
 
 from streams_app.backoff import Backoff
+from streams_app.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +24,18 @@ class Patience:
         self._what = what
         self._tell = tell
         self._fault: str | None = None
+        self._is_for_operator = False
         self._waiting: dict[Hashable, Backoff] = {}
 
     @property
     def fault(self) -> str | None:
         """What was said last; None: it works."""
         return self._fault
+
+    @property
+    def waits_for_operator(self) -> bool:
+        """Whether no waiting mends what fails: somebody has to change a setting, or to run a command."""
+        return self._fault is not None and self._is_for_operator
 
     def failed(self, error: BaseException, who: Hashable = None) -> int:
         """Notes a failure.
@@ -38,6 +45,7 @@ class Patience:
         """
         self._tell(False)
         fault = str(error) or repr(error)
+        self._is_for_operator = isinstance(error, ConfigurationError)
         if fault != self._fault:
             logger.warning("%s does not work, waiting for it error=%s", self._what, fault)
             self._fault = fault

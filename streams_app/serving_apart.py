@@ -67,8 +67,9 @@ def chosen(settings: Settings, names: Collection[str]) -> Chosen:
         enabled = {one.name: one.is_enabled for one in found}
     stores = {store.name: store for store in settings.read_stores}
     known = list(dict.fromkeys([*stores, *enabled]))
+    folds, there = {fold.name for fold in settings.folds}, ", ".join(known) or "none"
     faults = [
-        f"there is neither a read store nor a subscriber {name!r}{suggestion(name, known)}; there are: {', '.join(known) or 'none'}"
+        f"there is neither a read store nor a subscriber {name!r}{_hint(name, known, folds)} (there are: {there})"
         for name in names
         if name not in known
     ]
@@ -81,6 +82,10 @@ def chosen(settings: Settings, names: Collection[str]) -> Chosen:
         raise ConfigurationError(faults)
     wanted = names or enabled
     return Chosen([stores[name] for name in names if name in stores], [name for name in wanted if enabled.get(name)])
+
+
+def _hint(name: str, known: list[str], folds: Collection[str]) -> str:
+    return ", but a fold: workers without --only run all folds" if name in folds else suggestion(name, known)
 
 
 def serve_apart(settings: Settings, runs: Chosen) -> None:
@@ -118,7 +123,10 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()
         stack.callback(http.stop)
-        logger.info("worker starts app_id=%s only=%s", settings.app_id, ",".join(runs.names))
+        logger.info(
+            "worker starts app_id=%s runs=%s kafka=%s redis=%s",
+            settings.app_id, ",".join(runs.names), settings.kafka.bootstrap_servers, settings.redis.redacted_url,
+        )  # fmt: skip
         status.clear("start")
         await _until_told([asyncio.create_task(work, name=name) for name, work in works.items()], stop, status, clock, fatal)
     logger.info("worker ended")
@@ -126,8 +134,17 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
 
 async def _compare(skew: SkewWatch, stop: asyncio.Event) -> None:
     """Ids are kept by the hour and waits by the wall clock, which other workers are to read alike."""
-    while not stop.is_set():
-        await wait(stop, SKEW_EVERY_SECONDS)
+    comparing, stopping = asyncio.create_task(_compare_forever(skew)), asyncio.create_task(stop.wait())
+    await asyncio.wait((comparing, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    # A Redis that is frozen may take longer to be given up than a worker has to end.
+    if not comparing.cancel():
+        comparing.result()
+
+
+async def _compare_forever(skew: SkewWatch) -> None:
+    while True:
+        await asyncio.sleep(SKEW_EVERY_SECONDS)
         await skew.try_once()
 
 

@@ -82,7 +82,7 @@ async def ship(event: Received[OrderPaid, PaidBy]) -> None:
     idempotent="yes",
     ordered="key",
     description="Recomputes what an account shows.",
-    retry=Retries(attempts=8, never=(UnknownAccount,), by={RateLimited: Retries(attempts=20, longest="1m")}),
+    retry=Retries(attempts=8, first="1s", factor=3, longest="5m", never=(UnknownAccount,), by={RateLimited: Retries(attempts=20)}),
 )
 def recompute(event: Received[AccountChanged]) -> None:
     if not event.data.metrics:

@@ -75,8 +75,10 @@ def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
     if info.get("aof_enabled"):
         found.append(Finding(Level.OK, "the append-only file is on"))
     else:
-        again = "folded again, into overlapping records, and some handled again by subscribers that are unknown"
-        text = f"the append-only file is off: after a restart of Redis events are {again}"
+        text = (
+            "the append-only file is off: after a restart of Redis some events are folded again, into overlapping records, and "
+            'subscribers with idempotent = "unknown" are called again for some'
+        )
         found.append(Finding(Level.WARNING, text, "appendonly yes (nothing is lost without it)"))
     return found
 

@@ -12,6 +12,7 @@ from streams_app.delivery.marks import noted_in
 from streams_app.durations import duration_text
 from streams_app.errors import StreamsAppError
 from streams_app.events.declaration import Event
+from streams_app.events.payloads import schema_of
 from streams_app.fold import RECORD_KEY, Fold
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, retention_ms
 from streams_app.settings import Settings
@@ -36,7 +37,12 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
         yield Finding(Level.ERROR, str(error), "correct the catalogue, or events.catalogue and [subscribers.NAME]")
         return
     yield Finding(Level.OK, f"the catalogue {settings.events.catalogue} fits the settings")
-    for finding in (*key_findings(catalogue.events, settings.folds), *id_findings(subscriptions)):
+    pure = (
+        *key_findings(catalogue.events, settings.folds),
+        *field_findings(subscriptions, settings.folds),
+        *id_findings(subscriptions),
+    )
+    for finding in pure:
         yield finding
     if not asks:
         return
@@ -69,6 +75,20 @@ def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> It
                 )
                 advice = "key the event by the group, or fold by @key: a group that lies in several partitions has several records"
                 yield Finding(Level.WARNING, text, advice)
+
+
+def field_findings(subscriptions: Sequence[Subscription], folds: Sequence[Fold]) -> Iterator[Finding]:
+    """Whether the records of a fold have the fields that their subscriber requires (pure)."""
+    emitted = {fold.name: (*fold.group_fields, fold.changed_field, "fold") for fold in folds}
+    for one in subscriptions:
+        source = one.subscriber.source
+        if not isinstance(source, Records):
+            continue
+        schema, _ = schema_of(source.payload)
+        if missing := [repr(name) for name in schema.get("required", ()) if name not in emitted[source.fold]]:
+            required = f"{source.payload.__name__} requires {', '.join(missing)}"
+            text = f"subscriber {one.subscriber.name}: {required}, which no record of {source.fold} has: each becomes a dead letter"
+            yield Finding(Level.ERROR, text, f"the fields of a record are {', '.join(emitted[source.fold])}")
 
 
 def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:

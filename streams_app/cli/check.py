@@ -10,7 +10,9 @@ import click
 from streams_app.cli.options import with_settings
 from streams_app.settings import Settings
 
-ADVICE = "(partitions are added to a source at lag 0, after `streams-app groups flush --all`, or versions of a group may go back)"
+ADVICE = (
+    "Add partitions to a source only at lag 0 and after `streams-app groups flush --all`; else versions of a group may go back."
+)
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
@@ -20,9 +22,9 @@ def command(settings: Settings) -> int:
     """Look whether a worker can run with these settings; nothing is left changed.
 
     Kafka, topics, retention against max_hold, Redis version, eviction policy, memory and persistence, clock skew, topics that
-    were made again, read store; of subscribers their topics, retention against retries and patience, keys, commits, and the memory
-    of ids. Redis and the read store are tried by a write that is taken back. Each finding says what to do.
-    Exit code 1 if there is an error.
+    were made again, read store; of subscribers their topics, retention against retries and patience, keys, fields of folded
+    records, commits, and the memory of ids. Redis and the read store are tried by a write that is taken back. Each finding says
+    what to do. Exit code 1 if there is an error.
     """
     from streams_app.checking import findings
     from streams_app.clock import SystemClock

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streams_app.subscribers.subscription import Subscription
 
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
+WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber"}
 EXIT_SIGNALLED: Final = 128
 """Added to the number of the signal, as shells do."""
 
@@ -145,7 +146,8 @@ def _replay(
         of = _fold(settings, fold)
         name, destination = of.name, FoldDestination(settings.app_id, of, settings.limits)
     insisted = {"interrupted": interrupted} if selection.kind == "subscriber" else {}
-    return {selection.kind: name, **insisted}, Replay(settings, destination, selection, limit=limit, again=again, dry_run=dry_run)
+    replay = Replay(settings, destination, selection, clock, limit=limit, again=again, dry_run=dry_run)
+    return {selection.kind: name, **insisted}, replay
 
 
 @click.group(name="dead-letters")
@@ -165,12 +167,14 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
     the trace of the last error, the headers of the event. `interrupted` is what had begun and was cut off: it may have happened.
     `interrupted, finished-late`, or `timed-out, finished-late`, has happened: its function ended well after all, too late to count.
     """
-    listed = asyncio.run(_listed(settings, *_letters(settings, fold, chosen), limit))
+    topic, selection = _letters(settings, fold, chosen)
+    listed = asyncio.run(_listed(settings, topic, selection, limit))
     for one in listed.shown:
         is_late = one.letter.reason in FOLLOWED and one.letter.source in listed.late
         _print(one, as_json=as_json, is_late=is_late, is_put_back=one.letter.digest() in listed.put_back)
     if not listed.shown and not as_json:
-        click.echo("no dead letters")
+        others = "; those of a subscriber: --subscriber NAME" if selection.kind == "fold" and settings.events.catalogue else ""
+        click.echo(f"no dead letters of {WORDS[selection.kind]} {selection.fold}{others}")
     if listed.total > len(listed.shown):
         text = f"{len(listed.shown):,} of {listed.total:,} letters are shown, the oldest: --limit shows more, --since later ones"
         click.echo(text, err=True)
@@ -195,7 +199,7 @@ def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> No
     if as_json:
         click.echo(json_line(row | ({"times": one.times} if one.times > 1 else {})))
         return
-    where = f"{row.get('source-topic')}-{row.get('source-partition')}@{row.get('source-offset')}"
+    where = f"{row.get('source-topic')}:{row.get('source-partition')}:{row.get('source-offset')}"
     key = "none" if row["key"] is None else shown(row["key"])
     reason = ", ".join([letter.reason, *[FINISHED_LATE] * is_late, *["put back"] * is_put_back])
     times = f"  (there {one.times} times)" if one.times > 1 else ""
@@ -237,7 +241,8 @@ def replay_letters(
     into the partition of the source it came from; receipts in the dead-letter topic remember which. What was not chosen or could
     not go back can be put back later.
 
-    The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way.
+    The replay ends where the topic ended when it began. Ctrl-C ends it after the page under way. One runs at a time for each fold
+    and each subscriber: another one is told who runs it, and ends with exit code 75. One that was killed is over 30 s later.
 
     After a fold was renamed: --fold NEW --refused-by OLD; a subscriber likewise. With start = "earliest" the new one reads the
     events by itself.

@@ -165,14 +165,14 @@ def _subscriber_columns(subscriptions: tuple[Subscription, ...]) -> list[Column]
     declared = [one.subscriber for one in subscriptions]
     return [
         Column("SUBSCRIBER", [one.name for one in declared], least=12),
-        Column("OF", [one.event_key for one in declared], least=12),
-        Column("TOPIC", [one.topic for one in subscriptions], least=12, rank=2),
+        Column("EVENT", [one.event_key for one in declared], least=20),
+        Column("TOPIC", [one.topic for one in subscriptions], least=20, rank=2),
         Column("IDEMPOTENT", [one.idempotent for one in declared]),
         Column("ORDERED", [one.ordered or "-" for one in declared], rank=4),
-        Column("AT ONCE", [str(one.concurrency) for one in declared], rank=5),
+        Column("CONCURRENCY", [str(one.concurrency) for one in declared], rank=5),
         Column("RATE", ["-" if one.rate is None else str(one.rate) for one in declared], rank=6),
         Column("TIMEOUT", [duration_text(one.timeout_ms) for one in declared], rank=6),
         Column("ATTEMPTS", [str(one.retry.attempts) for one in declared], rank=7),
         Column("ENABLED", ["yes" if one.is_enabled else "no" for one in declared], rank=3),
-        Column("GROUP", [one.group for one in subscriptions], least=12, rank=8),
+        Column("GROUP", [one.group for one in subscriptions], least=12, rank=8, is_known=True),
     ]

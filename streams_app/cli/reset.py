@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streams_app.subscribers.subscription import Subscription
 
 
-@click.command(name="reset", short_help="Remove the state of a fold.")
+@click.command(name="reset", short_help="Remove a fold's state, or move a subscriber.")
 @with_settings
 @click.option("--fold", metavar="NAME", help="Its name; it need not be in the settings any more.")
 @click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; wants --at.")

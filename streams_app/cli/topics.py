@@ -28,7 +28,8 @@ def create(settings: Settings) -> None:
 
     A subscriber with idempotent = "no" that is new, as its dead-letter topic is not there yet, is placed: where it begins, by its
     `start`, is committed for its consumer group. A worker never chooses that, as it cannot tell a new one from one whose commit is
-    lost.
+    lost. One that is not new is placed in partitions that its topic has got since, with their first record; its workers must be
+    stopped for that.
     """
     from streams_app.operating.making_topics import make_topics
 
@@ -39,5 +40,8 @@ def create(settings: Settings) -> None:
         click.echo(f"exists   {name}")
     for name, partitions in made.placed.items():
         click.echo(f"placed   subscriber {name} in {counted(partitions, 'partition')}, by its `start`")
+    for name, tps in made.added.items():
+        told = ", ".join(map(str, tps))
+        click.echo(f"placed   subscriber {name} in {counted(len(tps), 'new partition')}, with their first record: {told}")
     if made.faults:
         raise ConfigurationError(made.faults)

@@ -39,7 +39,7 @@ def curve_of_workers(settings: Settings, fold: Fold, urls: Sequence[str], window
     known = list(urls) or ([usual] if usual else [])
     if not known:
         raise ConfigurationError(["http.port is 0: name the workers with --url; their logs say where (http listens url=...)"])
-    answers = asyncio.run(pages(settings.http, known))
+    answers = asyncio.run(pages(settings, known))
     notes = [f"{page.url} {page.fault}; what it has folded is missing" for page in answers if page.text is None]
     if len(notes) == len(answers):
         faults = "; ".join(f"{page.url} {page.fault}" for page in answers)

@@ -169,16 +169,19 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
         BadEventError: ``not-valid``: it is not UTF-8, and what is put in its place could be the id of another event;
             ``too-large``: it is longer than keys may be.
     """
-    for wanted in (FOLD_ID, ID) if headers else ():
-        for name, value in headers:
-            if name == wanted and value:
-                return _id(name, value, limits)
-    return f"{topic}:{partition}:{offset}"
+    own = b""
+    for name, value in headers:
+        if name == FOLD_ID and value:
+            return _id(name, value, limits)
+        if name == ID and not own:
+            own = value
+    return _id(ID, own, limits) if own else f"{topic}:{partition}:{offset}"
 
 
 def is_of(event: Event[Any, Any], headers: Headers) -> bool:
     """Whether a record of the topic of an event is one: another type is another event, none at all is taken for it."""
-    return header(headers, TYPE) in (None, event.key)
+    kind = header(headers, TYPE)
+    return kind is None or kind == event.key
 
 
 def _id(name: str, value: bytes, limits: Limits) -> str:

@@ -95,9 +95,17 @@ class _Comparison:
                 yield from self.of(f"{path}.{name}", field, now[name])
         for name in sorted(set(new.get("required", ())) - set(old.get("required", ()))):
             yield f"{path}.{name}: the field is newly required"
+        for number, (one, other) in enumerate(zip(old.get("prefixItems", ()), new.get("prefixItems", ()), strict=False)):
+            yield from self.of(f"{path}[{number}]", one, other)
         for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
-            if isinstance(old.get(inner), dict) and isinstance(new.get(inner), dict):
-                yield from self.of(path + mark, old[inner], new[inner])
+            if inner in old or inner in new:
+                yield from self.of(path + mark, _inner(old, inner), _inner(new, inner))
+
+
+def _inner(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """What the items, or the fields that have no name of their own, have to be; where nothing is said they may be anything."""
+    inner = schema.get(name, True)
+    return inner if isinstance(inner, dict) else {} if inner else {"not": {}}
 
 
 def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

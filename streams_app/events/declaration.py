@@ -30,7 +30,7 @@ N = TypeVar("N", default=None)
 """Its metadata."""
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False)
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Event(Generic[T, M]):
     """A declared event.
 
@@ -99,6 +99,9 @@ class Event(Generic[T, M]):
             object.__setattr__(self, name, given[name])
         if faults := _faults(self):
             raise ConfigurationError([f"event {key!r}: {fault}" for fault in faults])
+
+    def __repr__(self) -> str:
+        return f"<Event {self.key}>"
 
 
 def description_faults(description: Any) -> list[str]:

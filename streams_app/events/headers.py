@@ -88,6 +88,14 @@ def followed(inherited: Mapping[str, str], said: Mapping[str, str]) -> dict[str,
     return found
 
 
+def follows(value: str) -> bool:
+    """Whether a single value that others have put into the headers of an event is passed on to those published because of it.
+
+    It may have as many bytes as a whole context: each event of a long chain would carry it.
+    """
+    return len(value.encode()) <= CONTEXT_BYTES
+
+
 def _size(name: str, value: str) -> int:
     return len(name) + len(value.encode())
 

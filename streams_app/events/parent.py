@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from itertools import count
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID, uuid5
 
 from streams_app.events.declaration import Event, M, T
-from streams_app.events.headers import Envelope, followed
+from streams_app.events.headers import Envelope, followed, follows
 
 NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
 """Of all ids that are derived here. With another one every repeated attempt would publish new ids across an upgrade."""
@@ -43,17 +43,28 @@ class Parent:
         return str(uuid5(NAMESPACE, json.dumps([self._event_id, self._subscriber, event_key, ordinal])))
 
     def envelope(self, context: Mapping[str, str]) -> Envelope:
-        """What a child's headers say: correlation and context follow, what is said anew about the latter counts."""
-        told = followed(self._envelope.context, context)
-        return Envelope(self._envelope.correlation_id, self._event_id, told, self._envelope.traceparent)
+        """What a child's headers say: correlation and context follow, what is said anew about the latter counts.
+
+        A correlation id or a trace that is too long does not follow; the chain of events is correlated by the id of this one then.
+        """
+        correlation_id, traceparent = self._envelope.correlation_id, self._envelope.traceparent
+        return Envelope(
+            correlation_id if follows(correlation_id) else self._event_id,
+            self._event_id,
+            followed(self._envelope.context, context),
+            traceparent if traceparent and follows(traceparent) else None,
+        )
+
+
+UNAWAITED: Final = "a function without async cannot await publish: call publish_sync"
 
 
 class Publisher(Protocol):
     """Publishes what a subscriber's function wants published."""
 
-    async def publish_child(
+    def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
-    ) -> str:
+    ) -> Coroutine[Any, Any, str]:
         """Returns the id of the event once the broker has acknowledged it."""
 
     def publish_child_sync(

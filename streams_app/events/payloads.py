@@ -7,10 +7,12 @@ pydantic model are; what msgspec writes as an array or a number is not. All that
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from dataclasses import is_dataclass
+from typing import Any, Final, get_origin
 
 import msgspec
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 from streams_app.errors import text_of
 from streams_app.settings.base import suggestion
@@ -19,9 +21,20 @@ RESERVED: Final = ("before", "metadata")
 """What stands beside the fields of a payload in the value of an event."""
 
 
+NO_OBJECT: Final = "is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"
+
+
 def is_pydantic(payload: Any) -> bool:
     """Whether a type is a pydantic model, which decodes and encodes itself."""
     return isinstance(payload, type) and issubclass(payload, BaseModel)
+
+
+def _has_fields(payload: Any) -> bool:
+    """Whether a type is of one of the kinds that can be payloads; one of its fields may be what JSON cannot hold all the same."""
+    kind = get_origin(payload) or payload
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, (msgspec.Struct, BaseModel)) or is_dataclass(kind) or is_typeddict(kind)
 
 
 def schema_of(payload: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -57,9 +70,11 @@ def payload_faults(label: str, payload: Any, reserved: Collection[str] = ()) -> 
     try:
         schema, _ = schema_of(payload)
     except TypeError as error:
+        if not _has_fields(payload):
+            return [f"{label} {called} {NO_OBJECT}"]
         return [f"{label} {called} has no JSON Schema: {error}"]
     if schema.get("type") != "object" or "properties" not in schema:
-        return [f"{label} {called} is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model"]
+        return [f"{label} {called} {NO_OBJECT}"]
     faults = []
     if taken := sorted(set(schema["properties"]) & set(reserved)):
         faults.append(f"{label} {called} has a field {taken[0]!r}: the names {' and '.join(reserved)} stand beside the payload")

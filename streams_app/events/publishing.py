@@ -19,7 +19,7 @@ from streams_app.events.declaration import Event, M, T
 from streams_app.events.figures import PublishingFigures
 from streams_app.events.headers import Envelope, Headers, context_faults, headers_for
 from streams_app.events.own_loop import OwnLoop, waited_for
-from streams_app.events.parent import Parent
+from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.settings.base import suggestion
@@ -202,10 +202,23 @@ class Events:
             lambda: self.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
         )
 
-    async def publish_child(
+    def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
+    ) -> Coroutine[Any, Any, str]:
+        """Publishes what follows from an event, under an id that follows from its id; see :class:`Parent`.
+
+        Raises:
+            RuntimeError: No loop runs, so that nobody can await it, and nothing would ever be published.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(UNAWAITED) from None
+        return self._publish_child(parent, event, data, before, metadata, context)
+
+    async def _publish_child(
+        self, parent: Parent, event: Event[Any, Any], data: Any, before: Any, metadata: Any, context: Mapping[str, str]
     ) -> str:
-        """Publishes what follows from an event, under an id that follows from its id; see :class:`Parent`."""
         ready = self._ready(event, data, before, metadata, context, parent.child_id(event.key), parent)
         await self._send(event, [ready])
         return ready.event_id
@@ -214,7 +227,7 @@ class Events:
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
         """The same for code without ``async``."""
-        return self._waited_for(lambda: self.publish_child(parent, event, data, before=before, metadata=metadata, context=context))
+        return self._waited_for(lambda: self._publish_child(parent, event, data, before, metadata, context))
 
     def close(self) -> None:
         """Closes the connections that ``publish_sync`` has opened by itself."""
@@ -228,9 +241,13 @@ class Events:
 
     def _new_producer(self) -> ClosingProducer:
         # aiokafka takes half a second to import; who only declares events, or never publishes, need not wait for it.
+        from streams_app.kafka.joining import JoiningProducer
         from streams_app.kafka.producer import AckedProducer
 
-        return AckedProducer(self._settings.kafka, client_id=f"{self._settings.app_id}-events", send_seconds=self._send_seconds)
+        # Without lingering: what is published one by one would wait for it each time.
+        client_id = f"{self._settings.app_id}-events"
+        producer = AckedProducer(self._settings.kafka, client_id=client_id, send_seconds=self._send_seconds, linger_ms=0)
+        return JoiningProducer(producer, self._send_seconds)
 
     def _waited_for(self, publish: Callable[[], Coroutine[Any, Any, str]]) -> str:
         if self._loop is not None and self._own is None:
@@ -257,6 +274,8 @@ class Events:
         parent: Parent | None,
     ) -> _Ready:
         """Checks an event as whoever receives it will; a payload of msgspec is not checked when it is made."""
+        if not isinstance(event, Event):
+            raise ConfigurationError([f"{event!r} is no Event: what is published is a declared event, and then its payload"])
         if faults := self._faults(event, context, event_id):
             raise ConfigurationError([f"{event.key}: {fault}" for fault in faults])
         try:
@@ -271,7 +290,8 @@ class Events:
 
     def _faults(self, event: Event[Any, Any], context: Mapping[str, str], event_id: str) -> list[str]:
         if self._events.get(event.key) is not event:
-            return [f"the catalogue has no such event{suggestion(event.key, [key for key in self._events if key != event.key])}"]
+            near = suggestion(event.key, [key for key in self._events if key != event.key])
+            return [f"the catalogue has no such event{near or '; its `events` have to name it'}"]
         if event.decode is not None:
             return ["what has decode= is published by others: this project writes JSON"]
         faults = context_faults(context)
@@ -296,4 +316,4 @@ class Events:
             raise BadEventError("too-large", f"the topic {event.topic} takes no record of {len(ready[0].value)} bytes") from failed[
                 0
             ]
-        raise NotPublishedError(event.key, [one.event_id for one in ready], len(failed)) from failed[0]
+        raise NotPublishedError(event.key, [one.event_id for one in ready], len(failed), str(failed[0])) from failed[0]

@@ -6,7 +6,7 @@ official place to change what is delivered: here it yields one :class:`Carrier` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from faust.transport.utils import DefaultSchedulingStrategy
@@ -58,11 +58,6 @@ class Carrier:
         batch, self._batch = self._batch, None
         assert batch is not None
         return batch
-
-
-def is_behind(batches: Iterable[Batch]) -> bool:
-    """Whether more is waiting in the log behind one of these batches."""
-    return any(batch.end < (batch.stable_offset or 0) for batch in batches)
 
 
 class BatchScheduler(DefaultSchedulingStrategy):

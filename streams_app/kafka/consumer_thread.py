@@ -14,9 +14,8 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.kafka.asking import CALL_SECONDS
-from streams_app.kafka.batches import is_behind
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import drained, notify_waiters
+from streams_app.kafka.fetching import drained, is_behind, notify_waiters
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.kafka.patches.frames import ReceivingLoop
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -71,6 +71,11 @@ def drained(
             seek_number=seek_numbers[tp],
         )
     return batches
+
+
+def is_behind(batches: Iterable[Batch]) -> bool:
+    """Whether more is waiting in the log behind one of these batches."""
+    return any(batch.end < (batch.stable_offset or 0) for batch in batches)
 
 
 def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int | None]:

@@ -23,8 +23,8 @@ from streams_app.delivery.tasks import ended
 from streams_app.kafka.asking import CALL_SECONDS, AskingHost
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
-from streams_app.kafka.fetching import drained, moved, notify_waiters
-from streams_app.kafka.members import committed_of
+from streams_app.kafka.fetching import drained, is_behind, moved, notify_waiters
+from streams_app.kafka.members import places_of
 from streams_app.kafka.patches.consumer_end import end
 from streams_app.kafka.patches.fetch_times import watch
 from streams_app.patience import Patience
@@ -39,6 +39,10 @@ POLL_SECONDS: Final = 0.5
 
 MAX_RECORDS: Final = 5_000
 """Most records taken out of the client at once, of all partitions together; the rest stays unparsed bytes until the next look."""
+
+FETCH_MAX_WAIT_MS, BUSY_FETCH_MAX_WAIT_MS = 500, 50
+"""One fetch is in flight for each broker. While it waits for a partition that is at its end, one that is behind and was paused gets
+nothing when it goes on, until then."""
 
 REBALANCE_MS: Final = 10_000
 POLL_INTERVAL_MS: Final = 300_000
@@ -81,7 +85,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         self._consumer: AIOKafkaConsumer | None = None
         self._ownership: Ownership | None = None
         self._seek_numbers: dict[TP, int] = defaultdict(int)
-        self._patience = Patience(f"consumer of group {settings.app_id}.{group}")
+        self.patience = Patience(f"consumer of group {settings.app_id}.{group}")
         self._failed: asyncio.Future[None] | None = None
 
     # ---- life
@@ -102,7 +106,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             except (Exception, asyncio.CancelledError) as error:  # whatever it is: the worker beside it goes on folding
                 if is_cancelled():
                     raise
-                wait_ms = self._patience.failed(error)
+                wait_ms = self.patience.failed(error)
                 logger.debug("consumer of group %s is made anew", self._group, exc_info=error)
             finally:
                 await self._leave(ownership, self._stop_seconds if stop.is_set() else self._release_seconds)
@@ -123,6 +127,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
+            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
@@ -165,7 +170,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             await self._fetch_once(ownership)
             # What ends claims, each time anew, would otherwise be taken for many short faults.
             if ownership.partitions.keys() >= ownership.assignment:
-                self._patience.succeeded()
+                self.patience.succeeded()
 
     async def _fetch_once(self, ownership: Ownership) -> None:
         """Hands over what has been fetched; else waits for it a little.
@@ -185,6 +190,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             for batch in batches.values():
                 ownership.deliver(batch)
             if batches:
+                fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
                 # What was fetched may be without end: others on this loop have their turn.
                 await asyncio.sleep(0)
                 return
@@ -215,11 +221,6 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         """Generation of the group, as aiokafka knows it; -1 while there is no client, or it is starting."""
         coordinator = self._consumer._coordinator if self._consumer is not None else None
         return NO_GENERATION if coordinator is None else int(coordinator.generation)
-
-    @property
-    def fault(self) -> str | None:
-        """Why it is made anew again and again; None: it works."""
-        return self._patience.fault
 
     @property
     def client(self) -> AIOKafkaConsumer | None:
@@ -262,7 +263,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             NotOwnerError: This is no member now.
             KafkaError, TimeoutError: It could not be found out now.
         """
-        return await self._asked(lambda consumer: _places(consumer, positions))
+        return await self._asked(lambda consumer: places_of(consumer, positions))
 
     def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:
@@ -273,19 +274,6 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         consumer = self._connected()
         async with asyncio.timeout(CALL_SECONDS):
             return await question(consumer)
-
-
-async def _places(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    tps = [TopicPartition(*tp) for tp in positions]
-    unknown = [tp for tp, position in positions.items() if position < 0]
-    if not tps:
-        return {}
-    ends = await consumer.end_offsets(tps)
-    committed = await committed_of(consumer, unknown) if unknown else {}
-    never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
-    known = {**positions, **{tp: held.offset for tp, held in committed.items()}}
-    known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
-    return {TP(*tp): (known[TP(*tp)], end) for tp, end in ends.items()}
 
 
 def _assigned(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> list[TopicPartition]:

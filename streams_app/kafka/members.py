@@ -40,6 +40,28 @@ async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP
     return {TP(*tp): Committed(held.offset, held.metadata or "") for tp, held in found.items() if held.offset >= 0}
 
 
+async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
+    """Partition → its position and the end of its log, as ``read_committed`` sees it.
+
+    Args:
+        consumer: Asks the broker.
+        positions: Below 0: what is committed, or the begin of the log where nothing is.
+
+    Raises:
+        KafkaError: It could not be found out now.
+    """
+    tps = [TopicPartition(*tp) for tp in positions]
+    unknown = [tp for tp, position in positions.items() if position < 0]
+    if not tps:
+        return {}
+    ends = await consumer.end_offsets(tps)
+    committed = await committed_of(consumer, unknown) if unknown else {}
+    never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
+    known = {**positions, **{tp: held.offset for tp, held in committed.items()}}
+    known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
+    return {TP(*tp): (known[TP(*tp)], end) for tp, end in ends.items()}
+
+
 async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], member: Member) -> None:
     """Commits as a member of a generation, whatever the client is by now; waits for a coordinator that moves.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outcomes, Outgoing
 from streams_app.kafka.client import client_options
 from streams_app.kafka.patches.producer_end import end
@@ -39,6 +40,7 @@ class AckedProducer:
         client_id: str,
         tell: Callable[[str, str | None], None] = _nobody,
         send_seconds: float = SEND_SECONDS,
+        linger_ms: int = LINGER_MS,
     ) -> None:
         """Connects nothing yet.
 
@@ -47,11 +49,13 @@ class AckedProducer:
             client_id: Name of this client in the broker's log.
             tell: See :class:`TopicProducer`.
             send_seconds: Every send has an outcome within this time.
+            linger_ms: So long a send waits for others, which have other partitions and go in the same request.
         """
         self._kafka = kafka
         self._client_id = client_id
         self._tell = tell
         self._send_seconds = send_seconds
+        self._linger_ms = linger_ms
         self._topics: dict[str, TopicProducer] = {}
         self.is_idempotent = True
 
@@ -64,6 +68,12 @@ class AckedProducer:
         """Forgets what was wrong with each topic: a send that still waits says so again."""
         for topic in self._topics.values():
             topic.forget_trouble()
+
+    def place_of(self, record: Outgoing) -> TP | None:
+        """Where a record would be sent now; None: nothing was sent to its topic yet, or the broker does not know it."""
+        topic = self._topics.get(record.topic)
+        partition = None if topic is None else topic.partition_of(record)
+        return None if partition is None else TP(record.topic, partition)
 
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
         """Produces records and waits for all acknowledgements, at most ``send_seconds``.
@@ -109,7 +119,7 @@ class AckedProducer:
             client_id=self._client_id,
             acks="all",
             enable_idempotence=idempotent,
-            linger_ms=LINGER_MS,
+            linger_ms=self._linger_ms,
             max_batch_size=262_144,
             request_timeout_ms=15_000,
             max_request_size=8_000_000,

@@ -101,6 +101,13 @@ class TopicProducer:
         self._troubled: set[int | None] = set()
         self._turn = 0
 
+    def partition_of(self, record: Outgoing) -> int | None:
+        """The partition of a record, of one without a key the next in turn; None: a send has to ask the broker before."""
+        if record.partition is not None or self._opened is None:
+            return record.partition
+        known = self._opened.producer.client.cluster.partitions_for_topic(self._topic)
+        return self._partitions([record], len(known))[0] if known else None
+
     async def send(self, records: Sequence[Outgoing]) -> Outcomes:
         """Produces records and waits for all acknowledgements, see :meth:`AckedProducer.send`."""
         late = KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")
@@ -209,9 +216,8 @@ class TopicProducer:
         """Packs records by partition: a future for each batch costs a fraction of one for each record."""
         batches: list[Batch] = []
         waiting: dict[int, Batch] = {}
-        for position, number in zip(positions, self._partitions([records[at].key for at in positions], count), strict=True):
+        for position, place in zip(positions, self._partitions([records[at] for at in positions], count), strict=True):
             record = records[position]
-            place = number if record.partition is None else record.partition
             batch = waiting.get(place)
             if batch is None or not batch.append(record, position):
                 batch = waiting[place] = Batch(place, producer.create_batch())
@@ -219,10 +225,12 @@ class TopicProducer:
                 batch.append(record, position)
         return batches
 
-    def _partitions(self, keys: list[bytes | None], count: int) -> list[int]:
-        found = partitions_of([key or b"" for key in keys], count)
-        for position, key in enumerate(keys):
-            if key is None:
+    def _partitions(self, records: list[Outgoing], count: int) -> list[int]:
+        found = partitions_of([record.key or b"" for record in records], count)
+        for position, record in enumerate(records):
+            if record.partition is not None:
+                found[position] = record.partition
+            elif record.key is None:
                 self._turn += 1
                 found[position] = self._turn % count
         return found

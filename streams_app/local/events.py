@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -124,8 +124,8 @@ class _Worker:
             await self._there(self._end(self._process))
         for topic, tell in self._listening:
             self._broker.unlisten(topic, tell)
-        await asyncio.to_thread(self._users.stop, STOP_SECONDS)
-        await asyncio.to_thread(self._own.close)
+        await _aside(partial(self._users.stop, STOP_SECONDS))
+        await _aside(self._own.close)
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine on the loop of the worker."""
@@ -167,3 +167,13 @@ class _Worker:
             said = {name: value.decode(errors="replace") for name, value in reversed(letter.headers)}
             told = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
             logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *told)
+
+
+async def _aside(act: Callable[[], None]) -> None:
+    """Runs what blocks in a thread; while the interpreter ends, when no executor takes anything any more, in this one."""
+    try:
+        running = asyncio.get_running_loop().run_in_executor(None, act)
+    except RuntimeError:
+        act()
+    else:
+        await running

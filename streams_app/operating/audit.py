@@ -13,9 +13,14 @@ from streams_app.words import time_text
 
 def audit(clock: Clock, action: str, **facts: Any) -> None:
     """Writes the line of one action; ``facts`` are its ``key=value`` pairs."""
+    told = " ".join(f"{name}={value}" for name, value in facts.items())
+    print(f"{time_text(clock.now_ms())} audit {action} {told} by={user_text()}", file=sys.stderr)
+
+
+def user_text() -> str:
+    """Whoever runs this process: ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "unknown"  # a container may run as a number without a name
-    told = " ".join(f"{name}={value}" for name, value in facts.items())
-    print(f"{time_text(clock.now_ms())} audit {action} {told} by={user}@{socket.gethostname()}", file=sys.stderr)
+    return f"{user}@{socket.gethostname()}"

@@ -105,7 +105,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
 async def _again(settings: Settings, fold: Fold) -> str:
     """How often groups of the fold open again soon, by the worker of this machine; it need not run."""
     url = usual_url(settings.http)
-    return opened_again((await pages(settings.http, [url]))[0] if url else None, fold)
+    return opened_again((await pages(settings, [url]))[0] if url else None, fold)
 
 
 async def _end(settings: Settings, place: Place) -> int | None:

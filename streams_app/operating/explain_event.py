@@ -15,11 +15,11 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, stable_ends
-from streams_app.operating.dead_letters import letters_of
+from streams_app.operating.dead_letters import Listed, letters_of
 from streams_app.operating.event_log import EventLog, Reach
 from streams_app.operating.explained_event import Found, Searched, describe, describe_none
 from streams_app.operating.groups import redis_of
-from streams_app.operating.letters import Letter, Selection
+from streams_app.operating.letters import Selection
 from streams_app.operating.worker_pages import Page, pages, usual_url
 from streams_app.settings import Settings
 from streams_app.subscribers.keys import SubscriberKeys
@@ -58,21 +58,21 @@ async def explain_event(settings: Settings, one: Subscription, which: str, clock
     if (wanted := one.topic if place is None else place[1]) not in counts:
         raise ConfigurationError([f"topic {wanted!r} does not exist: create it with `streams-app topics create`"])
     if place is None:
-        found, letters, searched = await _searched(settings, one, which, counts, reach)
+        found, listed, searched = await _searched(settings, one, which, counts, reach)
     else:
         async with _log(settings, one, place[1], counts) as log:
             found, searched = await log.at(TP(place[1], int(place[2])), int(place[3])), []
-        letters = await _letters(settings, one, which, found, reach)
+        listed = await _letters(settings, one, which, found, reach)
     page = await _page(settings)
     if found is None:
         return describe_none(which, one, searched, page, width)
-    found = await _kept(settings, one, found, letters)
+    found = await _kept(settings, one, replace(found, letters=tuple(listed.letters), put_back=listed.put_back))
     return describe(found, one, page, clock.now_ms(), width)
 
 
 async def _searched(
     settings: Settings, one: Subscription, which: str, counts: Mapping[str, int], reach: Reach
-) -> tuple[Found | None, list[Letter], list[Searched]]:
+) -> tuple[Found | None, Listed, list[Searched]]:
     """An event by its id, its dead letters, and what was searched: first of all what was put back and is not finished."""
     told: list[Searched] = []
     for topic, far in ((again_topic(settings.app_id), replace(reach, since_ms=None)), (one.topic, reach)):
@@ -82,13 +82,14 @@ async def _searched(
             found, searched = await log.with_id(which, far)
             told.append(searched)
             if found is not None:
+                found = replace(found, is_none_waiting=len(told) > 1 and told[0].is_complete)
                 return found, await _letters(settings, one, which, found, reach), told
-    letters = await _letters(settings, one, which, None, reach)
-    if letters and (place := letters[-1].place) is not None:
-        topic = letters[-1].headers.get("source-topic", one.topic)
+    listed = await _letters(settings, one, which, None, reach)
+    if listed.letters and (place := listed.letters[-1].place) is not None:
+        topic = listed.letters[-1].headers.get("source-topic", one.topic)
         async with _log(settings, one, topic if topic in counts else one.topic, counts) as log:
-            return await log.of_letter(TP(topic, place[0]), place[1], which), letters, told
-    return None, letters, told
+            return await log.of_letter(TP(topic, place[0]), place[1], which), listed, told
+    return None, listed, told
 
 
 @asynccontextmanager
@@ -102,36 +103,45 @@ async def _log(settings: Settings, one: Subscription, topic: str, counts: Mappin
         yield EventLog(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps})
 
 
-async def _letters(settings: Settings, one: Subscription, which: str, found: Found | None, reach: Reach) -> list[Letter]:
-    """The dead letters of an event, oldest first."""
+async def _letters(settings: Settings, one: Subscription, which: str, found: Found | None, reach: Reach) -> Listed:
+    """The dead letters of an event, oldest first, with those that its copy has which a replay has put back."""
     mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
-        mine = replace(mine, event_ids=frozenset({which}))
-    else:
-        mine = replace(mine, places=frozenset({(found.tp.partition, found.offset)}))
-        if found.timestamp_ms:
-            mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
-    try:
-        letters = (await letters_of(settings, one.dead_letters, mine, MOST_LETTERS, reach.show)).letters
-    except ConfigurationError:
-        return []  # there is no such topic: nothing was ever refused
+        return await _listed(settings, one, replace(mine, event_ids=frozenset({which})), reach)
+    if found.timestamp_ms:
+        mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
+    here = replace(mine, places=frozenset({(found.tp.partition, found.offset)}))
     # What was put back has the same place in another topic, and its letters are in the same one.
-    topic = None if found is None else found.tp.topic
-    return [letter for letter in letters if topic in (None, letter.headers.get("source-topic"))]
+    listed = _from(found.tp.topic, await _listed(settings, one, here, reach))
+    if found.event_id and any(letter.digest() in listed.put_back for letter in listed.letters):
+        again = replace(mine, event_ids=frozenset({found.event_id}))
+        later = _from(again_topic(settings.app_id), await _listed(settings, one, again, reach))
+        listed = listed._replace(shown=[*listed.shown, *later.shown])
+    return listed
 
 
-async def _kept(settings: Settings, one: Subscription, found: Found, letters: list[Letter]) -> Found:
+async def _listed(settings: Settings, one: Subscription, selection: Selection, reach: Reach) -> Listed:
+    try:
+        return await letters_of(settings, one.dead_letters, selection, MOST_LETTERS, reach.show)
+    except ConfigurationError:
+        return Listed([], frozenset(), frozenset(), 0)  # there is no such topic: nothing was ever refused
+
+
+def _from(topic: str, listed: Listed) -> Listed:
+    return listed._replace(shown=[each for each in listed.shown if each.letter.headers.get("source-topic") == topic])
+
+
+async def _kept(settings: Settings, one: Subscription, found: Found) -> Found:
     """The same with what Redis has of it; that it does not answer is told, and no fault of the command."""
     keys = SubscriberKeys(settings.app_id, one.subscriber.name, *found.tp)
     try:
         async with redis_of(settings) as redis:
             text: Any = await redis.hget(keys.marks[1], str(found.offset))
     except StreamsAppError as error:
-        return replace(found, redis_fault=str(error), letters=tuple(letters))
-    kept = Entry(*map(int, text.split())) if text else None
-    return replace(found, kept=kept, letters=tuple(letters))
+        return replace(found, redis_fault=str(error))
+    return replace(found, kept=Entry(*map(int, text.split())) if text else None)
 
 
 async def _page(settings: Settings) -> Page | None:
     url = usual_url(settings.http)
-    return (await pages(settings.http, [url]))[0] if url else None
+    return (await pages(settings, [url]))[0] if url else None

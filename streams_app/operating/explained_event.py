@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from streams_app.delivery.processor import Mark
 from streams_app.operating.explained import laid_out
 from streams_app.operating.letters import Letter
 from streams_app.operating.text import escaped, shown
+from streams_app.subscribers.looks import WAITS
 from streams_app.subscribers.note import Note
 from streams_app.subscribers.subscription import Subscription
 from streams_app.subscribers.trials import WATCHED_MS
@@ -32,6 +33,9 @@ _NOT_PLACED: Final = (
     "`streams-app check` says what to do"
 )
 _GAUGES: Final = "streams_app_subscriber_"
+_GONE: Final = "is finished, or was lost: retention has removed its record, and nothing says any more which of them came first"
+_UNCOUNTED: Final = "has failed while its subscriber was suspended, which does not count,"
+_WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
 
 AT_ONCE_MS: Final = 1
@@ -56,6 +60,8 @@ class Found:
         kept: What Redis knows of it; None: nothing.
         redis_fault: Why Redis is not known; "": it was asked.
         letters: Its dead letters, oldest first.
+        put_back: Digests of letters that a replay has put back.
+        is_none_waiting: Whether nothing with its id, that was put back, is unfinished; False: that was not looked at, too.
     """
 
     tp: TP
@@ -71,6 +77,8 @@ class Found:
     kept: Entry | None = None
     redis_fault: str = ""
     letters: tuple[Letter, ...] = ()
+    put_back: frozenset[str] = frozenset()
+    is_none_waiting: bool = False
 
     @property
     def is_finished(self) -> bool:
@@ -121,7 +129,7 @@ def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, wi
         "mark": _mark(found, one),
         "note": _note(found),
         "redis": _redis(found, now_ms),
-        "letter": _letters(found.letters, one),
+        "letter": _letters(found.letters, one, found.put_back),
         "lag": f"{_lag(found)}; {standing(page, one.subscriber.name)}",
     }
     return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
@@ -166,17 +174,20 @@ def standing(page: Page | None, name: str) -> str:
         return "no worker was asked, as http.port is 0"
     if page.text is None:
         return f"the worker at {page.url} {page.fault}"
-    values = {
-        sample.name.removeprefix(_GAUGES): sample.value
+    samples = [
+        sample
         for family in text_string_to_metric_families(page.text)
         for sample in family.samples
-        if sample.name.startswith(_GAUGES) and sample.labels.get("subscriber") == name
-    }
+        if sample.labels.get("subscriber") == name
+    ]
+    values = {one.name.removeprefix(_GAUGES): one.value for one in samples if one.name.startswith(_GAUGES)}
+    waits_for = {one.labels["what"] for one in samples if one.name == _WAITING_FOR and one.value}
     if not values.keys() >= set(_ASKED):
         return f"the worker at {page.url} does not run it"
     waiting, running, retrying, suspended = (int(values[asked]) for asked in _ASKED)
     text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
-    return f"{text}, {_SUSPENDED}" if suspended else text
+    told = [f"{text}, {_SUSPENDED}" if suspended else text, *(WAITS[what] for what in WAITS if what in waits_for)]
+    return "; ".join(told)
 
 
 def _name(found: Found) -> str:
@@ -193,7 +204,8 @@ def _verdict(found: Found, one: Subscription, now_ms: int) -> str:
     if kept is not None and not _is_under_way(kept):
         left_ms = kept.due_ms - now_ms
         when = f"due in {span(left_ms)}" if left_ms > 0 else "due now"
-        return f"has failed {counted(kept.attempts, 'time')} and waits for its next attempt, {when}"
+        failed = f"has failed {counted(kept.attempts, 'time')}" if kept.attempts else _UNCOUNTED
+        return f"{failed} and waits for its next attempt, {when}"
     if kept is not None or found.is_noted_begun:
         return "runs now, or the process in which it ran has died and its partition is not claimed yet"
     assert found.mark is not None  # or it would have ended
@@ -211,17 +223,22 @@ def _is_under_way(kept: Entry) -> bool:
 
 def _ended(found: Found, one: Subscription) -> str | None:
     """What is said of an event for which there is nothing to do, or not yet."""
-    reasons = [letter.reason for letter in found.letters if not letter.is_late]
-    late = ", and has ended well after all" if len(reasons) < len(found.letters) else ""
+    refused = [letter for letter in found.letters if not letter.is_late]
+    late = ", and has ended well after all" if len(refused) < len(found.letters) else ""
+    reason = escaped(refused[-1].reason) if refused else ""
+    back = ""
+    if refused and refused[-1].digest() in found.put_back:
+        back = ", was put back since, and is finished" if found.is_none_waiting else ", and was put back since"
     # An event that was put back has its former letter, and may have to be handled all the same.
-    is_letter = bool(reasons) and (found.is_finished or found.kept is None)
+    is_letter = bool(refused) and (found.is_finished or found.kept is None)
     whose = f"is of another type, {shown(found.type)}: not for this subscriber"
     if not found.type:
         whose = "was put back for another subscriber: not for this one"
     cases = [
         (found.offset >= found.end, "is not in the log yet"),
-        (is_letter, f"is a dead letter: {escaped(reasons[-1])}{late}" if reasons else ""),
+        (is_letter, f"is a dead letter: {reason}{late}{back}"),
         (not found.is_ours, whose),
+        (found.is_finished and found.offset < found.begin, _GONE),
         (found.is_finished, "is finished"),
         (found.mark is None, _NOT_PLACED if one.subscriber.idempotent == "no" else _NOT_BEGUN),
         (found.offset < found.begin, "is lost: retention has removed it before it was finished"),
@@ -265,12 +282,12 @@ def _redis(found: Found, now_ms: int) -> str:
     return f"{counted(kept.attempts, 'attempt')} made; the next one is due {when}{deaths}"
 
 
-def _letters(letters: Sequence[Letter], one: Subscription) -> str:
+def _letters(letters: Sequence[Letter], one: Subscription, put_back: Collection[str] = ()) -> str:
     if not letters:
         return f"none of it in {one.dead_letters}"
     told = [
         f"{escaped(letter.reason)} at {time_text(letter.timestamp_ms)} after {_attempts(letter)}: "
-        f"{escaped(letter.headers.get('detail', ''))}"
+        f"{escaped(letter.headers.get('detail', ''))}{', put back since' if letter.digest() in put_back else ''}"
         for letter in letters
     ]
     return f"in {one.dead_letters}: {'; '.join(told)}"

@@ -1,14 +1,20 @@
-"""Makes what an application needs before its first worker starts: its topics, and the places of new subscribers."""
+"""Makes what an application needs before its first worker starts: its topics, and the places of new subscribers.
+
+Topics that have got partitions since want it, too: a worker begins none of them for a subscriber with ``idempotent = "no"``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streams_app.errors import ConfigurationError
+from streams_app.delivery.batch import TP
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import Topic, admin_client, create_topics, partition_counts, topics_of
+from streams_app.operating.groups import redis_of
 from streams_app.settings import Settings
+from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.loading import catalogue_of
-from streams_app.subscribers.placing import place_new
+from streams_app.subscribers.placing import committed, place, place_new, places, were_added
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.subscribers.topics import declared_topics
 
@@ -21,12 +27,14 @@ class Made:
         created: Topics that were made.
         existing: Topics that were there.
         placed: New subscriber → in how many partitions its begin is committed now.
+        added: Subscriber that is not new → partitions that its topics have got since, where it begins with the first record now.
         faults: What could not be done, a sentence each.
     """
 
     created: list[str] = field(default_factory=list)
     existing: list[str] = field(default_factory=list)
     placed: dict[str, int] = field(default_factory=dict)
+    added: dict[str, list[TP]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
@@ -34,16 +42,17 @@ async def make_topics(settings: Settings) -> Made:
     """Creates the topics that are missing, and places each new subscriber with ``idempotent = "no"`` by its ``start``.
 
     The dead-letter topic of such a subscriber is made after its begin is committed: that it is there says that the subscriber is no
-    longer new. After a crash in between, the next call does both.
+    longer new. After a crash in between, the next call does both. One that is not new is placed in partitions that were added.
 
     Raises:
         ConfigurationError: The broker refused a topic, or the catalogue has a fault.
-        TryAgainError: Kafka does not answer.
+        TryAgainError: Kafka does not answer; or Redis, where there are partitions that may be new.
     """
     topics = {topic.name: topic for topic in (*declared_topics(settings), *topics_of(settings))}
     async with admin_client(settings.kafka) as client:
         there = await partition_counts(client, list(topics))
-    new = [one for one in _unrepeatable(settings) if one.dead_letters not in there]
+    unrepeatable = _unrepeatable(settings)
+    new = [one for one in unrepeatable if one.dead_letters not in there]
     last = {one.dead_letters for one in new}
     made = Made()
     await _create(settings, made, [topic for topic in topics.values() if topic.name not in last])
@@ -54,7 +63,51 @@ async def make_topics(settings: Settings) -> Made:
             made.faults += error.faults
         else:
             await _create(settings, made, [topics[one.dead_letters]])
+    for one in unrepeatable:
+        if one not in new:
+            try:
+                added = await _place_added(settings, one)
+            except ConfigurationError as error:
+                made.faults += error.faults
+            else:
+                made.added |= {one.subscriber.name: added} if added else {}
     return made
+
+
+async def _place_added(settings: Settings, one: Subscription) -> list[TP]:
+    """Places a subscriber in partitions that were added: with their first record, as none of them was ever called for it.
+
+    Where nothing at all is committed, its commits are lost: ``check`` and the worker say so.
+
+    Returns:
+        These partitions.
+
+    Raises:
+        ConfigurationError: Its commits are lost in some partitions, or a worker runs it.
+        TryAgainError: Kafka or Redis does not answer.
+    """
+    name = one.subscriber.name
+    wanted = await places(settings, one, "earliest", again="earliest")
+    held = await committed(settings, one, wanted)
+    missing = sorted(wanted.keys() - held.keys())
+    if not missing or not held:
+        return []
+    if not were_added(missing, held) or await _has_served(settings, one, missing):
+        lost = f"subscriber {name!r} has no commit in {', '.join(map(str, missing))}, which it has read before"
+        raise ConfigurationError([f"{lost}: streams-app reset --subscriber {name} --at ..."])
+    await place(settings, one, {tp: wanted[tp] for tp in missing})
+    return missing
+
+
+async def _has_served(settings: Settings, one: Subscription, tps: list[TP]) -> bool:
+    """Whether Redis knows of a worker that has claimed one of these partitions: then its commit is lost, and it is not new."""
+    keys = [SubscriberKeys(settings.app_id, one.subscriber.name, *tp).marks[0] for tp in tps]
+    try:
+        async with redis_of(settings) as redis:
+            return any([await redis.exists(key) for key in keys])
+    except TryAgainError as error:
+        new = f"whether {', '.join(map(str, tps))} are new to subscriber {one.subscriber.name!r}"
+        raise TryAgainError(f"{error}; only Redis can tell {new}") from error
 
 
 async def _create(settings: Settings, made: Made, topics: list[Topic]) -> None:

@@ -5,7 +5,8 @@ topic itself: each page is followed by a receipt, a record without ``reason`` wh
 application and the fold, or the subscriber, and whose value has a digest of each event, one a line. A receipt lies behind its
 letters, in their own partition, so that retention removes it after them. A committed offset would not do: it can only say "up to
 here", and a broker forgets it after a week without a member. A replay that is killed between the acknowledgement of a page and that
-of its receipt puts this page back again the next time: worse to lose an event than to handle it twice.
+of its receipt puts this page back again the next time: worse to lose an event than to handle it twice. Of two replays at the same
+time neither would see the receipts of the other, so there is one at a time, see :mod:`.replay_lease`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Final
 
 from aiokafka.errors import OutOfOrderSequenceNumber
 
+from streams_app.clock import Clock
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.operating.dead_letters import LetterTopic, letter_topic
 from streams_app.operating.destinations import Destination
 from streams_app.operating.letters import RECEIPT_HEADER, Letter, Selection
+from streams_app.operating.replay_lease import ReplayLease, replay_lease
 from streams_app.operating.replayed import Replayed
 from streams_app.settings import Settings
 
@@ -86,6 +89,7 @@ class Replay:
         settings: Settings,
         destination: Destination,
         selection: Selection,
+        clock: Clock,
         *,
         limit: int | None = None,
         again: bool = False,
@@ -97,6 +101,7 @@ class Replay:
             settings: Settings of the application.
             destination: Where letters are put back.
             selection: Letters that are wanted.
+            clock: Says to whoever has to wait since when this one runs.
             limit: Number of letters put back at most; None: no limit.
             again: Whether what was put back before is put back once more.
             dry_run: Whether letters are only counted.
@@ -105,6 +110,7 @@ class Replay:
         self._settings = settings
         self._destination = destination
         self._selection = selection
+        self._clock = clock
         self._limit = limit
         self._again = again
         self._dry_run = dry_run
@@ -119,26 +125,33 @@ class Replay:
         """Puts letters back up to the end the topic has now; waits for the acknowledgement of each page.
 
         Raises:
-            TryAgainError: Kafka does not answer; :attr:`done` says how far it came.
+            TryAgainError: Kafka or Redis does not answer, or another replay is under way; :attr:`done` says how far it came.
             ConfigurationError: The dead-letter topic or the source does not exist.
         """
-        try:
-            to = self._destination
-            async with letter_topic(self._settings, to.letters, to.topic) as topic:
-                if not topic.source_partitions:
-                    raise ConfigurationError([f"the topic {to.topic!r} does not exist: nothing can be put back into it"])
-                self.done.is_begun, self.done.offsets = True, topic.offsets
-                before = await self._receipts(topic)
-                choice = Choice(to, self._selection, topic.source_partitions, () if self._again else before)
-                async for page in topic.pages():
-                    if self._is_over():
-                        return
-                    await self._replay_page(choice, page)
-                    self.done.read += len(page)
-                    self.on_page(self.done)
-                self.done.read = topic.offsets
-        finally:
-            await self._producer.stop()
+        if self._dry_run:
+            await self._replay(None)
+            return
+        async with replay_lease(self._settings, self._destination.address, self._clock) as lease:
+            try:
+                await self._replay(lease)
+            finally:
+                await self._producer.stop()  # before the lease is let go: nothing of this replay arrives after that
+
+    async def _replay(self, lease: ReplayLease | None) -> None:
+        to = self._destination
+        async with letter_topic(self._settings, to.letters, to.topic) as topic:
+            if not topic.source_partitions:
+                raise ConfigurationError([f"the topic {to.topic!r} does not exist: nothing can be put back into it"])
+            self.done.is_begun, self.done.offsets = True, topic.offsets
+            before = await self._receipts(topic)
+            choice = Choice(to, self._selection, topic.source_partitions, () if self._again else before)
+            async for page in topic.pages():
+                if self._is_over():
+                    return
+                await self._replay_page(choice, page, lease)
+                self.done.read += len(page)
+                self.on_page(self.done)
+            self.done.read = topic.offsets
 
     def _is_over(self) -> bool:
         self.done.is_limited = self._limit is not None and self.done.put_back >= self._limit
@@ -162,7 +175,7 @@ class Replay:
                     self._destination.look(record)
         return found
 
-    async def _replay_page(self, choice: Choice, page: list[Letter]) -> None:
+    async def _replay_page(self, choice: Choice, page: list[Letter], lease: ReplayLease | None) -> None:
         waiting = deque(page)
         while waiting and not self._is_over():
             room = len(waiting) if self._limit is None else self._limit - self.done.put_back
@@ -171,9 +184,10 @@ class Replay:
                 letter = waiting.popleft()
                 if choice.takes(letter, self.done):
                     chosen.append(letter)
-            if self._dry_run:
+            if lease is None:
                 self.done.put_back += len(chosen)
             elif chosen:
+                await lease.require()
                 await self._put_back(chosen)
 
     async def _put_back(self, letters: list[Letter]) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 
-from streams_app.settings import HttpSettings
+from streams_app.operating.text import escaped
+from streams_app.settings import HttpSettings, Settings
 
 ANSWER_SECONDS: Final = 3.0
 UNAUTHORIZED: Final = 401
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Addresses to listen on → to connect to."""
+
+_BUILD_INFO: Final = re.compile(r'^streams_app_build_info\{(?:.*?app_id="([^"]*)")?', re.MULTILINE)
+"""The application is not told by a worker of an older version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +49,31 @@ def metrics_url(url: str) -> str:
     return whole.rstrip("/").removesuffix("/metrics") + "/metrics"
 
 
-async def pages(http: HttpSettings, urls: Sequence[str]) -> list[Page]:
+def page_of(url: str, text: str, app_id: str) -> Page:
+    """What an answer is worth: another application may have the port, and subscribers of the same names (pure)."""
+    found = _BUILD_INFO.search(text)
+    if found is None:
+        return Page(url, None, "is not a worker of streams_app")
+    if found[1] not in (None, app_id):
+        return Page(url, None, f"belongs to the application {escaped(found[1])}, not to {app_id}")
+    return Page(url, text)
+
+
+async def pages(settings: Settings, urls: Sequence[str]) -> list[Page]:
     """Asks workers for their metrics, all at once; none of them makes it fail.
 
     Args:
-        http: Whose token is sent.
+        settings: Whose token is sent, and which application is asked for.
         urls: Of the workers.
     """
+    http = settings.http
     headers = {"Authorization": f"Bearer {http.token}"} if http.token else {}
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
-        return await asyncio.gather(*(_page(session, url) for url in urls))
+        return await asyncio.gather(*(_page(session, url, settings.app_id) for url in urls))
 
 
-async def _page(session: aiohttp.ClientSession, url: str) -> Page:
+async def _page(session: aiohttp.ClientSession, url: str, app_id: str) -> Page:
     try:
         async with session.get(metrics_url(url), allow_redirects=False) as answer:
             if answer.status == UNAUTHORIZED:
@@ -69,4 +85,4 @@ async def _page(session: aiohttp.ClientSession, url: str) -> Page:
         return Page(url, None, f"does not answer within {ANSWER_SECONDS:.0f} s")
     except (aiohttp.ClientError, OSError, ValueError) as error:
         return Page(url, None, f"does not answer ({type(error).__name__})")
-    return Page(url, text) if "streams_app_build_info" in text else Page(url, None, "is not a worker of streams_app")
+    return page_of(url, text, app_id)

@@ -177,7 +177,7 @@ def _unknown(variable: str, known: list[str]) -> str:
     for section, (_, what) in _NAMED.items():
         if variable.startswith(prefix := f"{PREFIX}{section}_".upper()):
             near = suggestion(variable, [one for one in known if one.startswith(prefix)])
-            return f"{variable}: no such setting{near or f'; a {what} can be set so where the file has its [{section}.NAME]'}"
+            return f"{variable}: no such setting{near} (of a {what}, only where the file has its [{section}.NAME])"
     return f"{variable}: no such setting{suggestion(variable, known)}"
 
 
@@ -209,7 +209,7 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
         where = _where(fault["loc"], values)
         text = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
-            text = "unknown key" + suggestion(str(fault["loc"][-1]), _known_keys(fault["loc"]))
+            text = _extra(fault["loc"])
         elif fault["type"] == "missing":
             text = "is required"
         elif len(fault["loc"]) > FOLD_KEY and fault["loc"][0] in _NAMED and fault["loc"][FOLD_KEY] in KINDS:
@@ -217,6 +217,12 @@ def _messages(error: ValidationError, values: dict[str, Any]) -> list[str]:
             where, text = where.removesuffix(".callable"), KINDS[str(fault["loc"][FOLD_KEY])]
         messages.append(f"{where}: {text}" if where else text)
     return list(dict.fromkeys(messages))
+
+
+def _extra(location: tuple[int | str, ...]) -> str:
+    if (location[0], location[-1]) == ("subscribers", "idempotent"):
+        return "is no setting: what a function may suffer is declared beside it, in @subscriber(…)"
+    return "unknown key" + suggestion(str(location[-1]), _known_keys(location))
 
 
 def _where(location: tuple[int | str, ...], values: dict[str, Any]) -> str:

@@ -260,7 +260,7 @@ class Settings(Section):
             if fold.name == name:
                 return fold
         names = [fold.name for fold in self.folds]
-        raise ConfigurationError([f"there is no fold {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
+        raise ConfigurationError([f"there is no fold {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     def read_store(self, name: str | None) -> ReadStoreSettings:
         """The read store of that name; None: the only one there is.
@@ -277,7 +277,7 @@ class Settings(Section):
             if name in (None, store.name):
                 return store
         assert name is not None  # or the only one would have been found
-        raise ConfigurationError([f"there is no read store {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
+        raise ConfigurationError([f"there is no read store {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> Settings:

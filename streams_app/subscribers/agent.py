@@ -162,7 +162,7 @@ def serving(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
         ahead=AHEAD[subscriber.idempotent], leases=leases, on_fatal=on_fatal,
     )  # fmt: skip
-    around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials)
+    around = Around(subscriber, dispatcher, decode, store, letters, trusted, figures, again, trials, settings.limits)
     topics = [topic, again] if again else [topic]
     surroundings = Surroundings(
         trusted,
@@ -260,8 +260,9 @@ class SubscriberAgent:
         about = f"subscriber:{subscriber.name}"
         self.gauges = Gauges(
             metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
-            remark=lambda text: status.remark(about, remark_with(self._member.fault, subscriber.name, text)),
+            remark=lambda text: status.remark(about, remark_with(self._member.patience.fault, subscriber.name, text)),
             lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
+            waits_for_operator=lambda: self._member.patience.waits_for_operator,
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +11,18 @@ import msgspec
 from streams_app.delivery.batch import TP
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.settings import Limits
 from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
+from streams_app.subscribers.letters import Letters
 from streams_app.subscribers.store import SubscriberStore
 from streams_app.subscribers.trials import Trials
+from streams_app.subscribers.work import Work
 
 
-class Decoded(msgspec.Struct, frozen=True):
-    """A record as an event.
+class Decoded(msgspec.Struct, frozen=True, gc=False):
+    """A record as an event; nothing that it holds holds it.
 
     Attributes:
         event_id: Id of the event.
@@ -52,6 +55,7 @@ class Around:
         figures: Counts.
         again: The topic of what was put back; "": there is none.
         trials: Of all subscribers of the process.
+        limits: Those of the settings.
     """
 
     subscriber: Subscriber[Any, Any, Any]
@@ -63,3 +67,11 @@ class Around:
     figures: Figures
     again: str = ""
     trials: Trials = field(default_factory=Trials)
+    limits: Limits = field(default_factory=Limits)
+
+    def letters_of(self, tp: TP, on_acknowledged: Callable[[Sequence[Work]], None]) -> Letters:
+        """The dead letters of one partition; calls ``on_acknowledged`` with the events whose letters the broker has."""
+        is_ordered = self.subscriber.ordered is not None
+        return Letters(
+            tp, self.subscriber.name, self.letters(tp), on_acknowledged, self.figures.kept, self.limits, is_ordered=is_ordered
+        )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
 from streams_app.errors import ConfigurationError
@@ -42,6 +43,8 @@ class Catalogue:
         Raises:
             ConfigurationError: It cannot be so; all faults at once.
         """
+        if faults := _one_alone("events", events) + _one_alone("subscribers", subscribers):
+            raise ConfigurationError([f"catalogue: {fault}" for fault in faults])
         object.__setattr__(self, "events", tuple(events))
         object.__setattr__(self, "subscribers", tuple(subscribers))
         object.__setattr__(self, "lifespan", lifespan)
@@ -67,6 +70,13 @@ class Catalogue:
         return faults
 
 
+def _one_alone(label: str, given: Any) -> list[str]:
+    """A fault where parentheses around one thing were taken for a tuple."""
+    if not isinstance(given, (Event, Subscriber)):
+        return []
+    return [f"{label} = {given!r} is no tuple or list: a tuple of one has a comma, as in {label}=(it,)"]
+
+
 def _kind_faults(events: Sequence[Any], subscribers: Sequence[Any], lifespan: Any) -> list[str]:
     faults = [f"{one!r} is no Event" for one in events if not isinstance(one, Event)]
     faults += [
@@ -74,6 +84,8 @@ def _kind_faults(events: Sequence[Any], subscribers: Sequence[Any], lifespan: An
         for one in subscribers
         if not isinstance(one, Subscriber)
     ]
-    if lifespan is not None and not callable(lifespan):
+    if any(is_kind(lifespan) for is_kind in (isasyncgenfunction, isgeneratorfunction, iscoroutinefunction)):
+        faults.append("lifespan has to be an async function that yields, decorated with contextlib.asynccontextmanager")
+    elif lifespan is not None and not callable(lifespan):
         faults.append("lifespan is not a function that returns an async context manager")
     return faults

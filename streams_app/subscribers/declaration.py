@@ -20,6 +20,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.events.declaration import Event, M, T, description_faults
 from streams_app.events.payloads import payload_faults
 from streams_app.fold import FOLD_NAME
+from streams_app.subscribers.annotated import annotation_faults
 from streams_app.subscribers.received import Received
 from streams_app.subscribers.retries import Retries, duration
 
@@ -86,7 +87,7 @@ class Rate:
         return f"{self.count}/{next(unit for unit, period_ms in PERIODS_MS.items() if period_ms == self.period_ms)}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Subscriber(Generic[T, M, R_co]):
     """A function and how it is called; calling it calls the function.
 
@@ -130,6 +131,9 @@ class Subscriber(Generic[T, M, R_co]):
         """
         if faults := faults_of(self):
             raise ConfigurationError([f"subscriber {self.name!r}: {fault}" for fault in faults])
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self.name}>"
 
     def __call__(self, event: Received[T, M]) -> R_co:
         """Calls the function."""
@@ -266,8 +270,8 @@ def _function_faults(declared: Any) -> list[str]:
     try:
         inspect.signature(function).bind(None)
     except TypeError:
-        faults.append("the function does not take exactly one argument, the event")
-    return faults
+        return [*faults, "the function does not take exactly one argument, the event"]
+    return faults + (annotation_faults(function, declared.source.payload) if isinstance(declared.source, (Event, Records)) else [])
 
 
 def _span_faults(declared: Any) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import Any, Final
 
+from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError
 from streams_app.events.codec import Decoder, decoder_of, event_id, is_of
@@ -15,12 +18,18 @@ from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.put_back import is_for, taken_apart
 from streams_app.subscribers.received import Received
 
+logger = logging.getLogger(__name__)
+
+SLOW_MS: Final = 1_000
+"""A ``decode=`` that takes so long is told: it runs on the loop of the worker, where it holds up everything."""
+
 
 def decode_of(
     subscriber: Subscriber[Any, Any, Any],
     limits: Limits,
     publisher: Publisher | None,
     again: str = "",
+    clock: Clock | None = None,
 ) -> Decode:
     """What makes events of the records that a subscriber reads.
 
@@ -29,6 +38,7 @@ def decode_of(
         limits: What is too large is refused before it is decoded.
         publisher: Publishes what its function wants published.
         again: The topic of what was put back: its records stand for those that they were.
+        clock: Its monotonic clock times ``decode=``; None: nobody wants to know how long that takes.
     """
     source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
@@ -36,7 +46,7 @@ def decode_of(
     read: Decoder[Any, Any] = (
         decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
     )
-    parts = read.parts
+    parts = read.parts if read.decode is None or clock is None else _timed(read.parts, name, clock)
 
     last, before_offset = TP("", 0), ""
     """The partition of the last record, and what the places of its records begin with: most records are of the same one."""
@@ -72,3 +82,19 @@ def decode_of(
         return Decoded(found_id, received, found_id)
 
     return decode
+
+
+def _timed(
+    parts: Callable[[bytes | None, bytes | None], Any], name: str, clock: Clock
+) -> Callable[[bytes | None, bytes | None], Any]:
+    def timed(key: bytes | None, value: bytes | None) -> Any:
+        begun_ms = clock.monotonic_ms()
+        try:
+            return parts(key, value)
+        finally:
+            if (passed_ms := clock.monotonic_ms() - begun_ms) >= SLOW_MS:
+                logger.warning(
+                    "decode= of an event has held up the whole worker subscriber=%s seconds=%.1f", name, passed_ms / 1000
+                )
+
+    return timed

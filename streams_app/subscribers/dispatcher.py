@@ -29,6 +29,7 @@ AT_ONCE: Final = 32
 _DONE: Final = Outcome.DONE
 
 SOON_MS: Final = 20
+SOON_ROUNDS: Final = 4
 
 
 class Ahead(Enum):
@@ -36,8 +37,9 @@ class Ahead(Enum):
 
     MANY = "many"
     SOON = "soon"
-    """As many as have ended in the last :data:`SOON_MS`: that they begin is noted while the others run. After a crash no more are
-    taken for interrupted, although nobody was called with them, than would have run within that time."""
+    """As many as have ended in the last :data:`SOON_MS`, at most :data:`SOON_ROUNDS` for each slot: that they begin is noted while
+    the others run. After a crash they are taken for interrupted, although nobody was called with them: the second bound keeps them
+    few where long calls follow short ones."""
     NONE = "none"
     """All that was noted as begun really runs."""
 
@@ -180,7 +182,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         most = self._most if self._leases is None else min(self._most, len(self._calls) + self._leases.left)
         if self._ahead is Ahead.SOON:
-            most += min(self._lately.ended(self._clock.monotonic_ms()), FEWEST_AHEAD)
+            most += min(self._lately.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
         calls = self._probe(now_ms, most) if self.suspension.is_suspended else self._take(now_ms, most)
         if self._leases is not None:
             self._leases.use(len(calls))

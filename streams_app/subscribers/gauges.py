@@ -16,14 +16,12 @@ from streams_app.metrics import Metrics
 from streams_app.read_store.agents.waiting import Ends
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
-from streams_app.subscribers.looks import Present, present, remark_of, unread_from
+from streams_app.subscribers.looks import WAITS, Present, present, remark_of, unread_from
 
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_SECONDS: Final = 1.0
 LETTERS_EVERY_LOOKS: Final = 60
-WAITS_FOR: Final = ("redis", "redis-memory", "broker", "window", "note")
-
 
 Places = Callable[[], Awaitable[Mapping[TP, tuple[int, int]]]]
 """Partition that is assigned → where its group is, and the end of its log; raises anything where nobody can tell now."""
@@ -46,6 +44,7 @@ class Gauges:
         clock: Clock,
         remark: Callable[[str | None], None] = lambda text: None,
         lag_ms: Callable[[], int] = lambda: 0,
+        waits_for_operator: Callable[[], bool] = lambda: False,
     ) -> None:
         """Has looked at nothing yet.
 
@@ -58,10 +57,12 @@ class Gauges:
             clock: Of the worker.
             remark: Told which readers are paused, and of a suspension; None: there is neither.
             lag_ms: For how long, at most, the function has blocked its loop lately.
+            waits_for_operator: Whether its member cannot go on until somebody has run a command.
         """
         self._name = name
         self._remark = remark
         self._lag_ms = lag_ms
+        self._waits_for_operator = waits_for_operator
         self._lag = metrics.subscriber_loop_lag_seconds.labels(name)
         self.present = Present()
         self._dispatcher = dispatcher
@@ -78,7 +79,7 @@ class Gauges:
             "is_suspended": metrics.subscriber_suspended.labels(name),
         }
         self._oldest = metrics.subscriber_oldest_waiting_seconds.labels(name)
-        self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS_FOR}
+        self._waits_for = {what: metrics.waiting_for.labels(name, what) for what in WAITS}
 
     async def forever(self) -> None:
         """Looks again and again."""
@@ -131,11 +132,13 @@ class Gauges:
             running=self._dispatcher.running, hanging=self._dispatcher.runner.hanging,
             is_suspended=self._dispatcher.suspension.is_suspended, now_ms=now_ms,
         )  # fmt: skip
-        self.present = now._replace(waits_for=now.waits_for | {"broker"}) if is_away else now
+        # A member that is made anew has no client to ask with: then the broker is not to blame.
+        blamed = {"operator"} if self._waits_for_operator() else {"broker"} if is_away else set()
+        self.present = now._replace(waits_for=now.waits_for | blamed)
         for name, gauge in self._gauges.items():
             gauge.set(getattr(now, name))
         self._oldest.set(now.oldest_waiting_ms / 1000)
         self._lag.set(self._lag_ms() / 1000)
-        self._remark(remark_of(self._name, now))
+        self._remark(remark_of(self._name, self.present))
         for what, gauge in self._waits_for.items():
             gauge.set(what in self.present.waits_for)

@@ -19,20 +19,25 @@ from streams_app.subscribers.work import Letter, Work
 
 _UNNAMED: Final = ("event-id", b"")
 
+GOES_ON: Final = "; the next events of its key go on"
+WHY_CHARACTERS: Final = 400
+"""A longer detail is cut before that is said: it would be cut at its end otherwise."""
 
-def received_id(tp: TP, record: Any) -> str:
+
+def received_id(tp: TP, record: Any, limits: Limits) -> str:
     """The id of an event that was not decoded: by its headers where they can be read, else its place.
 
     Args:
         tp: Where the record stands.
         record: One that was put back stands for the one that it was.
+        limits: An id that is longer is none, as where the event is decoded.
     """
     headers, origin = record.headers, Origin(tp, record.offset, record.timestamp)
     if headers and headers[0][0] == REPLAY_HEADER:
         origin, headers = taken_apart(headers) or (origin, headers)
     place = (origin.tp.topic, origin.tp.partition, origin.offset)
     try:
-        return event_id(headers, Limits(), *place)
+        return event_id(headers, limits, *place)
     except BadEventError:
         return ":".join(map(str, place))
 
@@ -47,6 +52,9 @@ class Letters:
         sender: DeadLetters,
         on_acknowledged: Callable[[Sequence[Work]], None],
         count: Callable[[Sequence[tuple[Work, str]]], None] = lambda letters: None,
+        limits: Limits | None = None,
+        *,
+        is_ordered: bool = False,
     ) -> None:
         """Has nothing to send.
 
@@ -56,12 +64,16 @@ class Letters:
             sender: Sends them until the broker has them.
             on_acknowledged: Called with the events whose letters it has.
             count: Called with the same events, each with the reason of its letter.
+            limits: Those of the settings; None: the usual ones.
+            is_ordered: Whether events of one key wait for each other: a letter says that those behind it go on.
         """
         self._tp = tp
         self._subscriber = subscriber
         self._sender = sender
         self._on_acknowledged = on_acknowledged
         self._count = count
+        self._limits = limits or Limits()
+        self._is_ordered = is_ordered
         self._unsent: list[tuple[Work, Letter]] = []
         self._sending: list[tuple[Work, Letter]] = []
         self._seen: list[tuple[Work, Letter]] = []
@@ -115,6 +127,12 @@ class Letters:
             letter_id += ":late"  # there is another one of the same attempt
         at_ms = str(work.record.timestamp).encode()
         # What was refused before it was decoded, or was never called, has to be found by its id, too.
-        named = [pair if pair != _UNNAMED else ("event-id", received_id(self._tp, work.record).encode()) for pair in letter.headers]
+        named = [pair if pair != _UNNAMED else ("event-id", self._received_id(work).encode()) for pair in letter.headers]
         own = (("letter-id", letter_id.encode()), *named, ("source-timestamp-ms", at_ms))
-        return Refused(work.record, letter.reason, letter.detail, headers=(*own, *kept(work.record.headers)))
+        detail = letter.detail
+        if self._is_ordered and work.record.key is not None and letter.reason != FINISHED_LATE:
+            detail = detail[:WHY_CHARACTERS] + GOES_ON
+        return Refused(work.record, letter.reason, detail, headers=(*own, *kept(work.record.headers)))
+
+    def _received_id(self, work: Work) -> str:
+        return received_id(self._tp, work.record, self._limits)

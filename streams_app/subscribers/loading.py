@@ -59,5 +59,5 @@ def subscription_named(settings: Settings, name: str) -> Subscription:
     found = {one.subscriber.name: one for one in subscriptions_of(catalogue_of(settings), settings)}
     if name not in found:
         names = list(found)
-        raise ConfigurationError([f"there is no subscriber {name!r}{suggestion(name, names)}; there are: {', '.join(names)}"])
+        raise ConfigurationError([f"there is no subscriber {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
     return found[name]

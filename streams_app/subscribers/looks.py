@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
 from streams_app.words import counted
+
+WAITS: Final[Mapping[str, str]] = {
+    "redis": "Redis does not answer",
+    "redis-memory": "Redis is full",
+    "broker": "the broker does not answer",
+    "note": "the note of its commit has no room for more that begin, until some have ended",
+    "window": "its reader is paused until some events are finished",
+    "operator": "it cannot go on before somebody has run a command, which /health/ready names",
+}
+"""What a subscriber waits for, see the metric ``streams_app_waiting_for``, in words."""
+
+_TOLD_OTHERWISE: Final = ("window", "operator")
+"""Of these ``/health/ready`` says more."""
 
 
 class Look(NamedTuple):
@@ -76,6 +89,7 @@ def remark_of(subscriber: str, now: Present) -> str | None:
     told = [paused(subscriber, now)] if now.full else []
     if now.is_suspended:
         told.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
+    told += [f"subscriber {subscriber}: {WAITS[what]}" for what in sorted(now.waits_for.difference(_TOLD_OTHERWISE))]
     return "; ".join(told) or None
 
 

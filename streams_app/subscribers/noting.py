@@ -154,10 +154,11 @@ class Noting:
         self._changed.set()
         self._say_in_time()
 
-    def drop(self, offset: int) -> None:
-        """An event that is finished."""
-        if offset in self._has or offset in self._entries:
-            self._entries[offset] = None
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Events that are finished."""
+        has, entries = self._has, self._entries
+        if known := [offset for offset in offsets if offset in has or offset in entries]:
+            entries.update(dict.fromkeys(known))
             self._changed.set()
             self._say_in_time()
 
@@ -277,9 +278,11 @@ class Noting:
             # The same events in each try: Redis knows a copy of a request by them.
             firsts = await self._store.begin([begin for _, begin in self._sending], self._now_ms())
             sent, self._sending = self._sending, []
-            self._has.update(begin.offset for (_, begin), first in zip(sent, firsts, strict=True) if first is None)
-            self._end_duplicates([call for (call, _), first in zip(sent, firsts, strict=True) if first is not None])
-            self._in_redis += [call for (call, _), first in zip(sent, firsts, strict=True) if first is None]
+            if firsts.count(None) < len(firsts):
+                self._end_duplicates([call for (call, _), first in zip(sent, firsts, strict=True) if first is not None])
+                sent = [one for one, first in zip(sent, firsts, strict=True) if first is None]
+            self._has.update([begin.offset for _, begin in sent])
+            self._in_redis += [call for call, _ in sent]
         if self._is_stopped:
             calls, self._in_redis = self._in_redis, []
             self._take_back(calls)
@@ -287,7 +290,8 @@ class Noting:
             begun = await self._begun(self._in_redis)
             if begun:
                 self._is_unsaid = self._is_due = False
-            left, self._in_redis = [call for call in self._in_redis if call not in begun], []
+            asked, self._in_redis = self._in_redis, []
+            left = [call for call in asked if call not in begun] if len(begun) < len(asked) else []
             for call in begun:
                 call.is_unnoted = False
             self._slots.noted(begun)

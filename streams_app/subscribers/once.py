@@ -53,8 +53,7 @@ class OnceProcessor(SubscriberProcessor):
         # Whose log it speaks of is told by the id of the topic: the end that the embedded broker names may be behind.
         note = decoded(kept.note, kept.fence, READS_NOTHING if claim.topic_id else claim.edges.end)
         if note is not None and is_of_another_log(note, claim.topic_id):
-            for offset in kept.open:
-                self._noting.drop(offset)
+            self._noting.drop(kept.open)
             note, kept = None, Kept(0, kept.number, {})
         if note is not None:
             await self._believe(Above((Run(0, kept.fence), *note.above.finished)), claim, window)
@@ -63,8 +62,7 @@ class OnceProcessor(SubscriberProcessor):
             await self._noting.tell()
             await claim.commit_now(self._mark(window))
         found = {offset: entry for offset, entry in kept.open.items() if not window.is_finished(offset)}
-        for offset in kept.open.keys() - found.keys():
-            self._noting.drop(offset)
+        self._noting.drop(kept.open.keys() - found.keys())
         self._before = self._found(found, window)
         for _ in self._interrupted:
             self._around.figures.lost("interrupted")
@@ -155,15 +153,14 @@ class OnceProcessor(SubscriberProcessor):
 
     def _begins(self, made: Sequence[tuple[Work, Decoded]]) -> list[Call]:
         calls = [Call(one.event, work, is_unnoted=True) for work, one in made]
-        begins = [Begin(work.offset, Entry(work.attempts), one.own_id) for work, one in made]
+        begins = [Begin(work.record.offset, Entry(work.attempts), one.own_id) for work, one in made]
         self._noting.begin(zip(calls, begins, strict=True))
         return calls
 
     async def _begun(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Takes calls that Redis knows to begin; returns those that may begin now."""
         assert self._window is not None  # it is claimed
-        for call in calls:
-            self._window.begin(self._window.claim, call.whose.offset)
+        self._window.begin_all(self._window.claim, [call.whose.record.offset for call in calls])
         return calls
 
     def ended(self, calls: Sequence[Call], uncounted: Collection[Call]) -> None:
@@ -172,7 +169,7 @@ class OnceProcessor(SubscriberProcessor):
             if call.outcome is Outcome.DUPLICATE:
                 self._around.figures.finished(call.whose, "duplicate")
             elif call.outcome is Outcome.DONE:
-                self._noting.done[call.whose.offset] = call.whose
+                self._noting.done[call.whose.record.offset] = call.whose
         super().ended(calls, uncounted)
 
     def _keep(self, work: Work) -> None:
@@ -181,8 +178,7 @@ class OnceProcessor(SubscriberProcessor):
         self._noting.keep(work.offset, Entry(work.attempts, due_ms=work.due_ms))
 
     def _drop(self, offsets: Sequence[int]) -> None:
-        for offset in offsets:
-            self._noting.drop(offset)
+        self._noting.drop(offsets)
 
     def _waits_for(self) -> str | None:
         return self._noting.waits_for()

@@ -43,7 +43,10 @@ def mark_at(subscriber: str, offset: int, topic_id: str) -> Committed:
 
 def how_to_place(subscriber: str) -> str:
     """What to do where its group has no commit that says what was begun."""
-    return f"streams-app topics create where it is new, else streams-app reset --subscriber {subscriber} --at ..."
+    return (
+        "streams-app topics create where it is new or its topic has new partitions, else streams-app reset --subscriber "
+        f"{subscriber} --at ...; while no worker runs it"
+    )
 
 
 async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) -> list[str]:
@@ -71,16 +74,36 @@ async def unplaced(settings: Settings, subscriptions: Iterable[Subscription]) ->
     return faults
 
 
-async def places(settings: Settings, one: Subscription, at: At) -> dict[TP, Committed]:
+def were_added(missing: Iterable[TP], held: Iterable[TP]) -> bool:
+    """Whether partitions can be new: in each of their topics all that are committed have lower numbers, and there are some (pure).
+
+    Kafka loses the commits of a topic, or of a group, together, and not those of its last partitions alone.
+
+    Args:
+        missing: Partitions without a commit.
+        held: Those with one.
+    """
+    last: dict[str, int] = {}
+    for topic, number in held:
+        last[topic] = max(number, last.get(topic, number))
+    return all(topic in last and number > last[topic] for topic, number in missing)
+
+
+async def places(settings: Settings, one: Subscription, at: At, again: At = "latest") -> dict[TP, Committed]:
     """What is to be committed for a subscriber, so that it begins somewhere else.
 
-    What was put back until now is left behind, wherever it begins: the topic of the event has the same events.
+    Args:
+        settings: Of the application.
+        one: The subscriber.
+        at: Where it begins.
+        again: The same of what was put back. It is left behind where nothing else is said: the topic of the event has the same
+            events.
 
     Raises:
         ConfigurationError: A topic does not exist.
         TryAgainError: Kafka does not answer.
     """
-    begins: dict[str, At] = {one.topic: at, again_topic(settings.app_id): "latest"}
+    begins: dict[str, At] = {one.topic: at, again_topic(settings.app_id): again}
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, list(begins))
         if missing := begins.keys() - counts.keys():

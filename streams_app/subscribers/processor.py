@@ -20,7 +20,6 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import CLAIMS, begin_of, found
-from streams_app.subscribers.letters import Letters
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.note import Note, fitted
 from streams_app.subscribers.order import KeyOrder
@@ -65,7 +64,7 @@ class SubscriberProcessor(Promise):
         self._order: KeyOrder[Work] | None = KeyOrder() if around.subscriber.ordered else None
         self._before: dict[int, Entry] = {}
         self._running: set[Call] = set()
-        self._letters = Letters(tp, around.subscriber.name, around.letters(tp), self._acknowledged, around.figures.kept)
+        self._letters = around.letters_of(tp, self._acknowledged)
         self._ended = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = self._note_bytes = 0
@@ -265,6 +264,7 @@ class SubscriberProcessor(Promise):
                 call.on_late = partial(self._letters.put, work, letter(work, "finished-late", AFTER_TIMEOUT))
             return
         wait_ms = after.after_ms if isinstance(after, Again) else declared.retry.longest_ms
+        work.waited_ms += wait_ms if counts else 0
         self._put_off(work, attempts=work.attempts if counts else work.attempts - 1, due_ms=now_ms + wait_ms)
 
     def _put_off(self, work: Work, *, attempts: int, due_ms: int) -> None:

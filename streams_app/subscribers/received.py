@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 
@@ -101,7 +101,7 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         """Id of the event because of which this one was published."""
         return header(self.headers, CAUSATION_ID)
 
-    async def publish(
+    def publish(
         self,
         event: Event[U, N],
         data: U,
@@ -109,17 +109,18 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         before: U | None = None,
         metadata: N | None = None,
         context: Mapping[str, str] | None = None,
-    ) -> str:
+    ) -> Coroutine[Any, Any, str]:
         """Publishes what follows from this event, under an id that is the same in each attempt.
 
         Returns:
-            The id, once the broker has acknowledged the event.
+            What is awaited for the id: the broker has acknowledged the event then.
 
         Raises:
             NotPublishedError: The broker has not acknowledged it; nobody knows whether it has it.
+            RuntimeError: The function is not ``async``: nobody would await it.
         """
         publisher, parent = self._publishing()
-        return await publisher.publish_child(parent, event, data, before=before, metadata=metadata, context=context or {})
+        return publisher.publish_child(parent, event, data, before=before, metadata=metadata, context=context or {})
 
     def publish_sync(
         self,

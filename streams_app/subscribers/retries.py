@@ -8,8 +8,9 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from streams_app.durations import duration_text, milliseconds, parse_duration
+from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
+from streams_app.words import span
 
 MOST_ATTEMPTS: Final = 1_000
 LARGEST_FACTOR: Final = 100.0
@@ -25,7 +26,7 @@ class Retries:
         attempts: How often the function is called for one event, at most.
         first: Delay after the first attempt, at most.
         factor: By how much each delay is longer than the one before it.
-        longest: The longest delay.
+        longest: The longest delay; it is less where all would be more than an hour together, see :attr:`longest_ms`.
         never: Errors after which the event becomes a dead letter at once.
         by: Other rules for some errors.
     """
@@ -36,6 +37,8 @@ class Retries:
     longest: timedelta
     never: tuple[type[BaseException], ...]
     by: Mapping[type[BaseException], Retries] = field(hash=False)
+    longest_ms: int = field(init=False, repr=False, compare=False)
+    """The longest delay that is waited: all together are an hour at most."""
 
     def __init__(
         self,
@@ -62,19 +65,16 @@ class Retries:
         }
         for name, value in given.items():
             object.__setattr__(self, name, value)
-        faults += _faults(self) if not faults else []
+        object.__setattr__(self, "longest_ms", milliseconds(self.longest))
+        faults += _faults(self, are_spans=not faults)
         if faults:
             raise ConfigurationError([f"retries: {fault}" for fault in faults])
+        object.__setattr__(self, "longest_ms", _longest_ms(self))
 
     @property
     def first_ms(self) -> int:
         """Delay after the first attempt, at most."""
         return milliseconds(self.first)
-
-    @property
-    def longest_ms(self) -> int:
-        """The longest delay."""
-        return milliseconds(self.longest)
 
     @property
     def total_ms(self) -> int:
@@ -106,17 +106,30 @@ def duration(label: str, value: Any, faults: list[str]) -> timedelta:
     return parsed if isinstance(parsed, timedelta) else timedelta(0)
 
 
-def _faults(rule: Any) -> list[str]:
+def _faults(rule: Any, *, are_spans: bool) -> list[str]:
+    """What is wrong with a rule; of its durations only where they are some."""
     faults = []
     if type(rule.attempts) is not int or not 1 <= rule.attempts <= MOST_ATTEMPTS:
         faults.append(f"attempts = {rule.attempts!r} must be a whole number between 1 and {MOST_ATTEMPTS}")
     if not isinstance(rule.factor, (int, float)) or not 1 <= rule.factor <= LARGEST_FACTOR:
         faults.append(f"factor = {rule.factor!r} must be between 1 and {LARGEST_FACTOR:g}")
-    if not timedelta(milliseconds=1) <= rule.first <= rule.longest:
+    if are_spans and not timedelta(milliseconds=1) <= rule.first <= rule.longest:
         faults.append("first must be at least 1ms and not longer than longest")
-    if not faults and rule.total_ms > milliseconds(LONGEST_IN_ALL):
-        faults.append(f"all {rule.attempts} attempts take up to {duration_text(rule.total_ms)}, at most 1h: fewer, or sooner")
+    if are_spans and not faults and (least_ms := (rule.attempts - 1) * rule.first_ms) > milliseconds(LONGEST_IN_ALL):
+        faults.append(f"all {rule.attempts} attempts take {span(least_ms)} and more, and 1 h is the most: fewer, or sooner")
     return faults + _error_faults(rule)
+
+
+def _longest_ms(rule: Retries) -> int:
+    """The longest delay with which all are an hour at most: those before it stay as they are."""
+    left_ms: float = milliseconds(LONGEST_IN_ALL)
+    for attempt in range(1, rule.attempts):
+        share_ms = left_ms / (rule.attempts - attempt)
+        delay_ms = rule.most_ms(attempt)
+        if delay_ms > share_ms:
+            return max(rule.first_ms, int(share_ms) // 1000 * 1000)
+        left_ms -= delay_ms
+    return rule.longest_ms
 
 
 def _error_faults(rule: Any) -> list[str]:

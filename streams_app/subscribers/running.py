@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 LOOP_SECONDS: Final = 2.0
 """So long a function may block the loop of all functions when the worker ends."""
 
+NOT_ENTERED: Final = "no subscriber is called before the lifespan of the catalogue has begun, and it has not yet"
+LATE_SECONDS: Final = 5.0
+"""A lifespan that takes longer to end is told in the log: the process ends itself without it in the end."""
+
 
 class Subscribers:
     """The subscribers that a worker runs; each is a member of a consumer group of its own."""
@@ -108,15 +112,29 @@ class Subscribers:
         logger.info("subscribers start subscribers=%s", ",".join(one.subscriber.name for one in self._subscriptions))
         users = UserLoop()
         watch = LoopWatch(users, self._clock)
+        shared = Shared(users.loop, self._catalogue.lifespan, self._events)
         try:
-            async with Shared(users.loop, self._catalogue.lifespan, self._events):
-                self._agents = {one.subscriber.name: self._agent(one, users, watch) for one in self._subscriptions}
-                for name, agent in self._agents.items():
-                    self._watch(name, agent.ownership)
-                await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
+            self._status.set_not_ready("lifespan", NOT_ENTERED)
+            if not await shared.enter_unless(stop):
+                return
+            self._status.clear("lifespan")
+            try:
+                await self._call(users, watch, stop)
+            finally:
+                late = asyncio.get_running_loop().call_later(LATE_SECONDS, _tell_not_left)
+                try:
+                    await shared.__aexit__()
+                finally:
+                    late.cancel()
         finally:
             watch.stop()
             users.stop(LOOP_SECONDS)
+
+    async def _call(self, users: UserLoop, watch: LoopWatch, stop: asyncio.Event) -> None:
+        self._agents = {one.subscriber.name: self._agent(one, users, watch) for one in self._subscriptions}
+        for name, agent in self._agents.items():
+            self._watch(name, agent.ownership)
+        await asyncio.gather(*(agent.run(stop) for agent in self._agents.values()))
 
     def page(self) -> dict[str, Any]:
         """What is declared, and how each subscriber stands in this worker; called from any thread."""
@@ -130,10 +148,14 @@ class Subscribers:
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopWatch) -> SubscriberAgent:
         again = again_topic(self._settings.app_id)
-        decode = decode_of(one.subscriber, self._settings.limits, self._events, again)
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, self._clock)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,
             metrics=self._metrics, status=self._status, on_fatal=self._on_fatal, trials=self._trials,
             loop_watch=watch,
         )  # fmt: skip
+
+
+def _tell_not_left() -> None:
+    logger.warning("the lifespan of the catalogue has not ended yet seconds=%s", LATE_SECONDS)

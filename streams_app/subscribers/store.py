@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
@@ -43,8 +45,8 @@ class Entry(NamedTuple):
         return self.due_ms == 0
 
 
-class Begin(NamedTuple):
-    """An event that is about to begin.
+class Begin(msgspec.Struct, frozen=True, gc=False):
+    """An event that is about to begin: a struct of msgspec, which is made in a quarter of the time of a named tuple.
 
     Attributes:
         offset: Of its record.
@@ -186,7 +188,10 @@ class SubscriberStore:
             expire_ms=self._remember_ms + 2 * HOUR_MS,
         )  # fmt: skip
         self._number = int(reply[1])
-        return [int(first) if first else None for first in reply[2:]]
+        firsts: list[int | None] = [None] * len(events)
+        for place, first in zip(reply[2::2], reply[3::2], strict=True):
+            firsts[int(place)] = int(first)
+        return firsts
 
     async def end(self, finished: Sequence[int], waiting: Sequence[tuple[int, Entry]], low: int, note: str = "") -> None:
         """Notes what has become of events.
@@ -250,7 +255,9 @@ def text_of(name: str) -> str:
     return (files("streams_app.subscribers") / "lua" / f"{name}.lua").read_text("utf-8")
 
 
+@lru_cache
 def _packed(entry: Entry) -> str:
+    # Nearly all are those of first attempts.
     return " ".join(map(str, entry))
 
 

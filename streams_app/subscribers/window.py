@@ -116,10 +116,15 @@ class Window:
 
     def begin(self, claim: int, offset: int) -> bool:
         """Notes that an offset is begun from now on; returns whether it may be, see :meth:`is_open`."""
-        is_open = self.is_open(claim, offset)
-        if is_open:
-            self._begun.add(offset)
-        return is_open
+        return self.begin_all(claim, (offset,)) == [offset]
+
+    def begin_all(self, claim: int, offsets: Iterable[int]) -> list[int]:
+        """Notes that offsets are begun from now on; returns those that may be."""
+        if claim != self.claim:
+            return []
+        begun = [offset for offset in offsets if offset in self._unfinished]
+        self._begun.update(begun)
+        return begun
 
     def put_off(self, claim: int, offset: int) -> bool:
         """Notes that nothing was done for an offset after all, so that it can be begun again; returns whether it is open."""

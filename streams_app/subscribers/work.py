@@ -7,20 +7,22 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from streams_app.durations import milliseconds
 from streams_app.errors import text_of
 from streams_app.reasons import Reason
 from streams_app.subscribers.received import Reject, Retry
-from streams_app.subscribers.retries import Retries
+from streams_app.subscribers.retries import LONGEST_IN_ALL, Retries
 from streams_app.subscribers.retrying import delay_ms
 
 MOST_DEATHS: Final = 3
 """An event that was running so often when its process died becomes a dead letter."""
 
 TRACE_BYTES: Final = 2_000
+LONGEST_IN_ALL_MS: Final = milliseconds(LONGEST_IN_ALL)
 
 
-class Work(msgspec.Struct, eq=False):
-    """One event that is not finished: a struct of msgspec, which is made faster than a dataclass.
+class Work(msgspec.Struct, eq=False, gc=False):
+    """One event that is not finished: a struct of msgspec, which is made faster than a dataclass, and holds nothing that holds it.
 
     Attributes:
         record: As it was read.
@@ -31,6 +33,7 @@ class Work(msgspec.Struct, eq=False):
         due_ms: When the next attempt is due; 0: it does not wait.
         event_id: Id of the event, once it was decoded.
         is_interrupted: Whether it was running when its process died, and may not run again.
+        waited_ms: How long it was put off here, attempts that do not count left out.
     """
 
     record: Any
@@ -41,6 +44,7 @@ class Work(msgspec.Struct, eq=False):
     due_ms: int = 0
     event_id: str = ""
     is_interrupted: bool = False
+    waited_ms: int = 0
 
     @property
     def offset(self) -> int:
@@ -98,6 +102,9 @@ def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_tim
     if rule is None or work.attempts >= rule.attempts:
         return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
     if isinstance(error, Retry) and isinstance(error.after_ms, int):  # a class of the user's may have anything there
+        if work.waited_ms + error.after_ms > LONGEST_IN_ALL_MS:
+            told = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
+            return letter(work, "failed", told, error)
         return Again(error.after_ms)
     return Again(delay_ms(rule, work.event_id, max(1, work.attempts)))
 

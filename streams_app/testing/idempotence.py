@@ -7,6 +7,7 @@ it does not expect, as where its process is ended. Then it is called again, as a
 from __future__ import annotations
 
 import asyncio
+import copy
 import difflib
 import dis
 import gc
@@ -19,7 +20,7 @@ from types import CodeType, FrameType, coroutine
 from typing import Any, Final, NamedTuple
 
 from streams_app.events.declaration import Event, M, T
-from streams_app.events.parent import Parent
+from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.threads import call_inline
 from streams_app.testing.made import made_event
@@ -69,21 +70,27 @@ class Cutter:
 class Recorder:
     """Takes what a function publishes; in the place of a publisher."""
 
-    def __init__(self, cutter: Cutter, published: dict[str, tuple[str, Any]]) -> None:
-        """Adds to ``published``."""
+    def __init__(self, cutter: Cutter, published: dict[str, tuple[str, Any]], *, is_async: bool) -> None:
+        """Adds to ``published`` what a function publishes that is ``async`` or not."""
         self._cutter = cutter
         self._published = published
+        self._is_async = is_async
 
-    async def publish_child(
+    def publish_child(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
-    ) -> str:
+    ) -> Coroutine[Any, Any, str]:
         """See :class:`streams_app.events.parent.Publisher`."""
-        return self._note(parent, event, data)
+        if not self._is_async:
+            raise RuntimeError(UNAWAITED)  # as in a worker
+        return self._noted(parent, event, data)
 
     def publish_child_sync(
         self, parent: Parent, event: Event[T, M], data: T, *, before: T | None, metadata: M | None, context: Mapping[str, str]
     ) -> str:
         """See :class:`streams_app.events.parent.Publisher`."""
+        return self._note(parent, event, data)
+
+    async def _noted(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
         return self._note(parent, event, data)
 
     def _note(self, parent: Parent, event: Event[Any, Any], data: Any) -> str:
@@ -118,18 +125,33 @@ def assert_idempotent(
         if reset is not None:
             reset()
         published: dict[str, tuple[str, Any]] = {}
+        cutter = Cutter(None)
         for number, cut in enumerate(cuts, 1):
             cutter = Cutter(cut)
-            received = made_event(subscriber, data, number, now_ms(), Recorder(cutter, published))
+            recorder = Recorder(cutter, published, is_async=subscriber.is_async)
+            received = made_event(subscriber, data, number, now_ms(), recorder)
             with nullcontext() if cut is None else _cutting():
                 run(_attempt(subscriber.function, received, cutter, is_async=subscriber.is_async))
-        return State(observe(), published), cutter
+        return State(_copied(observe()), published), cutter
 
+    untouched, _ = left()
     once, cutter = left(None)
+    if reset is not None and once == untouched:
+        raise AssertionError(f"{subscriber.name} publishes nothing and changes nothing that observe() returns: nothing is compared")
     again, _ = left(None) if reset is None else left(None, None)
     _compare(subscriber, once, again, "called twice")
     for number, place in enumerate(cutter.places):
         _compare(subscriber, once, left(number, None)[0], f"cut off {place}, and called again")
+
+
+def _copied(observed: object) -> object:
+    """What was observed as it is now: a test may return the very list to which its function adds."""
+    try:
+        copied = copy.deepcopy(observed)
+    except (TypeError, copy.Error):  # such as rows of a database, which nobody changes afterwards
+        return observed
+    # Of what has no == of its own each copy would be another state.
+    return copied if copied == observed else observed
 
 
 async def _attempt(function: Callable[[Any], Any], event: Any, cutter: Cutter, *, is_async: bool) -> None:

@@ -30,6 +30,7 @@ from streams_app.subscribers.decoding import decode_of
 from streams_app.subscribers.received import Received
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
 from streams_app.testing.folds import FoldTester
+from streams_app.testing.given import catalogue_of_given, given_faults
 from streams_app.testing.idempotence import assert_idempotent
 from streams_app.testing.made import record_of
 from streams_app.testing.seen import Letter, Run, UnseenLettersError
@@ -69,16 +70,17 @@ class SubscriberTester:
         Raises:
             ConfigurationError: The declarations do not fit together.
         """
-        if faults := _faults(declared, settings):
+        if faults := given_faults(declared, settings):
             raise ConfigurationError(faults)
-        catalogues = [one for one in declared if isinstance(one, Catalogue)]
-        catalogue = catalogues[0] if catalogues else _catalogue_of([one for one in declared if isinstance(one, Subscriber)])
+        self._declared = declared
+        self._is_open = False
+        catalogue = catalogue_of_given(declared)
         self._settings = settings or settings_of(APP_ID, catalogue)
         self._subscriptions = {one.subscriber.name: one for one in subscriptions_of(catalogue, self._settings)}
         enabled = [one for one in self._subscriptions.values() if one.subscriber.is_enabled]
         begin = datetime.fromisoformat(clock) if isinstance(clock, str) else clock
         start_ms = round((begin if begin.tzinfo else begin.replace(tzinfo=UTC)).timestamp() * 1000)
-        self._workers = Workers(self._settings, catalogue, enabled, start_ms, knows_all=bool(catalogues))
+        self._workers = Workers(self._settings, catalogue, enabled, start_ms, knows_all=catalogue in declared)
         self._seen: defaultdict[str, int] = defaultdict(int)
 
     # ---- the block
@@ -93,6 +95,7 @@ class SubscriberTester:
             asyncio.get_running_loop()
         except RuntimeError:
             self._workers.open()
+            self._is_open = True
             return self
         raise RuntimeError("SubscriberTester has loops of its own: use it in a test without async")
 
@@ -102,6 +105,7 @@ class SubscriberTester:
         Raises:
             UnseenLettersError: Events became dead letters, and nobody has looked at them.
         """
+        self._is_open = False
         self._workers.close()
         unseen = [(name, letter) for name in self._subscriptions for letter in self._letters(name)[self._seen[name] :]]
         if unseen and kind is None:
@@ -139,14 +143,14 @@ class SubscriberTester:
         Raises:
             BadEventError: It does not fit its declaration.
         """
-        workers = self._workers
+        workers, outside = self._workers, self._workers.outside
         if isinstance(event, Records):
             topic = self._topic_of(event.fold)
             record = record_of(event, data, workers.broker.end(topic), workers.time.now_ms(), event_id, group)
             self._emitted(topic, record)
             return record.fold_id.decode()
         publishing = workers.events.publish(event, data, before=before, metadata=metadata, context=context, event_id=event_id)
-        return workers.wait_for(workers.outside.create_task(publishing))
+        return workers.wait_for(outside.create_task(publishing))
 
     def produce(
         self, event: Event[Any, Any], value: bytes | None, *, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()
@@ -192,11 +196,11 @@ class SubscriberTester:
             at: ``begun``: when the next attempt has begun, before its function runs; ``done``: when the next function has returned,
                 before anybody knows of it; ``now``.
             of: The subscriber whose attempt that is; None: any.
+
+        Raises:
+            ValueError: It is none of these.
         """
-        if at == "now":
-            self._workers.kill()
-        else:
-            self._workers.crash_at = (at, None if of is None else self._known(of).subscriber.name)
+        self._workers.crash(at, None if of is None else self._known(of).subscriber.name)
 
     def wipe_redis(self) -> None:
         """Redis loses everything."""
@@ -219,27 +223,32 @@ class SubscriberTester:
     def assert_idempotent(
         self,
         subscriber: Subscriber[T, M, Any],
-        data: T,
+        data: T | Received[T, M],
         *,
         observe: Callable[[], object],
         reset: Callable[[], object] | None = None,
     ) -> None:
         """Calls a function once, twice, and cut off at each ``await`` and publication and then again: it must come to the same.
 
-        The function is called apart from the log of this kit; what it publishes is compared by ids and payloads.
+        The function is called apart from the log of this kit, also before and after its block; what it publishes is compared by ids
+        and payloads.
 
         Args:
             subscriber: Whose function.
-            data: Payload of the event.
+            data: Payload of the event; or an event, of which the payload is taken.
             observe: Returns what is compared, such as the rows of the tables that it writes.
             reset: Brings that back to the beginning before each of these; None: each call begins where the one before it has ended,
                 so that what only a first call does wrong is not found.
 
         Raises:
-            AssertionError: It does not come to the same, with a diff.
+            AssertionError: It does not come to the same, with a diff; or, with ``reset``, nothing comes of a call at all.
         """
         self._known(subscriber)
-        assert_idempotent(subscriber, data, self._workers.time.now_ms, self._workers.apart, observe, reset)
+        if not self._is_open:
+            with SubscriberTester(*self._declared, clock=self.now, settings=self._settings) as kit:
+                return kit.assert_idempotent(subscriber, data, observe=observe, reset=reset)
+        payload = data.data if isinstance(data, Received) else data
+        assert_idempotent(subscriber, payload, self._workers.time.now_ms, self._workers.apart, observe, reset)
 
     # ---- folds
 
@@ -289,7 +298,7 @@ class SubscriberTester:
     def _known(self, subscriber: Declared) -> Subscription:
         name = getattr(subscriber, "name", None)
         if name not in self._subscriptions:
-            raise ValueError(f"{name or subscriber!r} is no subscriber of this kit; there are: {', '.join(self._subscriptions)}")
+            raise ValueError(f"{name or subscriber!r} is no subscriber of this kit, which has: {', '.join(self._subscriptions)}")
         return self._subscriptions[name]
 
     def _letters(self, name: str) -> list[Letter]:
@@ -298,20 +307,3 @@ class SubscriberTester:
 
 def _seconds(duration: str | timedelta) -> float:
     return milliseconds(parse_duration(duration)) / 1000
-
-
-def _faults(declared: Sequence[object], settings: object) -> list[str]:
-    faults = [
-        f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
-    ]
-    if not declared or (len(declared) > 1 and any(isinstance(one, Catalogue) for one in declared)):
-        faults.append("SubscriberTester takes subscribers, or one catalogue")
-    if settings is not None and not isinstance(settings, Settings):
-        faults.append(f"settings = {settings!r} is no Settings, as in Settings(app_id=…, events=…, subscribers=…)")
-    return faults
-
-
-def _catalogue_of(subscribers: Sequence[Declared]) -> Catalogue:
-    """A catalogue of subscribers alone, with the events that they take."""
-    events = dict.fromkeys(one.source for one in subscribers if isinstance(one.source, Event))
-    return Catalogue(events=tuple(events), subscribers=subscribers)

@@ -35,10 +35,8 @@ class Workers:
         broker: Has the log and the groups.
         scripts: In the place of Redis.
         stage: Steps everything.
-        outside: The loop of whoever publishes from outside.
         events: Publishes from outside.
         runs: Attempts by the name of their subscriber.
-        crash_at: Where an attempt is to kill its process, and of which subscriber; None: nowhere.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class Workers:
         self.scripts = MemoryScripts(self.time.now_ms)
         self.events = VirtualEvents(settings, catalogue, MemoryProducer(self.broker), self.time, knows_all=knows_all)
         self.runs: defaultdict[str, list[Run]] = defaultdict(list)
-        self.crash_at: tuple[str, str | None] | None = None
+        self._crash_at: tuple[str, str | None] | None = None
         self._settings = settings
         self._catalogue = catalogue
         self._subscriptions = subscriptions
@@ -66,6 +64,21 @@ class Workers:
         self._processes: list[Process] = []
         self._errors: list[BaseException] = []
         self._dies_at: float | None = None
+        self._opened: tuple[VirtualLoop, Stage] | None = None
+
+    @property
+    def outside(self) -> VirtualLoop:
+        """The loop of whoever publishes from outside; raises as :attr:`stage`."""
+        return self._within()[0]
+
+    @property
+    def stage(self) -> Stage:
+        """What moves with the virtual clock.
+
+        Raises:
+            RuntimeError: It is not open.
+        """
+        return self._within()[1]
 
     @property
     def owner(self) -> Process:
@@ -74,8 +87,8 @@ class Workers:
 
     def open(self) -> None:
         """Starts the first process."""
-        self.outside = VirtualLoop(self.time)
-        self.stage = Stage(self.time, [self.outside], self._is_quiet)
+        outside = VirtualLoop(self.time)
+        self._opened = outside, Stage(self.time, [outside], self._is_quiet)
         try:
             self.wait_for(self.outside.create_task(self._publishing()))
             self.wait_for(self._start())
@@ -126,10 +139,15 @@ class Workers:
 
     # ---- processes
 
-    def kill(self) -> None:
-        """As SIGKILL."""
-        self._kill(self.owner)
-        self.settle()
+    def crash(self, at: str, subscriber: str | None) -> None:
+        """As SIGKILL, now or at a moment of the next attempt of a subscriber, or of any."""
+        if at == "now":
+            self._kill(self.owner)
+            self.settle()
+        elif at in ("begun", "done"):
+            self._crash_at = (at, subscriber)
+        else:
+            raise ValueError(f"at = {at!r} must be 'now', 'begun' or 'done'")
 
     def hand_over(self) -> None:
         """Another process has the groups, once the former one has let go of them."""
@@ -163,9 +181,9 @@ class Workers:
 
     def _dies(self, where: str, subscriber: str, process: Process) -> bool:
         """Whether an attempt goes no further, as it kills its process."""
-        if self.crash_at is None or where != self.crash_at[0] or self.crash_at[1] not in (None, subscriber):
+        if self._crash_at is None or where != self._crash_at[0] or self._crash_at[1] not in (None, subscriber):
             return False
-        self.crash_at = None
+        self._crash_at = None
         self._dies_at = self.time.seconds + DYING_SECONDS
         self.stage.at(self._dies_at, lambda: self._kill(process))
         return True
@@ -201,6 +219,12 @@ class Workers:
         for process in self._processes:
             process.loop.end()
         self.outside.end()
+        self._opened = None
+
+    def _within(self) -> tuple[VirtualLoop, Stage]:
+        if self._opened is None:
+            raise RuntimeError("a kit runs within its block alone: `with SubscriberTester(…) as kit:`")
+        return self._opened
 
     def _raise_errors(self) -> None:
         if self._errors:

@@ -123,4 +123,4 @@ class _Part:
         self._columns.add(tp.partition, self._reader.events(mine, values, reading))
         self._tally.read += len(records)
         if reading.refused:
-            self._tally.refuse_all(reading.refused, lambda offset: f"{tp.topic}-{tp.partition}@{offset}")
+            self._tally.refuse_all(reading.refused, lambda offset: f"{tp.topic}:{tp.partition}:{offset}")

@@ -114,9 +114,8 @@ class Once(Subscribing):
         """Which events are duplicates is for Redis to say, and is judged at the end."""
         if name == "begin" and reply[0] == b"ok":
             offsets = named(args)["events"][::3]
-            for offset, first in zip(offsets, reply[2:], strict=True):
-                if first:
-                    self.ledger.duplicates[int(offset)] = int(first)
+            for place, first in zip(reply[2::2], reply[3::2], strict=True):
+                self.ledger.duplicates[int(offsets[int(place)])] = int(first)
         return super().ran(name, keys, args, reply)
 
     def check_end(self) -> None:

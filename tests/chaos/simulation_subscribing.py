@@ -284,6 +284,5 @@ class Subscribing:
         if self._world.mix.has_any or self._world.counts.get("killed"):
             return
         for offset in events:
-            # A rebalance takes back what runs, and calls it again.
-            if sorted(set(called := ledger.calls.get(offset, []))) != self.calls_of(offset):
+            if (called := ledger.calls.get(offset, [])) != self.calls_of(offset):
                 self._world.tell("again", f"{offset}, which {fate_of(offset)}, was called as {called}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -46,11 +47,20 @@ class Hanging:
             AssertionError: Other subscribers did not go on; no letter says that a call was overdue; the worker did not end with 75
                 and the stacks in its log; or nobody did afterwards what had waited for a slot.
         """
+        for _ in range(TRIES):
+            if await self._slots_were_filled(name, idempotent, others, partition):
+                return
+        raise AssertionError(f"in each try the worker in which every slot of {name} hung died of an event that kills its process")
+
+    async def _slots_were_filled(self, name: str, idempotent: Idempotent, others: Collection[str], partition: int) -> bool:
+        """See :meth:`fill_slots`; returns False where an event that kills its process, published before, has killed the worker."""
         worker, hung = await self._filled(name, partition)
         witness = await self._witness(partition)
         await wait_until(
             lambda: self._done(witness) >= set(others), TRACE_SECONDS, f"others go on while every slot of {name} hangs"
         )
+        if worker.exit_code == -signal.SIGKILL:
+            return False
         must(worker.exit_code is None, f"a worker lives while every slot of {name} hangs, for a minute")
         if idempotent != "yes":
 
@@ -61,11 +71,14 @@ class Hanging:
             await wait_until(are_letters, TRACE_SECONDS, f"letters of {name} say that its calls were overdue")
         code = await worker.wait_exit(HUNG_MS / 1000 + TRACE_SECONDS)
         self.stage.mark_healed()
+        if code == -signal.SIGKILL:
+            return False
         must(code == TryAgainError.exit_code, f"exit code 75 of a worker in which every slot of {name} hangs, not {code}")
         told = [line for line in worker.log().splitlines() if f"all slots of a subscriber hang, ending subscriber={name}" in line]
         shown = [line for line in told if f"in {subscribed.hang_for_ever.__name__} " in line]
         must(len(shown) == 1, f"a line of the log that shows where all slots of {name} hang, not {told}")
         await wait_until(lambda: name in self._done(witness), TRACE_SECONDS, f"{name} goes on in another process")
+        return True
 
     async def _filled(self, name: str, partition: int) -> tuple[WorkerProcess, list[Place]]:
         """A worker in which every slot of a subscriber hangs, and the events that hang there."""

@@ -22,6 +22,7 @@ DONE = 'streams_app_subscriber_attempts_total{subscriber="ship", event="order.pa
 ERROR = 'streams_app_subscriber_attempts_total{subscriber="ship", event="order.paid", outcome="error"}'
 LETTERS = 'streams_app_subscriber_dead_letters_total{subscriber="ship", reason="failed"}'
 PUBLISHED = 'streams_app_published_total{event="order.paid", result="acknowledged"}'
+OPERATOR = 'streams_app_waiting_for{subscriber="ship", what="operator"}'
 REDIS_FULL = 'streams_app_waiting_for{subscriber="ship", what="redis-memory"}'
 
 FIRES = {
@@ -42,6 +43,7 @@ SILENT = {
     "a subscriber without events": {WAITING: "0x90", FINISHED: "7x90"},
     "one that is slow": {WAITING: "5x90", FINISHED: "0 0+1x90"},
     "a Redis that was full": {REDIS_FULL: "1x10 0x80"},
+    "a command that was run in the end": {OPERATOR: "1x80 0x10", WAITING: "5x80 0x10", FINISHED: "7x80 7+1x10"},
 }
 """What is normal → series, of which nothing fires."""
 
@@ -89,6 +91,18 @@ def test_no_alert_fires_of_what_is_normal(normal: str, alert: str, promtool: Pro
 def test_an_alert_that_is_missed_would_be_seen(promtool: Promtool, tmp_path: Path) -> None:
     with pytest.raises(ServerUnavailableError, match="SubscriberErrors"):
         firing(promtool, tmp_path, FIRES["SubscriberErrors"], [], "SubscriberErrors")
+
+
+def test_a_subscriber_that_waits_for_a_command_is_told_though_nobody_counts_its_events(promtool: Promtool, tmp_path: Path) -> None:
+    series = {OPERATOR: "0x80 1x10", WAITING: "0x90", FINISHED: "7x90"}
+
+    assert "SUCCESS" in firing(promtool, tmp_path, series, ["ship"], "NothingProcessed")
+
+
+def test_back_pressure_is_told_though_a_slot_was_seen_between_two_events(promtool: Promtool, tmp_path: Path) -> None:
+    series = {OLDEST: "0+30x90", RUNNING: " ".join(["1 1 0"] * 30)}
+
+    assert "SUCCESS" in firing(promtool, tmp_path, series, ["ship"], "SubscriberBackPressure")
 
 
 def test_the_first_letter_of_all_is_told(promtool: Promtool, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,7 +15,9 @@ from aiokafka.structs import ConsumerRecord
 from prometheus_client import CollectorRegistry
 
 from streams_app import Catalogue, Event, Events, Received, Settings
+from streams_app.delivery.outgoing import Outcomes, Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, NotPublishedError
+from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, read_topic
@@ -101,6 +103,42 @@ async def test_many_events_are_published_together_and_in_their_order(place: Plac
     assert ids == [header(record, "ce_id") for record in found]
 
 
+async def test_what_is_published_one_by_one_at_the_same_time_goes_in_few_requests(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, order_paid, catalogue = place
+    requests: list[int] = []
+    send = AckedProducer.send
+
+    async def counted(self: AckedProducer, outgoing: Sequence[Outgoing]) -> Outcomes:
+        requests.append(len(outgoing))
+        return await send(self, outgoing)
+
+    monkeypatch.setattr(AckedProducer, "send", counted)
+    async with Events(settings, catalogue) as events:
+        first = await events.publish(order_paid, OrderPaid("o0", 0))
+        ids = await asyncio.gather(*(events.publish(order_paid, OrderPaid(f"o{at % 7}", at)) for at in range(1, 201)))
+    found = await records(place, 201)
+    published = [(record.partition, json.loads(record.value)["cents"]) for record in found]
+
+    assert (201, 3) == (sum(requests), len(requests))  # the first one, and one for each partition
+    assert [first, *ids] == [
+        header(record, "ce_id") for record in sorted(found, key=lambda record: json.loads(record.value)["cents"])
+    ]
+    assert sorted(published) == published
+
+
+async def test_events_without_a_key_go_to_all_partitions_in_turn_also_one_by_one(place: Place) -> None:
+    settings, order_paid, _ = place
+    unkeyed = Event("order.seen", OrderPaid, description="Seen.", keyed_by=None, topic=order_paid.topic)
+    async with Events(settings, Catalogue(events=(unkeyed,))) as events:
+        for number in range(8):
+            await events.publish(unkeyed, OrderPaid("o1", number))
+    found = await records(place, 8)
+
+    assert [0] * 4 + [1] * 4 == [record.partition for record in found]
+
+
 async def test_what_a_function_publishes_follows_from_its_event(place: Place) -> None:
     settings, order_paid, catalogue = place
     headers = [("ce_correlationid", b"c1"), ("ce_userid", b"u7"), ("traceparent", b"00-1-2-01")]
@@ -163,6 +201,13 @@ async def test_what_was_not_acknowledged_can_be_published_again_under_its_id(pla
     assert 2 == registry.get_sample_value("streams_app_published_total", {"event": "order.paid", "result": "unknown"})
 
 
+async def test_that_the_topic_is_missing_is_said_by_the_error_itself(kafka: KafkaServer, names: Names) -> None:
+    order_paid = declared(names.topic("missing"))
+    async with Events(settings_of(names.app_id, kafka.bootstrap_servers), Catalogue(events=(order_paid,))) as events:
+        with pytest.raises(NotPublishedError, match=r"topic .*missing.* does not exist"):
+            await events.publish(order_paid, OrderPaid("o1", 1))
+
+
 @pytest.mark.apache
 async def test_what_a_topic_takes_never_is_refused_and_not_of_unknown_outcome(kafka: KafkaServer, names: Names) -> None:
     topic = names.topic("orders")
@@ -207,7 +252,11 @@ async def test_what_is_published_is_counted(place: Place) -> None:
             ConfigurationError,
             "there are 2 event_ids for 1 payloads",
         ),
-        (lambda events, one: events.publish(parcel_sent, ParcelSent("o1")), ConfigurationError, "the catalogue has no such event"),
+        (
+            lambda events, one: events.publish(parcel_sent, ParcelSent("o1")),
+            ConfigurationError,
+            "parcel.sent: the catalogue has no such event; its `events` have to name it",
+        ),
         (
             lambda events, one: events.publish(declared("o"), OrderPaid("o1", 5)),
             ConfigurationError,

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 import redis
 
+from streams_app.clock import SystemClock
 from streams_app.embedded import Valkey
+from streams_app.errors import TryAgainError
+from streams_app.fold import Fold
+from streams_app.operating.replay_lease import replay_lease
+from streams_app.settings import RedisSettings, Settings
 from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
@@ -72,3 +77,18 @@ async def test_a_worker_folds_in_a_redis_cluster(
 
     assert [] == outcome_of(records).faults(sent)
     assert 0 == code
+
+
+@pytest.mark.long
+async def test_there_is_one_replay_at_a_time_in_a_redis_cluster(masters: list[redis.Redis], names: Names) -> None:
+    port = masters[0].connection_pool.connection_kwargs["port"]
+    fold = Fold(name="one", source="s", group_key="id", changed="m", quiet_period="15m")
+    settings = Settings(app_id=names.app_id, redis=RedisSettings(url=f"redis+cluster://127.0.0.1:{port}"), folds=(fold,))
+    address = f"{names.app_id}/one".encode()
+    async with replay_lease(settings, address, SystemClock()) as lease:
+        await lease.require()
+        with pytest.raises(TryAgainError, match="another replay is under way, begun"):
+            async with replay_lease(settings, address, SystemClock()):
+                pass
+    async with replay_lease(settings, address, SystemClock()) as lease:
+        await lease.require()

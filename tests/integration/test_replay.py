@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import ConsumerRecord
 
+from streams_app.clock import SystemClock
+from streams_app.embedded.ports import free_port
+from streams_app.errors import TryAgainError
+from streams_app.operating.destinations import FoldDestination
+from streams_app.operating.letters import Selection
+from streams_app.operating.replay import Replay
+from streams_app.operating.replayed import Replayed
+from streams_app.settings import Settings
 from tests.checker import event
 from tests.conftest import KafkaServer, Names, RedisServer
 from tests.helpers import create_topics, read_topic
@@ -63,6 +74,22 @@ class Desk:
 
     async def replay(self, *words: str) -> Ran:
         return await asyncio.to_thread(run, "dead-letters", "replay", "--fold", "one", *words, "--config", str(self.config))
+
+    def replay_that_stops(self, then: Callable[[], None]) -> Replay:
+        """A replay in this process, which does nothing for as long as ``then`` runs: after its first page with events."""
+        settings = Settings.load(self.config, {})
+        fold = settings.folds[0]
+        to = FoldDestination(self.app_id, fold, settings.limits)
+        made = Replay(settings, to, Selection(self.app_id, fold.name), SystemClock())
+        stopped: list[int] = []
+
+        def on_page(done: Replayed) -> None:
+            if done.put_back and not stopped:
+                stopped.append(done.put_back)
+                then()
+
+        made.on_page = on_page
+        return made
 
     async def put_back(self, count: int) -> list[ConsumerRecord]:
         """The source, with at least so many events."""
@@ -124,8 +151,8 @@ async def test_whatever_was_refused_each_letter_is_shown_on_lines_that_a_termina
 
     assert [
         r"    [red]x\n\u001b]0;title\u0007\xff\u202e",
-        rf'no-changed       {desk.source}-0@1  key="a\nb\u001b[2J"  why\r\nnot',
-        f"no-changed       {desk.source}-0@2  key=none  ",
+        rf'no-changed       {desk.source}:0:1  key="a\nb\u001b[2J"  why\r\nnot',
+        f"no-changed       {desk.source}:0:2  key=none  ",
     ] == lines
 
 
@@ -219,3 +246,51 @@ async def test_only_what_the_source_has_acknowledged_counts_as_put_back(
     assert ["2 put back, 0 refused again", "0 put back, 0 refused again"] == [last_line(first), last_line(second)]
     assert f"1 left where they are: {desk.source} does not take records of its size any more" in first.out
     assert 2 == len(await desk.put_back(2))
+
+
+async def test_while_a_replay_runs_another_one_is_refused_and_told_who_runs_it(desk: Desk) -> None:
+    await desk.write(*((*event("a", f"n{at}"), desk.letter(at)) for at in range(600)))
+    others: list[Ran] = []
+    words = "dead-letters", "replay", "--fold", "one", "--config", str(desk.config)
+    first = desk.replay_that_stops(lambda: others.extend(run(*words, *more) for more in ((), ("--dry-run",))))
+    await first.run()
+    after = await desk.replay()
+    refused, dry = others
+
+    assert 75 == refused.code
+    assert re.search(rf"another replay is under way, begun \S+ \S+ by \S+@\S+, pid {os.getpid()}: wait until", refused.err)
+    assert (False, "") == ("audit" in refused.err, refused.out)
+    assert 0 == dry.code
+    assert (600, "0 put back, 0 refused again") == (first.done.put_back, last_line(after))
+    assert 600 == len(await desk.put_back(600))
+
+
+async def test_a_replay_that_was_stopped_for_longer_than_its_lease_puts_nothing_back_twice(desk: Desk) -> None:
+    count = 1_200
+    await desk.write(*((*event("a", f"n{at}"), desk.letter(at)) for at in range(count)))
+    others: list[Ran] = []
+
+    def meanwhile() -> None:
+        with redis.Redis.from_url(desk.site.redis_url) as client:
+            assert client.delete(f"{{{desk.app_id}/one}}:v1:replay")  # as when it expires
+        others.append(run("dead-letters", "replay", "--fold", "one", "--config", str(desk.config)))
+
+    first = desk.replay_that_stops(meanwhile)
+    with pytest.raises(TryAgainError, match="the lease of this replay is gone"):
+        await first.run()
+    found = await desk.put_back(count)
+
+    assert f"{count - first.done.put_back} put back, 0 refused again" == last_line(others[0])
+    assert count == len(found) == len({record.value for record in found})
+
+
+async def test_without_redis_nothing_is_put_back_as_another_replay_may_be_under_way(desk: Desk) -> None:
+    await desk.write((*event("a", "x"), desk.letter(1)))
+    text = desk.config.read_text().replace(desk.site.redis_url, f"redis://127.0.0.1:{free_port()}/0")
+    blind = desk.config.with_name("blind.toml")
+    blind.write_text(text)
+    ran = await Desk(desk.site, blind).replay()
+
+    assert (75, "") == (ran.code, ran.out)
+    assert "only Redis knows whether another replay is under way, and without it nothing is put back" in ran.err
+    assert "1 put back, 0 refused again" == last_line(await desk.replay())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import redis.asyncio
+from aiokafka.admin import NewPartitions
 
 from tests.conftest import KafkaServer
-from tests.helpers import create_topics, wait_until
+from tests.helpers import admin_of, create_topics, produce, wait_until
 from tests.integration.commands import run
 from tests.integration.orders import CATALOGUE, THANK, Orders
 from tests.integration.site import LIMIT_SECONDS
@@ -56,7 +57,7 @@ async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_ru
         (("--subscriber", "ship", "--at", "yesterday"), "--at: neither earliest nor latest"),
         (
             ("--subscriber", "shipp", "--at", "latest"),
-            "there is no subscriber 'shipp', did you mean 'ship'?; there are: ",
+            "there is no subscriber 'shipp', did you mean 'ship'? (there are: ",
         ),
     ],
 )
@@ -141,7 +142,7 @@ async def test_a_worker_of_one_subscriber_runs_no_other_and_no_fold(orders: Orde
 
     assert (0, ["thank"]) == (code, [line.split()[0] for line in first])
     assert ["ship", "thank"] == [line.split()[0] for line in both]
-    assert "only=thank" in alone.log()
+    assert "runs=thank " in alone.log()
 
 
 async def test_an_application_without_folds_runs_its_subscribers(orders: Orders) -> None:
@@ -156,6 +157,7 @@ async def test_an_application_without_folds_runs_its_subscribers(orders: Orders)
     checked = await orders.run("check")
 
     assert 4 == len(created.out.splitlines())
+    assert "runs=ship,thank " in worker.log()
     assert (0, ["ship", "thank"]) == (code, [line.split()[0] for line in lines])
     assert 0 == checked.code, checked.text
 
@@ -174,3 +176,36 @@ async def test_a_subscriber_that_must_not_be_called_twice_runs_where_a_command_h
         await placed.terminate()
 
     assert (0, ["thank"]) == (reset.code, [line.split()[0] for line in lines]), reset.text
+
+
+@pytest.mark.apache
+async def test_topics_create_places_a_subscriber_that_must_not_be_called_twice_in_new_partitions(
+    orders: Orders, redis_client: redis.asyncio.Redis
+) -> None:
+    orders.declare(CATALOGUE.replace(THANK, 'idempotent="no", description="Thanks'))
+    await orders.run("topics", "create")
+    with orders.worker("--only", "thank") as before:
+        await orders.pay("o1")
+        await orders.lines(1)
+        await before.terminate()
+    async with admin_of(orders.site.bootstrap) as admin:
+        await admin.create_partitions({orders.topic("paid"): NewPartitions(6)})
+    await produce(orders.site.bootstrap, orders.topic("paid"), [(b"o2", b'{"order_id": "o2"}')], partition=5)
+    with orders.worker("--only", "thank") as unplaced:
+        code = await unplaced.wait_exit(LIMIT_SECONDS)
+    state = f"{{{orders.site.names.app_id}/thank/{orders.topic('paid')}/5}}:v1:meta"
+    await redis_client.hset(state, "token", "somebody")
+    known = await orders.run("topics", "create")
+    await redis_client.delete(state)
+    placed, again = [await orders.run("topics", "create") for _ in range(2)]
+    with orders.worker("--only", "thank") as after:
+        lines = await orders.lines(2)
+        await after.terminate()
+
+    assert (1, True) == (code, "has no commit in 2 of 10 partitions: streams-app topics create" in unplaced.log())
+    names = [f"{orders.topic('paid')}-{number}" for number in (4, 5)]
+    assert 1 == known.code
+    assert f"subscriber 'thank' has no commit in {', '.join(names)}, which it has read before: streams-app reset" in known.err
+    told = f"placed   subscriber thank in 2 new partitions, with their first record: {', '.join(names)}"
+    assert [(0, 1), (0, 0)] == [(ran.code, ran.out.splitlines().count(told)) for ran in (placed, again)]
+    assert ["thank o1", "thank o2"] == [" ".join(line.split()[:2]) for line in lines]

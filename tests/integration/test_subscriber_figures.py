@@ -132,9 +132,12 @@ async def test_what_fails_waits_for_its_next_attempt_and_an_outage_is_told(shop:
         await seen.until("subscriber_retrying_events", 0)
 
 
-async def test_a_reader_that_is_paused_is_told_until_it_goes_on(shop: Shop, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "most"), [("MOST_UNFINISHED", 3), ("MOST_UNFINISHED_BYTES", 1)])
+async def test_a_reader_that_is_paused_is_told_until_it_goes_on(
+    shop: Shop, seen: Seen, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
     may_end = threading.Event()
-    monkeypatch.setattr("streams_app.subscribers.processor.MOST_UNFINISHED", 3)
+    monkeypatch.setattr(f"streams_app.subscribers.processor.{bound}", most)
 
     def ship(event: Received[Paid]) -> None:
         may_end.wait(LIMIT_SECONDS)

@@ -63,10 +63,17 @@ async def test_a_subscriber_that_nobody_has_placed_says_why_it_waits_beside_its_
     async def ship(event: Received[Paid]) -> None:
         """It is never called."""
 
-    status = Status()
-    async with shop.member(ship, idempotent="no", status=status):
+    status, metrics = Status(), Metrics(shop.settings)
+    waits = {what: metrics.waiting_for.labels("ship", what) for what in ("operator", "broker")}
+    async with shop.member(ship, idempotent="no", status=status, metrics=metrics):
         await wait_until(status.remarks, LIMIT_SECONDS, "it says why it waits")
         (remark,) = status.remarks()
+        await wait_until(waits["operator"]._value.get, LIMIT_SECONDS, "the metric says so, too")
+        for_broker = waits["broker"]._value.get()
 
     assert remark.startswith("subscriber ship waits: ")
-    assert "has no commit of subscriber 'ship': streams-app topics create where it is new, else streams-app reset" in remark
+    assert 0 == for_broker
+    assert (
+        "has no commit of subscriber 'ship': streams-app topics create where it is new or its topic has new partitions, else "
+        "streams-app reset --subscriber ship --at ...; while no worker runs it" in remark
+    )

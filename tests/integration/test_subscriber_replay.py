@@ -34,6 +34,7 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
 
         await wait_until(all_have_passed, LIMIT_SECONDS, "both subscribers have passed what was put back")
         source = await orders.read("paid", 1)
+    explained = await orders.run("events", "explain", "ship", "e1")
 
     topics = {"paid", "folded", "paid.dead", "paid.ship.dead", "paid.thank.dead", "again"}
     assert topics == {line.split()[1].removeprefix(f"{orders.site.names.app_id}.") for line in created.out.splitlines()}
@@ -42,6 +43,7 @@ async def test_a_dead_letter_goes_back_to_its_subscriber_and_to_nobody_else(orde
     assert 1 == len(source)
     assert b"failed" == dict(letter.headers)["reason"]
     assert "key=o1  id=e1  attempts=1  ConnectionError: the carrier is away" in listed.out
+    assert "is a dead letter: failed, was put back since, and is finished." in " ".join(explained.out.split())
     assert ["1 put back, 0 refused again", "0 put back, 0 refused again"] == [ran.out.splitlines()[-1] for ran in replayed]
     assert "audit replay subscriber=ship interrupted=False reason=any again=False events=1 " in replayed[0].err
 
@@ -100,11 +102,13 @@ async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(ord
     replayed = await orders.run("dead-letters", "replay", *of_ship)
     put_back = await orders.read("again", 1)
     explained = await orders.run("events", "explain", "ship", "e1")
+    by_place = await orders.run("events", "explain", "ship", f"{orders.topic('paid')}:3:1")
 
     assert [None, None] == outcomes
+    assert "put back since" in " ".join(by_place.out.split())
     assert 1 == sum("  failed  " in line for line in listed.out.splitlines())
     assert "(there 2 times)" in listed.out
-    assert "no dead letters\n" == later.out
+    assert "no dead letters of subscriber ship\n" == later.out
     assert ["1 there twice: taken once", "1 put back, 0 refused again"] == replayed.out.splitlines()
     assert 1 == len(put_back)
     assert f"Event e1 ({orders.topic('again')}:{put_back[0].partition}:0) of subscriber ship" in " ".join(explained.out.split())

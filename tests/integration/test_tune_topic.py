@@ -107,10 +107,10 @@ async def test_what_cannot_be_folded_is_counted_and_shown(site: Site) -> None:
     topic = site.names.topic("events")
     assert ran.err.splitlines() == [
         "5 of 7 events were refused, and are not in the curve:",
-        f"  2 tombstone, the first at {topic}-0@1: the value is empty",
-        f"  1 not-json, the first at {topic}-0@2: unexpected end of data: line 1 column 2 (char 1)",
-        f"  1 no-changed, the first at {topic}-0@3: 'metrics' is missing or null, not an object, an array or a string",
-        f"  1 not-an-object, the first at {topic}-0@4: the value is a JSON list",
+        f"  2 tombstone, the first at {topic}:0:1: the value is empty",
+        f"  1 not-json, the first at {topic}:0:2: unexpected end of data: line 1 column 2 (char 1)",
+        f"  1 no-changed, the first at {topic}:0:3: 'metrics' is missing or null, not an object, an array or a string",
+        f"  1 not-an-object, the first at {topic}:0:4: the value is a JSON list",
     ]
 
 

@@ -6,7 +6,21 @@ from typing import assert_type
 
 import msgspec
 
-from streams_app import Catalogue, Event, Events, Received, Reject, Retries, Retry, records_of, subscriber
+from streams_app import (
+    Catalogue,
+    Event,
+    Events,
+    EventsSettings,
+    KafkaSettings,
+    Received,
+    RedisSettings,
+    Reject,
+    Retries,
+    Retry,
+    Settings,
+    records_of,
+    subscriber,
+)  # fmt: skip
 from streams_app.local import LocalEvents
 from streams_app.testing import Letter, Run, SubscriberTester
 
@@ -75,6 +89,11 @@ def in_a_test() -> None:
         kit.assert_idempotent(tell, ParcelSent("o1"), observe=rows.copy, reset=rows.clear)
     with SubscriberTester(catalogue):
         pass
+
+
+def publishing_alone() -> Events:
+    kafka, redis = KafkaSettings(bootstrap_servers="localhost:9092"), RedisSettings(url="redis://localhost:6379/0")
+    return Events(Settings(app_id="web", kafka=kafka, redis=redis, events=EventsSettings(catalogue="shop:catalogue")), catalogue)
 
 
 async def without_servers() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -27,6 +28,15 @@ class Table:
 
     def dump(self) -> list[str]:
         return list(self.rows)
+
+
+def writing(table: Table) -> Callable[[Received[Paid]], Coroutine[Any, Any, None]]:
+    """A function that may be called twice."""
+
+    async def write(event: Received[Paid]) -> None:
+        table.rows[:] = [event.data.order_id]
+
+    return write
 
 
 def checked(function: Callable[[Received[Any]], Any], table: Table, **options: Any) -> None:
@@ -106,4 +116,77 @@ def test_an_error_of_the_function_is_the_error_of_the_check() -> None:
         raise ConnectionError("the carrier is away")
 
     with pytest.raises(ConnectionError):
+        checked(ship, Table())
+
+
+def test_what_is_observed_may_be_the_very_list_that_the_function_adds_to() -> None:
+    rows: list[str] = []
+
+    def ship(event: Received[Paid]) -> None:
+        rows.append(event.data.order_id)
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit, pytest.raises(AssertionError, match="ship is not idempotent: called twice"):
+        kit.assert_idempotent(one, Paid("o1"), observe=lambda: rows, reset=rows.clear)
+
+
+def test_what_cannot_be_copied_is_compared_as_it_is() -> None:
+    rows: list[str] = []
+    lock = threading.Lock()
+
+    def ship(event: Received[Paid]) -> None:
+        rows.append(event.data.order_id)
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit, pytest.raises(AssertionError, match="ship is not idempotent: called twice"):
+        kit.assert_idempotent(one, Paid("o1"), observe=lambda: (lock, *rows), reset=rows.clear)
+
+
+def test_a_check_that_could_not_fail_is_told() -> None:
+    table = Table()
+
+    def ship(event: Received[Paid]) -> None:
+        pass
+
+    with pytest.raises(AssertionError, match=r"ship publishes nothing and changes nothing that observe\(\) returns"):
+        checked(ship, table, reset=table.clear)
+
+
+def test_an_event_stands_for_its_payload() -> None:
+    table = Table()
+    one = subscribed(writing(table))
+    with SubscriberTester(one) as kit:
+        kit.assert_idempotent(one, Received(data=Paid("o1"), id="e1"), observe=table.dump, reset=table.clear)
+
+    assert ["o1"] == table.rows
+
+
+def test_a_function_is_checked_after_the_block_of_its_kit_too() -> None:
+    table = Table()
+    one = subscribed(writing(table))
+    with SubscriberTester(one) as kit:
+        kit.advance("1m")
+
+    kit.assert_idempotent(one, Paid("o1"), observe=table.dump, reset=table.clear)
+    assert ["o1"] == table.rows
+
+
+def test_what_has_no_equality_of_its_own_is_not_taken_for_another_state_each_time() -> None:
+    table = Table()
+
+    def ship(event: Received[Paid]) -> None:
+        table.rows = [event.data.order_id]
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit:
+        kit.assert_idempotent(one, Paid("o1"), observe=lambda: table)
+        with pytest.raises(AssertionError, match=r"ship .* changes nothing that observe\(\) returns"):
+            kit.assert_idempotent(one, Paid("o1"), observe=lambda: table, reset=table.clear)
+
+
+def test_a_function_that_could_not_await_what_it_publishes_fails_as_in_a_worker() -> None:
+    def ship(event: Received[Paid]) -> None:
+        event.publish(sent, Sent(event.data.order_id))  # type: ignore[unused-coroutine]  # the mistake under test
+
+    with pytest.raises(RuntimeError, match="a function without async cannot await publish: call publish_sync"):
         checked(ship, Table())

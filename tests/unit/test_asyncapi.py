@@ -200,6 +200,11 @@ def test_what_breaks_is_told(config: Path, now: list[Any], expected: list[str]) 
         (list[int], list[str], "pet.seen.a[]"),
         (dict[str, int], dict[str, str], "pet.seen.a{}"),
         (msgspec.defstruct("In", [("x", int)]), msgspec.defstruct("In", [("x", str)]), "pet.seen.a.x"),
+        (list, list[int], "pet.seen.a[]"),
+        (list[int], list, "pet.seen.a[]"),
+        (dict, dict[str, int], "pet.seen.a{}"),
+        (dict[str, int], dict, "pet.seen.a{}"),
+        (tuple[int, str], tuple[int, int], "pet.seen.a[1]"),
     ],
 )
 def test_what_breaks_inside_is_told_with_its_place(config: Path, old: Any, new: Any, place: str) -> None:
@@ -256,6 +261,8 @@ def test_the_command_lists_what_is_declared(config: Path, capsys: pytest.Capture
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["order.paid", "orders", "order_id", "OrderPaid"] == lines[1][:4]
     assert ["recompute", "account-metrics", "post-metric-updated.account-metrics", "yes", "key"] == lines[-1][:5]
+    (head,) = (line for line in lines if line[:1] == ["SUBSCRIBER"])
+    assert ["ORDERED", "CONCURRENCY", "RATE", "TIMEOUT", "ATTEMPTS", "ENABLED"] == head[4:10]
 
 
 def test_a_catalogue_has_to_be_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

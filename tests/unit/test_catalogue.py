@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -57,3 +59,36 @@ def test_a_function_that_is_no_subscriber_is_told() -> None:
 
     assert 3 == len(told)
     assert "plain is no subscriber: @subscriber(…) makes one of a function" in told
+
+
+def test_parentheses_around_one_thing_are_told_to_be_no_tuple() -> None:
+    assert [
+        "events = <Event order.paid> is no tuple or list: a tuple of one has a comma, as in events=(it,)",
+        "subscribers = <Subscriber ship> is no tuple or list: a tuple of one has a comma, as in subscribers=(it,)",
+    ] == faults(events=order_paid, subscribers=ship)
+
+
+def test_what_stands_in_the_place_of_the_other_is_named() -> None:
+    assert [
+        "<Subscriber ship> is no Event",
+        "<Event order.paid> is no subscriber: @subscriber(…) makes one of a function",
+    ] == faults(events=(ship,), subscribers=(order_paid,))
+
+
+async def yielding() -> AsyncIterator[None]:
+    yield
+
+
+async def waiting() -> None:
+    pass
+
+
+@pytest.mark.parametrize("lifespan", [yielding, waiting])
+def test_a_lifespan_that_nobody_has_decorated_is_told(lifespan: Any) -> None:
+    (fault,) = faults(events=(order_paid,), lifespan=lifespan)
+
+    assert "contextlib.asynccontextmanager" in fault
+
+
+def test_a_decorated_lifespan_is_taken() -> None:
+    assert Catalogue(events=(order_paid,), lifespan=asynccontextmanager(yielding)).lifespan

@@ -10,7 +10,7 @@ import pytest
 
 from streams_app import Catalogue, Event
 from streams_app.checking.finding import Level
-from streams_app.checking.subscribers import commit_finding, id_findings, key_findings, retention_findings
+from streams_app.checking.subscribers import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of
@@ -56,6 +56,25 @@ def test_an_event_without_a_key_that_is_folded_is_told() -> None:
     assert ["event order.paid is keyed by nothing, fold account-metrics groups by order_id"] == [
         one.text for one in key_findings([event], [fold()])
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"group_key": "account_id", "changed": "metrics"}, []),
+        ({"group_key": ("account_id", "day"), "changed": "metrics", "keep": "last"}, []),
+        ({"group_key": lambda event: "", "group_as": "account_id", "changed": "metrics"}, []),
+        ({"group_key": "@key", "changed": "metrics"}, ["'account_id'"]),
+        ({"group_key": "account", "changed": "metric"}, ["'account_id', 'metrics'"]),
+    ],
+)
+def test_a_subscriber_requires_fields_that_the_records_of_its_fold_have(fields: dict[str, Any], found: list[str]) -> None:
+    expected = [
+        f"subscriber recompute: AccountChanged requires {names}, which no record of account-metrics has: each becomes a dead letter"
+        for names in found
+    ]
+
+    assert expected == [one.text for one in field_findings(subscriptions(recompute), [fold(**fields)])]
 
 
 @pytest.mark.parametrize(

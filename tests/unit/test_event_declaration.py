@@ -87,6 +87,13 @@ def test_what_is_no_object_on_the_wire_is_no_payload(payload: Any) -> None:
     assert "no object with fields" in fault or "no JSON Schema" in fault
 
 
+@pytest.mark.parametrize("payload", [type("Plain", (), {"__annotations__": {"order_id": str}}), OrderPaid("o1", 500)])
+def test_a_class_of_no_known_kind_is_told_which_kinds_there_are(payload: Any) -> None:
+    (fault,) = faults(payload=payload)
+
+    assert fault.endswith("is no object with fields: take a msgspec Struct, a dataclass, a TypedDict or a pydantic model")
+
+
 def test_a_type_that_cannot_be_resolved_is_told() -> None:
     (fault,) = faults(payload=Nowhere)
 

@@ -105,6 +105,22 @@ def test_a_child_inherits_no_more_than_may_be_published_and_what_is_said_anew_co
     assert "much" not in told
 
 
+@pytest.mark.parametrize(
+    ("correlation_id", "traceparent", "expected"),
+    [
+        ("c" * 1_000, "t" * 1_000, ("c" * 1_000, "t" * 1_000)),
+        ("c" * 1_001, "t" * 1_001, ("e1", None)),
+        ("\u00e4" * 501, None, ("e1", None)),
+    ],
+)
+def test_a_child_inherits_no_correlation_and_no_trace_that_is_longer_than_a_context(
+    correlation_id: str, traceparent: str | None, expected: tuple[str, str | None]
+) -> None:
+    child = Parent("e1", "ship", Envelope(correlation_id, None, {}, traceparent)).envelope({})
+
+    assert expected == (child.correlation_id, child.traceparent)
+
+
 def test_a_header_without_a_value_is_as_none_at_all() -> None:
     headers: Any = [("ce_type", None), ("ce_userid", None)]
 

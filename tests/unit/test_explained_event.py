@@ -58,6 +58,9 @@ def letter(reason: str) -> Letter:
             "behind 20 offsets at most, unless it is finished: the commit does not say what is, above its offset",
         ),
         (found(15, begin=20, note=None), "is lost: retention has removed it before it was finished"),
+        (found(9, begin=20), "is finished, or was lost: retention has removed its record"),
+        (found(9, begin=20, letters=(letter("failed"),)), "is a dead letter: failed"),
+        (found(kept=Entry(0, 0, NOW_MS - 1)), "has failed while its subscriber was suspended, which does not count, and waits"),
         (found(event_id=""), "is none: the log has no record at this offset, and passes over it"),
         (found(type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
         (found(9, type="order.sent", is_ours=False), "is of another type, order.sent: not for this subscriber"),
@@ -87,6 +90,20 @@ def test_the_verdict_is_what_is_known_best(event: Found, expected: str, ship: Su
 
     assert expected in verdict
     assert verdict.startswith("Event ")
+
+
+def test_a_letter_that_was_put_back_is_told_as_such(ship: Subscription) -> None:
+    first, second = letter("failed"), replace(letter("rejected"), value=b"w")
+    back = frozenset({first.digest()})
+
+    once = describe(found(9, letters=(first,), put_back=back), ship, None, NOW_MS, 1_000).splitlines()
+    done = describe(found(9, letters=(first,), put_back=back, is_none_waiting=True), ship, None, NOW_MS, 1_000).splitlines()
+    twice = describe(found(9, letters=(first, second), put_back=back), ship, None, NOW_MS, 1_000).splitlines()
+
+    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, and was put back since." == once[0]
+    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: failed, was put back since, and is finished." == done[0]
+    assert once[4].endswith("no such article, put back since")
+    assert "Event e1 (orders:0:9) of subscriber ship is a dead letter: rejected." == twice[0]
 
 
 def test_what_may_be_called_again_begins_where_there_is_no_commit(ship: Subscription) -> None:
@@ -166,6 +183,12 @@ GAUGES = "\n".join(
     for name, value in (("waiting_events", 7.0), ("running_events", 2.0), ("retrying_events", 1.0), ("suspended", 1.0))
 )
 
+WAITING = """
+streams_app_waiting_for{subscriber="ship",what="redis-memory"} 1.0
+streams_app_waiting_for{subscriber="ship",what="redis"} 0.0
+streams_app_waiting_for{subscriber="another",what="broker"} 1.0
+"""
+
 
 @pytest.mark.parametrize(
     ("page", "expected"),
@@ -178,6 +201,10 @@ GAUGES = "\n".join(
             "in the worker at http://w 7 wait, 2 run, 1 wait for a retry, and it is suspended: its last attempts have all failed. "
             "One event at a time is tried until one succeeds, all others wait for that; meanwhile, for as long as its patience, "
             "failed attempts do not count",
+        ),
+        (
+            Page("http://w", GAUGES.replace('suspended{subscriber="ship"} 1', 'suspended{subscriber="ship"} 0') + WAITING),
+            "in the worker at http://w 7 wait, 2 run, 1 wait for a retry; Redis is full",
         ),
     ],
 )

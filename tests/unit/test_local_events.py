@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +16,7 @@ from streams_app import Catalogue, Event, Received, Reject, Retries, records_of,
 from streams_app.errors import BadEventError
 from streams_app.local import LocalEvents
 from tests.helpers import wait_until
+from tests.servers.cache import ROOT
 
 LIMIT_SECONDS = 60
 
@@ -135,3 +138,23 @@ async def test_a_subscriber_of_a_fold_needs_no_settings_for_it() -> None:
 
     async with LocalEvents(Catalogue(events=(paid,), subscribers=(recompute,))) as events:
         assert await events.publish(paid, Paid("o1"))
+
+
+UNCLOSED = """
+from streams_app import Catalogue, subscriber
+from streams_app.local import LocalEvents
+from tests.unit.test_local_events import Paid, paid
+
+@subscriber(paid, idempotent="yes", description="Ships.")
+def ship(event):
+    pass
+
+LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))).publish_sync(paid, Paid("o1"))
+"""
+
+
+def test_a_script_that_never_closes_it_ends_without_a_word() -> None:
+    ended = subprocess.run([sys.executable, "-c", UNCLOSED], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (0, 1) == (ended.returncode, len(ended.stderr.splitlines())), ended.stderr
+    assert "lost with this process" in ended.stderr

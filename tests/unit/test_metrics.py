@@ -80,10 +80,10 @@ def test_a_program_that_publishes_shows_its_events_before_the_first_one() -> Non
     assert [0.0] * 3 == [registry.get_sample_value(name, {"event": "parcel.sent", "result": one}) for one in results]
 
 
-def test_the_page_tells_of_the_process_and_of_its_version(metrics: Metrics) -> None:
+def test_the_page_tells_of_the_process_its_version_and_its_application(metrics: Metrics) -> None:
     found = samples(metrics)
 
-    assert found["streams_app_build_info", (("version", version("streams_app")),)] == 1
+    assert found["streams_app_build_info", (("app_id", "a"), ("version", version("streams_app")))] == 1
     assert found["process_resident_memory_bytes", ()] > 0
     assert found["process_cpu_seconds_total", ()] > 0
     assert found["process_open_fds", ()] > 0

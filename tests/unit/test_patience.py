@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.patience import Patience
 
 
@@ -15,6 +15,17 @@ def test_whether_it_works_is_told() -> None:
     patience.succeeded()
 
     assert [False, True] == told
+
+
+def test_an_operator_is_waited_for_while_a_fault_is_one_that_no_waiting_mends() -> None:
+    patience = Patience("it")
+    told = []
+    for error in (TryAgainError("locked"), ConfigurationError(["no commit"])):
+        patience.failed(error)
+        told.append(patience.waits_for_operator)
+    patience.succeeded()
+
+    assert [False, True, False] == [*told, patience.waits_for_operator]
 
 
 def test_waits_double_up_to_ten_seconds_and_begin_anew_once_it_works() -> None:

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerClosed
 from aiokafka.structs import TopicPartition
 
+from streams_app.kafka.patches import producer_end
 from streams_app.kafka.patches.producer_end import end
 
 
@@ -26,3 +27,22 @@ async def test_a_batch_that_waits_to_be_sent_again_fails_in_silence() -> None:
     await asyncio.sleep(0)  # what follows from its failure is called
 
     assert [] == told
+
+
+async def test_a_sender_that_ends_only_when_it_is_cancelled_again_cancels_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_end, "PATIENCE_SECONDS", 0.01)
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
+    never = asyncio.Event()
+
+    async def send() -> None:
+        try:
+            await never.wait()
+        except asyncio.CancelledError:
+            await never.wait()  # the answer to a request that is under way
+
+    sender = asyncio.create_task(send())
+    producer._sender._sender_task = sender
+    await asyncio.sleep(0)
+    await end(producer)
+
+    assert sender.cancelled()

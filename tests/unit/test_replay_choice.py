@@ -15,6 +15,7 @@ from streams_app.operating.replay import Choice, Replay
 from streams_app.operating.replayed import Replayed, summary
 from streams_app.settings import Limits, Settings
 from streams_app.settings.sections import KafkaSettings
+from tests.manual_clock import ManualClock
 
 GOOD = b'{"id": "a", "m": ["x"]}'
 PARTITIONS = 4
@@ -179,7 +180,7 @@ def test_the_end_says_what_went_back_what_was_refused_again_and_what_became_of_t
 
 async def test_what_was_not_acknowledged_is_not_put_back() -> None:
     settings = Settings(app_id="social", kafka=KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}"), folds=(fold(),))
-    replay = Replay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"))
+    replay = Replay(settings, FoldDestination("social", fold(), Limits()), Selection("social", "f"), ManualClock())
 
     with pytest.raises(TryAgainError, match="s does not acknowledge events"):
         await replay._put_back([letter(1), letter(2)])

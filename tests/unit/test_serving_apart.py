@@ -35,11 +35,17 @@ def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
 @pytest.mark.parametrize(
     ("names", "more", "fault"),
     [
-        (["shp"], {}, "there is neither a read store nor a subscriber 'shp', did you mean 'ship'?; there are: ship, recompute"),
+        (["shp"], {}, "there is neither a read store nor a subscriber 'shp', did you mean 'ship'? (there are: ship, recompute)"),
+        (
+            ["account-metrics"],
+            {},
+            "there is neither a read store nor a subscriber 'account-metrics', but a fold: workers without --only run all folds "
+            "(there are: ship, recompute)",
+        ),
         (
             ["ship"],
             {"events": EventsSettings()},
-            "there is neither a read store nor a subscriber 'ship'; there are: none\n"
+            "there is neither a read store nor a subscriber 'ship' (there are: none)\n"
             "subscribers are declared in a catalogue, and events.catalogue is not set",
         ),
         (["ship"], {"subscribers": [{"name": "ship", "enabled": False}]}, "subscriber 'ship' is not enabled"),

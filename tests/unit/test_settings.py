@@ -52,7 +52,9 @@ def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
     assert "dashboard" == load(file, MINIMAL + READ_STORE).read_store(None).name
     with pytest.raises(ConfigurationError, match="several read stores: name one with --store: dashboard, search"):
         two.read_store(None)
-    with pytest.raises(ConfigurationError, match="no read store 'serch', did you mean 'search'\\?; there are: dashboard, search"):
+    with pytest.raises(
+        ConfigurationError, match="no read store 'serch', did you mean 'search'\\? \\(there are: dashboard, search\\)"
+    ):
         two.read_store("serch")
     with pytest.raises(ConfigurationError, match=r"\[read_stores\.NAME\]"):
         load(file).read_store(None)
@@ -179,7 +181,7 @@ def test_unknown_fold_is_a_fault_that_lists_those_there_are(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, MINIMAL + SECOND).fold("secnd")
 
-    assert ["there is no fold 'secnd', did you mean 'second'?; there are: account-metrics, second"] == caught.value.faults
+    assert ["there is no fold 'secnd', did you mean 'second'? (there are: account-metrics, second)"] == caught.value.faults
 
 
 def test_source_of_several_folds_is_read_once(file: Path) -> None:

@@ -75,7 +75,11 @@ def test_environment_of_others_is_none_of_our_business(file: Path) -> None:
         ("STREAMS_APP_FOLDS_ACCOUNT_METRIC_QUIET_PERIOD", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_QUIET_PERIOD'?"),
         ("STREAMS_APP_FOLDS_ACCOUNT_METRICS_NAME", ", did you mean 'STREAMS_APP_FOLDS_ACCOUNT_METRICS_"),
         ("STREAMS_APP_READ_STORES_DASHBOARD_TABEL", ", did you mean 'STREAMS_APP_READ_STORES_DASHBOARD_TABLE'?"),
-        ("STREAMS_APP_SUBSCRIBERS_SHIP_RATE", "; a subscriber can be set so where the file has its [subscribers.NAME]"),
+        (
+            "STREAMS_APP_READ_STORES_SEARCH_TABLE",
+            ", did you mean 'STREAMS_APP_READ_STORES_DASHBOARD_TABLE'? (of a read store, only where the file has its [read_stores.",
+        ),
+        ("STREAMS_APP_SUBSCRIBERS_SHIP_RATE", " (of a subscriber, only where the file has its [subscribers.NAME])"),
         ("STREAMS_APP_QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ", ""),
     ],
 )

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from streams_app import Received, Reject, Retries, Retry, records_of, subscriber
+from streams_app.durations import duration_text
 from streams_app.errors import ConfigurationError
 from streams_app.subscribers.declaration import Rate
 from tests.shop import AccountChanged, OrderPaid, RateLimited, UnknownAccount, order_paid, recompute, ship
 
+HOUR_MS = 3_600_000
 PAID = Received(data=OrderPaid("o1", 500), id="e1")
 
 
@@ -154,6 +156,15 @@ def test_records_of_a_fold_have_a_fold_and_a_payload() -> None:
     assert ("account-metrics", AccountChanged) == (recompute.source.fold, recompute.source.payload)  # type: ignore[union-attr]  # it is no Event
 
 
+def test_what_is_wrong_with_retries_is_told_all_at_once_also_beside_what_is_no_duration() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Retries(attempts=0, first="soon", factor=0.5, longest="later", never=(int,))  # type: ignore[arg-type]  # the fault under test
+
+    assert ["first", "longest", "attempts", "factor", "never"] == [
+        fault.removeprefix("retries: ").split(" ")[0].strip(":") for fault in caught.value.faults
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
@@ -161,7 +172,7 @@ def test_records_of_a_fold_have_a_fold_and_a_payload() -> None:
         ({"factor": 0.5}, "factor = 0.5 must be"),
         ({"first": "10m"}, "first must be at least 1ms and not longer than longest"),
         ({"first": "soon"}, "first: 'soon' is not a duration"),
-        ({"attempts": 30}, "all 30 attempts take up to"),
+        ({"attempts": 5, "first": "20m", "longest": "20m"}, "all 5 attempts take 1 h 20 min and more"),
         ({"never": (3,)}, "never: 3 is no class of errors"),
         ({"never": 3}, "never: 3 is no class of errors"),
         ({"by": {ValueError: 3}}, "has no Retries"),
@@ -175,6 +186,26 @@ def test_what_is_wrong_with_retries_is_told(options: dict[str, Any], fault: str)
 
     (told,) = caught.value.faults
     assert fault in told
+
+
+@pytest.mark.parametrize(
+    ("options", "longest"),
+    [
+        ({}, "5m"),
+        ({"attempts": 20}, "248s"),
+        ({"attempts": 20, "longest": "1m"}, "1m"),
+        ({"attempts": 1_000, "factor": 1}, "5m"),
+        ({"attempts": 4, "first": "20m", "longest": "1h"}, "20m"),
+        ({"attempts": 3, "first": "15m", "longest": "1h"}, "1h"),
+        ({"attempts": 4, "first": "15m", "longest": "1h"}, "1350s"),
+        ({"attempts": 1_000, "first": "3.5s"}, "3.5s"),
+    ],
+)
+def test_delays_that_would_be_more_than_an_hour_together_are_shorter(options: dict[str, Any], longest: str) -> None:
+    rule = Retries(**options)
+
+    assert longest == duration_text(rule.longest_ms)
+    assert rule.total_ms <= HOUR_MS
 
 
 class Throttled(RateLimited):

@@ -94,3 +94,17 @@ def test_what_nobody_expects_of_the_end_of_a_call_is_told_and_not_swallowed(monk
     with pytest.raises(RuntimeError, match="unexpected"), SubscriberTester(subscribed(ship)) as kit:
         kit.publish(paid, Paid("o1"))
         kit.advance("1s")
+
+
+def test_what_its_function_puts_off_for_more_than_an_hour_in_all_is_a_letter() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise Retry(after="25m")
+
+    one = subscribed(ship, retry=Retries(attempts=8))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("3h")
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", 3) == (letter.reason, letter.attempts)
+        assert "Retry: again after 25m, and it would have waited for more than 1 h in all" == letter.detail

@@ -21,7 +21,7 @@ from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
 from streams_app.subscribers.gauges import Gauges
 from streams_app.subscribers.letters import Letters
-from streams_app.subscribers.looks import Look, present, unread_from
+from streams_app.subscribers.looks import Look, Present, present, remark_of, unread_from
 from streams_app.subscribers.order import KeyOrder
 from streams_app.subscribers.received import Reject, Retry
 from streams_app.subscribers.retries import Retries
@@ -187,6 +187,20 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figur
     assert 2 == gauges.present.running
 
 
+@pytest.mark.parametrize(
+    ("waits_for", "expected"),
+    [
+        ({"redis-memory"}, "subscriber ship: Redis is full"),
+        ({"redis", "broker"}, "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer"),
+        (set(), None),
+        # Of a paused reader more is said, and so is of a command that is to be run.
+        ({"operator"}, None),
+    ],
+)
+def test_what_a_subscriber_waits_for_is_remarked_of(waits_for: set[str], expected: str | None) -> None:
+    assert expected == remark_of("ship", Present(waits_for=frozenset(waits_for)))
+
+
 async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: Figures) -> None:
     remarks: list[str | None] = []
     for suspended in (True, False):
@@ -224,15 +238,22 @@ async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while
     def make_runner(_: Any) -> Any:
         return SimpleNamespace(running={}, hanging=0)
 
-    gauges = Gauges(metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock)
-    waits = {"subscriber": "ship", "what": "broker"}
+    for_operator = [True, False, False]
+    gauges = Gauges(
+        metrics, "ship", Dispatcher("ship", 1, 0, Retries(), clock, make_runner), figures, places, clock,
+        waits_for_operator=for_operator.pop,
+    )  # fmt: skip
     told = []
-    for _ in range(2):
+    while for_operator:
         await gauges.look_once()
         clock.advance_ms(2_000)
-        told.append((metrics.registry.get_sample_value("streams_app_waiting_for", waits), value(metrics, "oldest_waiting_seconds")))
+        told.append((sorted(gauges.present.waits_for), value(metrics, "oldest_waiting_seconds")))
 
-    assert [(0, 0), (1, 2)] == told
+    assert [([], 0), (["broker"], 2), (["operator"], 4)] == told
+    assert [0, 1] == [
+        metrics.registry.get_sample_value("streams_app_waiting_for", {"subscriber": "ship", "what": what})
+        for what in ("broker", "operator")
+    ]
     assert 5 == value(metrics, "waiting_events")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.events.headers import Headers
+from streams_app.settings import Limits
 from streams_app.subscribers.letters import Letters
 from streams_app.subscribers.put_back import Origin, addressed
 from streams_app.subscribers.work import Work, letter
@@ -27,7 +28,8 @@ PUT_BACK_UNNAMED = addressed("ship", Origin(PAID, 7, 1_700_000_000_000), [])
         (PAID, [("ce_id", b"e1")], "", b"e1"),
         (PAID, [], "", b"orders:3:5"),
         (PAID, [("ce_id", b"\xff")], "", b"orders:3:5"),
-        (PAID, [("ce_id", b"e" * 100_000)], "", b"orders:3:5"),
+        (PAID, [("ce_id", b"e" * 600)], "", b"e" * 600),
+        (PAID, [("ce_id", b"e" * 601)], "", b"orders:3:5"),
         (PAID, [("ce_id", b"e1")], "e2", b"e2"),
         (AGAIN, PUT_BACK, "", b"e1"),
         (AGAIN, PUT_BACK_UNNAMED, "", b"orders:3:7"),
@@ -42,7 +44,8 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
     async def send(refused: list[Any]) -> None:
         sent.extend(refused)
 
-    letters = Letters(tp, "ship", cast("Any", SimpleNamespace(send=send)), lambda works: None)
+    sender = cast("Any", SimpleNamespace(send=send))
+    letters = Letters(tp, "ship", sender, lambda works: None, limits=Limits(key_bytes=600))
     work = Work(SimpleNamespace(offset=5, timestamp=0, headers=headers), 0, event_id=known)
     sending = asyncio.create_task(letters.forever())
     letters.put(work, letter(work, "crashed", "the process died 2 times while it ran"))
@@ -50,3 +53,41 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
     sending.cancel()
 
     assert [("event-id", expected)] == [pair for pair in sent[0].headers if pair[0] == "event-id"]
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "is_ordered", "expected"),
+    [
+        (b"c1", "failed", True, "why; the next events of its key go on"),
+        (b"c1", "failed", False, "why"),
+        (None, "failed", True, "why"),
+        (b"c1", "finished-late", True, "why"),
+    ],
+)
+async def test_a_letter_of_an_event_for_which_its_key_has_waited_says_that_it_goes_on(
+    key: bytes | None, reason: Any, is_ordered: bool, expected: str
+) -> None:
+    sent: list[Any] = []
+
+    async def send(refused: list[Any]) -> None:
+        sent.extend(refused)
+
+    sender = cast("Any", SimpleNamespace(send=send))
+    letters = Letters(PAID, "ship", sender, lambda works: None, is_ordered=is_ordered)
+    work = Work(SimpleNamespace(offset=5, timestamp=0, headers=(), key=key), 0)
+    sending = asyncio.create_task(letters.forever())
+    letters.put(work, letter(work, reason, "why"))
+    await wait_until(lambda: sent, 60, "it is sent")
+    sending.cancel()
+
+    assert [expected] == [one.detail for one in sent]
+
+
+def test_of_a_long_trace_the_end_is_kept_which_says_where_it_happened() -> None:
+    work = Work(SimpleNamespace(offset=5, timestamp=0, headers=(), key=None), 0, attempts=3, event_id="e1", first_failed_ms=7)
+    one = letter(work, "failed", "why", ValueError("\u20ac" * 5_000 + "no such article"))
+    headers = dict(one.headers)
+    trace = headers.pop("trace")
+
+    assert (2_000, True) == (len(trace), trace.endswith(b"no such article\n"))
+    assert {"event-id": b"e1", "attempts": b"3", "first-failed-at-ms": b"7", "exception": b"ValueError"} == headers

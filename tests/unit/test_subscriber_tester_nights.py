@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from streams_app import Received, Retries
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, paid, seen_by, subscribed
@@ -99,6 +101,25 @@ def test_a_rebalance_takes_back_what_runs_and_it_runs_again() -> None:
         kit.rebalance()
 
         assert [(1, "interrupted"), (1, "done")] == seen_by(kit, one)
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "seconds", "outcomes"),
+    [("yes", 5, ["interrupted", "running"]), ("unknown", 8, ["done"]), ("no", 8, ["done"])],
+)
+def test_a_rebalance_waits_five_seconds_for_what_may_run_again_and_until_its_timeout_for_what_may_not(
+    idempotent: str, seconds: int, outcomes: list[str]
+) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(8)  # virtual time
+
+    one = subscribed(ship, idempotent=idempotent, timeout="10s")
+    with SubscriberTester(one) as kit:
+        begin = kit.now
+        kit.publish(paid, Paid("o1"))
+        kit.rebalance()
+
+        assert (seconds, outcomes) == ((kit.now - begin).total_seconds(), [run.outcome for run in kit.runs(one)])
 
 
 def test_what_is_finished_is_not_run_again_by_the_next_owner() -> None:
@@ -223,3 +244,17 @@ def test_what_must_never_run_twice_does_not_run_again_although_redis_was_wiped()
         assert "interrupted" == kit.dead_letters(one)[0].reason
         assert [(1, "crash")] == seen_by(kit, one)
     assert [] == done
+
+
+def test_what_has_ended_is_in_the_commit_soon_although_nothing_else_begins() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        """Ends at once."""
+
+    one = subscribed(ship, idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("50ms")
+        kit.crash()
+        kit.advance("1m")
+
+        assert ([(1, "done")], []) == (seen_by(kit, one), kit.dead_letters(one))

@@ -159,3 +159,37 @@ def test_settings_override_what_is_declared_as_in_production() -> None:
         letters = kit.dead_letters(shipping)
 
     assert [("failed", 1)] == [(letter.reason, letter.attempts) for letter in letters]
+
+
+def test_a_crash_at_no_known_moment_is_refused() -> None:
+    with SubscriberTester(subscribed(lambda event: None)) as kit, pytest.raises(ValueError, match="at = 'begin' must be"):
+        kit.crash(at="begin")  # type: ignore[arg-type]  # the fault under test
+
+
+def test_what_is_no_event_is_not_published() -> None:
+    one = subscribed(lambda event: None)
+    with SubscriberTester(one) as kit, pytest.raises(ConfigurationError, match="<Subscriber ship> is no Event"):
+        kit.publish(one, Paid("o1"))
+
+
+def test_a_function_without_async_that_publishes_with_nobody_to_await_it_fails() -> None:
+    def ship(event: Received[Paid]) -> None:
+        event.publish(sent, Sent(event.data.order_id))  # type: ignore[unused-coroutine]  # the fault under test
+
+    one = subscribed(ship, retry=Retries(attempts=1))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        (letter,) = kit.dead_letters(one)
+
+        assert "RuntimeError: a function without async cannot await publish: call publish_sync" == letter.detail
+
+
+def test_outside_of_its_block_a_kit_says_where_it_runs() -> None:
+    kit = SubscriberTester(subscribed(lambda event: None))
+    with pytest.raises(RuntimeError, match="within its block alone"):
+        kit.publish(paid, Paid("o1"))
+    with kit:
+        kit.publish(paid, Paid("o1"))
+    for act in (lambda: kit.advance("1s"), kit.crash, lambda: kit.publish(paid, Paid("o1"))):
+        with pytest.raises(RuntimeError, match="within its block alone"):
+            act()

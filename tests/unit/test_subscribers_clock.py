@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from unittest.mock import AsyncMock, MagicMock, patch
 
 import pytest
 
-from streams_app import Catalogue, Event, Received, subscriber
+from streams_app import Catalogue, Event, Received, serving_apart, subscriber
 from streams_app.clock import SystemClock
 from streams_app.delivery.skew import SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
@@ -24,6 +25,8 @@ from streams_app.subscribers.keys import HOUR_MS
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
+SOON_SECONDS = 5
+"""So long what never ends is waited for where a broken variant is to be seen."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,22 @@ async def test_a_worker_that_cannot_compare_its_clock_says_so(caplog: pytest.Log
     await SkewWatch(TrustedClock(Ahead()), Status(), Asked().time).try_once()
 
     assert ["cannot compare clocks with Redis error=ConnectionError('Redis is away')"] == caplog.messages
+
+
+async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_apart, "SKEW_EVERY_SECONDS", 0)
+    asked, stop, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def ask() -> tuple[int, int]:
+        asked.set()
+        await never.wait()
+        return 0, 0
+
+    comparing = asyncio.create_task(serving_apart._compare(SkewWatch(TrustedClock(Ahead()), Status(), ask), stop))
+    await asyncio.wait_for(asked.wait(), LIMIT_SECONDS)
+    stop.set()
+
+    assert (await asyncio.wait({comparing}, timeout=SOON_SECONDS))[0] == {comparing}
 
 
 async def test_ids_are_kept_by_the_hours_of_redis_once_the_clock_was_compared() -> None:

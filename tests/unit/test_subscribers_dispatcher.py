@@ -12,7 +12,7 @@ import pytest
 
 from streams_app.delivery.batch import TP
 from streams_app.subscribers.coroutines import AsyncRunner
-from streams_app.subscribers.dispatcher import FEWEST_AHEAD, SOON_MS, Ahead, Dispatcher
+from streams_app.subscribers.dispatcher import FEWEST_AHEAD, SOON_ROUNDS, Ahead, Dispatcher
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.received import Reject
 from streams_app.subscribers.retries import Retries
@@ -223,7 +223,13 @@ def test_a_partition_with_many_events_does_not_keep_another_one_waiting() -> Non
 
 @pytest.mark.parametrize(
     ("seconds", "ahead", "most"),
-    [(0.001, Ahead.SOON, 4 + 4 * SOON_MS), (1, Ahead.SOON, 4), (0.001, Ahead.NONE, 4), (1, Ahead.MANY, FEWEST_AHEAD)],
+    [
+        (0.001, Ahead.SOON, 4 + 4 * SOON_ROUNDS),
+        (0.02, Ahead.SOON, 8),
+        (1, Ahead.SOON, 4),
+        (0.001, Ahead.NONE, 4),
+        (1, Ahead.MANY, FEWEST_AHEAD),
+    ],
 )
 def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin_is_noted(
     seconds: float, ahead: Ahead, most: int

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fitted
+from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fits, fitted
 from streams_app.subscribers.runs import Run
 from streams_app.subscribers.window import Above
 
@@ -107,3 +107,10 @@ def test_a_thousand_runs_have_room() -> None:
 
     assert Note("f" * 36, above) == decoded(fitted(LOW, Note("f" * 36, above)), LOW, END)
     assert MOST_NOTE_BYTES >= len(encoded(LOW, Note("f" * 36, above)))
+
+
+def test_a_note_has_three_kilobytes_at_most() -> None:
+    every_other = Above(tuple(Run(offset, offset + 1) for offset in range(LOW + 1, LOW + 20_001, 2)))
+
+    assert not fits(LOW, Note("topic", every_other))
+    assert 2_990 < len(fitted(LOW, Note("topic", every_other))) <= 3_000

@@ -149,7 +149,9 @@ def test_a_promise_is_not_a_setting(file: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(file, '[subscribers.ship]\nidempotent = "yes"\n')
 
-    assert ["subscribers.ship.idempotent: unknown key"] == caught.value.faults
+    assert [
+        "subscribers.ship.idempotent: is no setting: what a function may suffer is declared beside it, in @subscriber(…)"
+    ] == caught.value.faults
 
 
 def test_subscribers_are_set_only_where_a_catalogue_declares_them(file: Path) -> None:

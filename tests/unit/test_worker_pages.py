@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streams_app.operating.worker_pages import metrics_url, pages, usual_url
-from streams_app.settings import HttpSettings
+from streams_app.metrics import Metrics
+from streams_app.operating.worker_pages import metrics_url, page_of, pages, usual_url
+from streams_app.settings import EventsSettings, HttpSettings, Settings
+
+
+def settings_of(app_id: str) -> Settings:
+    return Settings(app_id=app_id, events=EventsSettings(catalogue="shop:catalogue"))
 
 
 @pytest.mark.parametrize("url", ["w:8080", "http://w:8080", "http://w:8080/", "http://w:8080/metrics", "http://w:8080/metrics/"])
@@ -27,7 +32,23 @@ def test_a_worker_is_asked_where_the_settings_let_it_listen(host: str, port: int
 
 
 async def test_what_cannot_be_asked_is_a_fault_of_that_page_alone() -> None:
-    found = await pages(HttpSettings(), ["http://[", "ftp://w"])
+    found = await pages(settings_of("shop"), ["http://[", "ftp://w"])
 
     assert [None, None] == [page.text for page in found]
     assert all(page.fault.startswith("does not answer (") for page in found)
+
+
+@pytest.mark.parametrize(
+    ("told", "fault"),
+    [
+        (Metrics(settings_of("shop")).exposition().decode(), ""),
+        (Metrics(settings_of("social")).exposition().decode(), "belongs to the application social, not to shop"),
+        ('streams_app_build_info{version="0.9"} 1.0\n', ""),
+        ("# HELP go_info Something else.\n", "is not a worker of streams_app"),
+    ],
+    ids=["this application", "another application", "an older version", "something else"],
+)
+def test_the_worker_of_another_application_says_nothing_of_this_one(told: str, fault: str) -> None:
+    page = page_of("http://w", told, "shop")
+
+    assert (fault, not fault) == (page.fault, page.text == told)

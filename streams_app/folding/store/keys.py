@@ -12,7 +12,9 @@ key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ``flush``                               set     groups an operator wants emitted, or ``*``
 ======================================  ======  ==============================================================
 
-Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and removes again.
+Beside them ``{app/}:probe``, a string, which ``streams-app check`` writes and removes again, and ``{app/owner}:v1:replay``, a
+string: who puts dead letters of this fold or subscriber back, and since when. It is there while a replay runs, and expires 30 s
+after one that was killed.
 
 Owner of all of them: the worker whose token is in ``meta``; ``flush`` is written by ``streams-app groups flush``. Lifetime:
 ``meta`` as long as the fold is deployed (removed by ``streams-app reset``); ``due``, ``first`` and ``group:`` until the group is
@@ -75,6 +77,15 @@ def shard_keys(app_id: str, fold: str, topic: str, partition: int) -> ShardKeys:
 def probe_key(app_id: str) -> str:
     """The key that ``streams-app check`` writes; of no shard, as no fold has an empty name."""
     return f"{{{app_id}/}}:probe"
+
+
+def replay_key(address: str) -> str:
+    """The key of the lease of a replay.
+
+    Args:
+        address: ``app/owner``, the owner a fold or a subscriber; their names are shared.
+    """
+    return f"{{{address}}}:v1:replay"
 
 
 def owner_text() -> str:

@@ -30,11 +30,19 @@ async def end(producer: AIOKafkaProducer) -> None:
             await producer.client.close()
             await asyncio.wait({sending}, timeout=PATIENCE_SECONDS)
     _fail_all(producer)
+    # In a task of its own: it waits for one that was cancelled above, whose CancelledError is not meant for the caller.
+    stopping = asyncio.create_task(producer.stop())
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await producer.stop()
-    except (KafkaError, OSError, TimeoutError) as error:
+        await asyncio.wait({stopping}, timeout=PATIENCE_SECONDS)
+    finally:
+        is_late = stopping.cancel()
+    error: BaseException | None = TimeoutError()
+    if not is_late:
+        error = asyncio.CancelledError() if stopping.cancelled() else stopping.exception()
+    if isinstance(error, KafkaError | OSError | asyncio.CancelledError):
         logger.info("a producer did not close cleanly error=%r", error)
+    elif error is not None:
+        raise error
 
 
 def _fail_all(producer: AIOKafkaProducer) -> None:

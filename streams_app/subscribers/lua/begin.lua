@@ -10,8 +10,8 @@
 -- An id that is known at another offset is that of a duplicate: its event is not begun. A copy of a request whose reply was lost finds
 -- what the request has written: the same entries, and each id at its own offset.
 --
--- Returns {"ok", number of begins, offset of the first event with that id, or "" for an event that is begun, …} in the order of the events,
---         or {"refused", "no-state" | "token" | "number"}.
+-- Returns {"ok", number of begins, and of each duplicate its place among the events, from 0 on, and the offset of the first event with
+--         its id, …} or {"refused", "no-state" | "token" | "number"}. Of most events nothing is said: they begin.
 -- Cost    O(events x hours): about 2 us an event and hour.
 -- include fenced.lua
 
@@ -35,8 +35,12 @@ for i = 1, #events, 3 do
     if first == '' then call('HSET', KEYS[3], id, offset) end
     if first == offset then first = '' end
   end
-  if first == '' then call('HSET', KEYS[2], offset, entry) end
-  reply[#reply + 1] = first
+  if first == '' then
+    call('HSET', KEYS[2], offset, entry)
+  else
+    reply[#reply + 1] = (i - 1) / 3
+    reply[#reply + 1] = first
+  end
 end
 if #KEYS > 2 then call('PEXPIRE', KEYS[3], arg.expire_ms) end
 -- Last: a script that dies half-way is run again under the same number.

@@ -1,0 +1,95 @@
+"""Records that are sent one by one, at the same time, in one request of their partition.
+
+A broker answers a request in some milliseconds, and takes one of a partition at a time: whoever publishes an event for each HTTP
+request, or many within a function, would get some hundred a second through. Here what comes while a request of its partition is on
+its way goes together with the next one. The first goes at once: nothing waits in the hope that more may come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from aiokafka.errors import KafkaTimeoutError, ProducerClosed
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.kafka.producer import AckedProducer
+
+MOST_TOGETHER: Final = 1_000
+"""So many records go in one request at most."""
+
+_Line: TypeAlias = list[tuple[Outgoing, asyncio.Future[BaseException | None]]]
+"""Records that wait for their request, each with what is to be told its outcome."""
+
+
+class JoiningProducer:
+    """Sends as :class:`AckedProducer` does; each record has an outcome of its own, and no partition waits for another."""
+
+    def __init__(self, producer: AckedProducer, send_seconds: float) -> None:
+        """Sends nothing yet.
+
+        Args:
+            producer: Sends what goes together.
+            send_seconds: A record has an outcome within this time, with its wait for the request before.
+        """
+        self._producer = producer
+        self._send_seconds = send_seconds
+        self._lines: dict[TP, _Line] = {}
+        self._tasks: dict[TP, asyncio.Task[None]] = {}
+
+    async def stop(self) -> None:
+        """Closes all connections within a few seconds; sends that still wait fail."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        # A task that is cancelled before its first step does nothing: it would not even tell those who wait.
+        for line in self._lines.values():
+            _tell(line, [ProducerClosed()] * len(line))
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._producer.stop()
+
+    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+        """See :meth:`AckedProducer.send`; several records go as they are."""
+        place = self._producer.place_of(records[0]) if len(records) == 1 else None
+        if place is None:
+            return await self._producer.send(records)
+        outcome: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(place, []).append((records[0]._replace(partition=place.partition), outcome))
+        if place not in self._tasks:
+            self._tasks[place] = asyncio.create_task(self._send_line(place), name=f"send to {place}")
+        try:
+            async with asyncio.timeout(self._send_seconds):
+                return [await outcome]
+        except TimeoutError:
+            return [KafkaTimeoutError(f"not acknowledged within {self._send_seconds:g} s")]
+
+    async def _send_line(self, place: TP) -> None:
+        line = self._lines[place]
+        try:
+            while line:
+                # Whoever does not wait any more has been told that nobody knows whether it was sent, or was cancelled.
+                going = [one for one in line[:MOST_TOGETHER] if not one[1].done()]
+                del line[:MOST_TOGETHER]
+                if going:
+                    await self._send_together(going)
+        finally:
+            del self._lines[place], self._tasks[place]
+            _tell(line, [ProducerClosed()] * len(line))
+
+    async def _send_together(self, going: _Line) -> None:
+        outcomes: Outcomes = [ProducerClosed()] * len(going)
+        try:
+            outcomes = await self._producer.send([record for record, _ in going])
+        except Exception as error:  # noqa: BLE001  # each of those who wait raises it
+            outcomes = [error] * len(going)
+        finally:
+            _tell(going, outcomes)
+
+
+def _tell(line: _Line, outcomes: Outcomes) -> None:
+    for (_, outcome), told in zip(line, outcomes, strict=True):
+        if not outcome.done():
+            outcome.set_result(told)

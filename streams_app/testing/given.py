@@ -1,0 +1,33 @@
+"""What a test kit is given: subscribers, or a catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streams_app.events.declaration import Event
+from streams_app.settings import Settings
+from streams_app.subscribers.catalogue import Catalogue
+from streams_app.subscribers.declaration import Subscriber
+
+
+def given_faults(declared: Sequence[object], settings: object) -> list[str]:
+    """What is wrong with it, a sentence each."""
+    faults = [
+        f"{one!r} is neither a subscriber nor a Catalogue" for one in declared if not isinstance(one, (Subscriber, Catalogue))
+    ]
+    if not declared or (len(declared) > 1 and any(isinstance(one, Catalogue) for one in declared)):
+        faults.append("SubscriberTester takes subscribers, or one catalogue")
+    if settings is not None and not isinstance(settings, Settings):
+        faults.append(f"settings = {settings!r} is no Settings, as in Settings(app_id=…, events=…, subscribers=…)")
+    return faults
+
+
+def catalogue_of_given(declared: Sequence[Subscriber[Any, Any, Any] | Catalogue]) -> Catalogue:
+    """The catalogue; of subscribers alone one with the events that they take."""
+    for one in declared:
+        if isinstance(one, Catalogue):
+            return one
+    subscribers = [one for one in declared if isinstance(one, Subscriber)]
+    events = dict.fromkeys(one.source for one in subscribers if isinstance(one.source, Event))
+    return Catalogue(events=tuple(events), subscribers=subscribers)

@@ -1,0 +1,97 @@
+"""How a member of a group reads: one that was paused goes on at once, whatever else its fetches wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from streams_app.clock import SystemClock
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.processor import Claim, Processors
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.kafka.member import BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS, GroupMember
+from streams_app.settings import Settings
+from streams_app.status import Status
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, produce, wait_until
+from tests.integration.site import SESSION
+from tests.ownership import Taker
+
+pytestmark = [pytest.mark.timeout(200), pytest.mark.apache]  # the embedded broker does not say how much more there is
+
+LIMIT_SECONDS = 60
+RECORDS = 8
+RECORD_BYTES = 400_000
+"""A fetch brings 1 MB of a partition: these are more than one brings."""
+
+
+class Halting(Taker):
+    """Takes one batch, and then nothing until it is told to go on."""
+
+    claimed: Claim | None = None
+    is_halting = True
+
+    async def claim(self, claim: Claim) -> int:
+        self.claimed = claim
+        return 0
+
+    def deliver(self, batch: Batch) -> None:
+        super().deliver(batch)
+        self.held = int(self.is_halting)
+
+    def go_on(self) -> None:
+        assert self.claimed is not None
+        self.is_halting, self.held = False, 0
+        self.claimed.applied()
+
+
+class HaltingProcessors(Processors):
+    topics: Collection[str] = ()
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.made: dict[str, Halting] = {}
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, Halting]:
+        made = self.made[tp.topic] = Halting()
+        return {"ship": made}
+
+
+async def test_what_a_paused_partition_goes_on_with_does_not_wait_for_a_fetch_of_quiet_ones(
+    kafka: KafkaServer, names: Names
+) -> None:
+    busy, quiet = f"{names.app_id}.busy", f"{names.app_id}.quiet"
+    await create_topics(kafka.bootstrap_servers, [busy, quiet], 1)
+    await produce(kafka.bootstrap_servers, busy, [(b"k", b"x" * RECORD_BYTES)] * RECORDS)
+    fold = {
+        "name": "f",
+        "source": f"{busy}.source",
+        "output": f"{busy}.out",
+        "group_key": "id",
+        "changed": "m",
+        "quiet_period": "1s",
+    }
+    server = {"bootstrap_servers": kafka.bootstrap_servers, "session_timeout": SESSION}
+    settings = Settings.model_validate({"app_id": names.app_id, "kafka": server, "folds": [fold]})
+    member, processors = GroupMember(settings, "ship", [busy, quiet]), HaltingProcessors(busy, quiet)
+    around = Surroundings(
+        TrustedClock(SystemClock()), Status(), member.fail, lambda *_: None, session_ms=2_000, tick_seconds=0.2
+    )  # fmt: skip
+    stop = asyncio.Event()
+    running = asyncio.create_task(member.run(Ownership(member, processors, around), stop))
+    try:
+        await wait_until(lambda: busy in processors.made and processors.made[busy].held == 1, LIMIT_SECONDS, "it halts")
+        assert member.client is not None
+        halted_ms = member.client._fetcher._fetch_max_wait_ms
+        processors.made[busy].go_on()
+        await wait_until(lambda: processors.made[busy].taken[-1][1] == RECORDS, LIMIT_SECONDS, "all is read")
+        at_its_end_ms = member.client._fetcher._fetch_max_wait_ms
+    finally:
+        stop.set()
+        await running
+
+    assert (BUSY_FETCH_MAX_WAIT_MS, FETCH_MAX_WAIT_MS) == (halted_ms, at_its_end_ms)

@@ -1,0 +1,141 @@
+"""What is sent one by one goes together with what waits for the same partition, and each record has an outcome of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, ProducerClosed
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.outgoing import Outcomes, Outgoing
+from streams_app.kafka.joining import JoiningProducer
+from streams_app.kafka.producer import AckedProducer
+
+LIMIT_SECONDS = 20
+LARGE = MessageSizeTooLargeError()
+
+
+class Sends:
+    """Takes requests of known partitions, and answers once it is told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[bytes | None]] = []
+        self.silent: set[int] = set()
+        self.answers = asyncio.Event()
+        self.raises: Exception | None = None
+
+    def place_of(self, record: Outgoing) -> TP | None:
+        return TP(record.topic, int(record.key or b"0"))
+
+    async def send(self, records: Sequence[Outgoing]) -> Outcomes:
+        self.requests.append([record.value for record in records])
+        if {record.partition for record in records} & self.silent:
+            await asyncio.Event().wait()
+        await self.answers.wait()
+        if self.raises is not None:
+            raise self.raises
+        return [LARGE if record.value == b"large" else None for record in records]
+
+    async def stop(self) -> None:
+        """Nothing is open."""
+
+
+def joining(sends: Sends, seconds: float = LIMIT_SECONDS) -> JoiningProducer:
+    return JoiningProducer(cast("AckedProducer", sends), seconds)
+
+
+def sent(producer: JoiningProducer, value: bytes, partition: int = 0) -> asyncio.Task[Outcomes]:
+    return asyncio.create_task(producer.send([Outgoing("t", b"%d" % partition, value)]))
+
+
+async def turns() -> None:
+    """Lets everything happen that needs no time."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_while_a_request_is_on_its_way_goes_together_in_the_next_one() -> None:
+    sends = Sends()
+    producer = joining(sends)
+    first = sent(producer, b"a")
+    await turns()
+    others = [sent(producer, value) for value in (b"b", b"large", b"c")]
+    await turns()
+    before = list(sends.requests)
+    sends.answers.set()
+    outcomes = [await asyncio.wait_for(one, LIMIT_SECONDS) for one in (first, *others)]
+
+    assert [[b"a"]] == before
+    assert [[b"a"], [b"b", b"large", b"c"]] == sends.requests
+    assert [[None], [None], [LARGE], [None]] == outcomes
+
+
+async def test_a_partition_that_does_not_answer_holds_up_no_other() -> None:
+    sends = Sends()
+    sends.silent, producer = {1}, joining(sends)
+    sends.answers.set()
+    silent = sent(producer, b"a", partition=1)
+    outcome = await asyncio.wait_for(sent(producer, b"b", partition=2), LIMIT_SECONDS)
+    await producer.stop()
+
+    assert ([None], [ProducerClosed]) == (outcome, [type(one) for one in await silent])
+
+
+async def test_a_record_has_its_outcome_in_time_also_where_it_waits_behind_another_one() -> None:
+    sends = Sends()
+    sends.silent, producer = {0}, joining(sends, 0.05)
+    outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
+    await producer.stop()
+
+    assert [[KafkaTimeoutError], [KafkaTimeoutError]] == [[type(one) for one in each] for each in outcomes]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
+    sends = Sends()
+    producer = joining(sends)
+    first = sent(producer, b"a")
+    await turns()
+    cancelled, other = sent(producer, b"b"), sent(producer, b"c")
+    await turns()
+    cancelled.cancel()
+    sends.answers.set()
+    await asyncio.wait_for(asyncio.gather(first, other), LIMIT_SECONDS)
+
+    assert [[b"a"], [b"c"]] == sends.requests
+
+
+async def test_an_error_nobody_expects_is_told_to_each() -> None:
+    sends = Sends()
+    sends.raises, producer = ValueError("a defect"), joining(sends)
+    sends.answers.set()
+    outcomes = await asyncio.gather(sent(producer, b"a"), sent(producer, b"b"))
+
+    assert [[sends.raises], [sends.raises]] == list(outcomes)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_when_it_stops_what_still_waits_fails(is_first: bool) -> None:
+    sends = Sends()
+    producer = joining(sends)
+    first = sent(producer, b"a")
+    await turns()
+    waiting = first if is_first else sent(producer, b"b")
+    await turns()
+    await producer.stop()
+    outcome = await asyncio.wait_for(waiting, LIMIT_SECONDS)
+    await asyncio.wait_for(first, LIMIT_SECONDS)
+
+    assert [ProducerClosed] == [type(one) for one in outcome]
+
+
+async def test_when_it_stops_what_was_given_to_it_just_before_fails_at_once() -> None:
+    sends = Sends()
+    producer = joining(sends, 1)
+    last = sent(producer, b"a")
+    await asyncio.sleep(0)  # it waits, and nothing was sent yet
+    await producer.stop()
+
+    assert ([ProducerClosed], []) == ([type(one) for one in await last], sends.requests)

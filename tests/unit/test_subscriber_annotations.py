@@ -1,0 +1,74 @@
+"""What a function says that it takes is compared with what it is given, as far as that can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol
+
+import msgspec
+import pytest
+
+from streams_app import Received, subscriber
+from streams_app.errors import ConfigurationError
+from tests.shop import OrderPaid, ParcelSent, order_paid
+
+
+class HasId(Protocol):
+    id: str
+
+
+def annotated(hint: Any) -> Callable[[Any], None]:
+    def handle(event: Any) -> None:
+        pass
+
+    handle.__annotations__["event"] = hint
+    return handle
+
+
+def declare(function: Callable[[Any], None]) -> None:
+    subscriber(order_paid, idempotent="yes", description="Under test.")(function)
+
+
+@pytest.mark.parametrize(
+    ("hint", "fault"),
+    [
+        (OrderPaid, "takes OrderPaid, and is given Received[OrderPaid], whose .data that is"),
+        (ParcelSent, "takes ParcelSent, and is given Received[OrderPaid]"),
+        (Received[ParcelSent], "takes Received[ParcelSent], and is given Received[OrderPaid]"),
+        ("OrderPaid", "takes OrderPaid, and is given Received[OrderPaid], whose .data that is"),
+        ("Received[ParcelSent]", "takes Received[ParcelSent], and is given Received[OrderPaid]"),
+        (dict, "takes dict, and is given Received[OrderPaid]"),
+    ],
+)
+def test_a_function_that_takes_something_else_is_told(hint: Any, fault: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        declare(annotated(hint))
+
+    assert [f"subscriber 'handle': the function {fault}"] == caught.value.faults
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Any, object, HasId, Received, Received[Any], Received[object], Received[msgspec.Struct], Received[OrderPaid],
+        Received[OrderPaid] | None, "Received[OrderPaid]", "Unknown", "Received[Unknown]",
+    ],
+)  # fmt: skip
+def test_a_function_that_takes_the_event_or_may_take_it_is_let_be(hint: Any) -> None:
+    declare(annotated(hint))
+
+
+def test_a_decorator_may_give_its_function_something_else() -> None:
+    def unpacked(function: Callable[[OrderPaid], None]) -> Callable[[Received[OrderPaid]], None]:
+        @wraps(function)
+        def call(event: Received[OrderPaid]) -> None:
+            function(event.data)
+
+        return call
+
+    @unpacked
+    def handle(paid: OrderPaid) -> None:
+        pass
+
+    declare(handle)
