@@ -207,7 +207,7 @@ async def test_letters_are_listed_and_written_into_the_store_alone_after_a_fix(l
     after, progress = await target.rows(), await target.store.progress()
     await target.close()
 
-    assert (0, 2) == (listed.code, listed.text.count(f"{letters.topic}-0@"))
+    assert (0, 2) == (listed.code, listed.text.count(f"{letters.topic}:0:"))
     assert "not-storable" in listed.out
     assert "dry run: 1 would pass now, 1 would be refused again (not-a-record 1)\n" in tried.out
     assert [("g", "old", "90", 9)] == [row[:4] for row in before]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -64,6 +65,17 @@ class PostgreSQL(EmbeddedServer):
 
         return start_on_a_port(port, start_once, taken="Address already in use")
 
+    def kill(self) -> None:
+        """SIGKILL for it and for the processes of its connections: one of those could take another statement before it notices."""
+        children: list[int] = []
+        if self.is_running:
+            os.kill(self.pid, signal.SIGSTOP)  # it makes no further ones
+            children = _children(self.pid)
+        super().kill()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
     def again(self) -> PostgreSQL:
         """Started again after a kill, on the same port and with the same data."""
         for _ in range(_TRIES):
@@ -97,6 +109,12 @@ def _made() -> Path:
         shutil.rmtree(home, ignore_errors=True)
         raise
     return home
+
+
+def _children(pid: int) -> list[int]:
+    """Its processes, where the system has /proc; elsewhere none are known, and they end by themselves a moment later."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text("ascii").split()] if listed.exists() else []
 
 
 def _without_root() -> list[str]:
