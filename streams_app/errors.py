@@ -8,8 +8,9 @@
     │   └── NotPublishedError  75  the broker has not acknowledged an event: nobody knows whether it has it
     ├── UnknownFoldError        -  a page is asked for a fold that is not declared
     ├── InternalError          70  a bug, or a promise broken by somebody else
-    └── BadEventError           -  one event cannot be folded, handled or published: what was received becomes a dead letter
-        └── BeyondDoubleError   -  unless nobody needs the number that cannot be read
+    ├── BadEventError           -  one event cannot be folded, handled or published: what was received becomes a dead letter
+    │   └── BeyondDoubleError   -  unless nobody needs the number that cannot be read
+    └── NotDecodedError         -  the same, found where the function of a subscriber would have been called
 """
 
 from __future__ import annotations
@@ -93,6 +94,18 @@ class BadEventError(StreamsAppError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class NotDecodedError(StreamsAppError):
+    """One event of a subscriber that cannot be decoded, found in the place of the call; not what its function may raise.
+
+    Attributes:
+        bad: What is wrong with it.
+    """
+
+    def __init__(self, bad: BadEventError) -> None:
+        super().__init__(str(bad))
+        self.bad = bad
 
 
 class BeyondDoubleError(BadEventError):

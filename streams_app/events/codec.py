@@ -18,7 +18,7 @@ from streams_app.errors import BadEventError, text_of
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.folded import FoldInfo
 from streams_app.events.headers import ID, TYPE, Headers, header
-from streams_app.events.payloads import is_pydantic
+from streams_app.events.payloads import has_hooks, is_pydantic
 from streams_app.settings import Limits
 
 FOLD_ID: Final = "fold-id"
@@ -93,10 +93,7 @@ class Decoder(Generic[T, M]):
         Raises:
             BadEventError: As above.
         """
-        limits = self.limits
-        if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
-            size_faults(key, value, limits)
-            raise BadEventError("not-valid", "the value is empty")
+        value = self.require_size(key, value)
         if self.decode is not None:
             return self._decoded_otherwise(self.decode, value)
         try:
@@ -112,6 +109,18 @@ class Decoder(Generic[T, M]):
         if self._read_metadata is None or _is_null(beside.metadata):
             return data, before, None, None
         return data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)), None
+
+    def require_size(self, key: bytes | None, value: bytes | None) -> bytes:
+        """The value, where it is neither empty nor too large, and the key is not either.
+
+        Raises:
+            BadEventError: ``too-large``, or ``not-valid``.
+        """
+        limits = self.limits
+        if not value or len(value) > limits.value_bytes or (key is not None and len(key) > limits.key_bytes):
+            size_faults(key, value, limits)
+            raise BadEventError("not-valid", "the value is empty")
+        return value
 
     def _decoded_otherwise(self, decode: Callable[[bytes], Any], value: bytes) -> Parts[T, M]:
         found = _checked("decode=", decode, value)
@@ -129,6 +138,11 @@ class Decoder(Generic[T, M]):
 def decoder_of(event: Event[T, M], limits: Limits) -> Decoder[T, M]:
     """What decodes the values of an event."""
     return Decoder(event.payload, limits, event.metadata, event.decode)
+
+
+def runs_users_code(decoder: Decoder[Any, Any]) -> bool:
+    """Whether decoding calls functions of users: ``decode=``, or hooks of the types of the payload and what stands beside it."""
+    return decoder.decode is not None or has_hooks(decoder.payload) or has_hooks(decoder.metadata)
 
 
 def encode(event: Event[T, M], data: T, before: T | None, metadata: M | None) -> tuple[bytes | None, bytes]:

@@ -29,6 +29,40 @@ def is_pydantic(payload: Any) -> bool:
     return isinstance(payload, type) and issubclass(payload, BaseModel)
 
 
+def has_hooks(kind: Any) -> bool:
+    """Whether making an object of a type may call functions of its author; any pydantic model may.
+
+    Those of the types of its fields count, too: ``__post_init__``, a factory of defaults, ``_missing_`` of an Enum.
+    """
+    if is_pydantic(kind):
+        return True
+    seen: set[int] = set()
+    unseen: list[Any] = [msgspec.inspect.type_info(kind)]
+    while unseen:
+        part = unseen.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if _is_hooked(part):
+            return True
+        for held in (getattr(part, name) for name in getattr(part, "__struct_fields__", ())):
+            unseen += [one for one in (held if isinstance(held, tuple) else (held,)) if isinstance(one, _PARTS)]
+    return False
+
+
+_PARTS: Final = (msgspec.inspect.Type, msgspec.inspect.Field)
+_PLAIN_FACTORIES: Final = (msgspec.NODEFAULT, list, dict, set, frozenset, tuple, bytearray)
+
+
+def _is_hooked(part: Any) -> bool:
+    if isinstance(part, msgspec.inspect.Field):
+        return part.default_factory not in _PLAIN_FACTORIES
+    if isinstance(part, msgspec.inspect.EnumType):
+        return "_missing_" in {name for one in part.cls.__mro__ if one.__module__ != "enum" for name in vars(one)}
+    hooks = ("__post_init__", "__attrs_pre_init__", "__attrs_post_init__")
+    return isinstance(part, msgspec.inspect.CustomType) or any(hasattr(getattr(part, "cls", None), name) for name in hooks)
+
+
 def _has_fields(payload: Any) -> bool:
     """Whether a type is of one of the kinds that can be payloads; one of its fields may be what JSON cannot hold all the same."""
     kind = get_origin(payload) or payload

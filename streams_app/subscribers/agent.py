@@ -32,6 +32,7 @@ from streams_app.subscribers.around import Around, Decode
 from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.declaration import Idempotent, Subscriber
+from streams_app.subscribers.decoding import function_of
 from streams_app.subscribers.dispatcher import Ahead, Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.gauges import Gauges
@@ -220,7 +221,7 @@ class SubscriberAgent:
             subscriber: As it is declared.
             topic: Where its events are.
             dead_letters: Where its dead letters go.
-            decode: Makes events of records.
+            decode: Makes events of records; code of users that decodes is left to the call.
             redis: The application's Redis.
             producer: Sends dead letters.
             clock: Of the worker.
@@ -234,7 +235,7 @@ class SubscriberAgent:
         """
 
         def runner(on_ended: OnEnded) -> Runner:
-            given = (subscriber.function, subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
+            given = (function_of(subscriber, settings.limits), subscriber.concurrency, subscriber.timeout_ms, clock, on_ended)
             if not subscriber.is_async:
                 return ThreadRunner(*given, on_hung=hung)
             made = AsyncRunner(users.loop, *given, on_hung=hung)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from streams_app.clock import Clock
+import msgspec
+from msgspec.structs import force_setattr
+
 from streams_app.delivery.batch import TP
-from streams_app.errors import BadEventError
-from streams_app.events.codec import Decoder, decoder_of, event_id, is_of
+from streams_app.errors import BadEventError, NotDecodedError
+from streams_app.events.codec import Decoder, decoder_of, event_id, is_of, runs_users_code
 from streams_app.events.declaration import Event
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
@@ -18,10 +19,12 @@ from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.put_back import is_for, taken_apart
 from streams_app.subscribers.received import Received
 
-logger = logging.getLogger(__name__)
 
-SLOW_MS: Final = 1_000
-"""A ``decode=`` that takes so long is told: it runs on the loop of the worker, where it holds up everything."""
+class Undecoded(msgspec.Struct, frozen=True, gc=False):
+    """Stands in ``data`` of an event until its function is called: code of users decodes it, and that may take long or hang."""
+
+    key: bytes | None
+    value: bytes
 
 
 def decode_of(
@@ -29,7 +32,8 @@ def decode_of(
     limits: Limits,
     publisher: Publisher | None,
     again: str = "",
-    clock: Clock | None = None,
+    *,
+    is_late: bool = False,
 ) -> Decode:
     """What makes events of the records that a subscriber reads.
 
@@ -38,15 +42,13 @@ def decode_of(
         limits: What is too large is refused before it is decoded.
         publisher: Publishes what its function wants published.
         again: The topic of what was put back: its records stand for those that they were.
-        clock: Its monotonic clock times ``decode=``; None: nobody wants to know how long that takes.
+        is_late: Whether code of users that decodes is left to :func:`function_of`, away from the loop of the worker.
     """
     source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
     event = source if isinstance(source, Event) else None
-    read: Decoder[Any, Any] = (
-        decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
-    )
-    parts = read.parts if read.decode is None or clock is None else _timed(read.parts, name, clock)
+    read = _decoder(subscriber, limits)
+    parts = _left_for_later(read) if is_late and runs_users_code(read) else read.parts
 
     last, before_offset = TP("", 0), ""
     """The partition of the last record, and what the places of its records begin with: most records are of the same one."""
@@ -84,17 +86,52 @@ def decode_of(
     return decode
 
 
-def _timed(
-    parts: Callable[[bytes | None, bytes | None], Any], name: str, clock: Clock
-) -> Callable[[bytes | None, bytes | None], Any]:
-    def timed(key: bytes | None, value: bytes | None) -> Any:
-        begun_ms = clock.monotonic_ms()
-        try:
-            return parts(key, value)
-        finally:
-            if (passed_ms := clock.monotonic_ms() - begun_ms) >= SLOW_MS:
-                logger.warning(
-                    "decode= of an event has held up the whole worker subscriber=%s seconds=%.1f", name, passed_ms / 1000
-                )
+def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callable[[Any], Any]:
+    """The function of a subscriber, for events that :func:`decode_of` made with ``is_late``.
 
-    return timed
+    Where code of users decodes, that is done at the beginning of the call: its time-out, its slot and its thread are those of the
+    function, and one that blocks or hangs does not hold up the loop of the worker.
+
+    Raises:
+        NotDecodedError: By what is returned: the event cannot be decoded.
+    """
+    function = subscriber.function
+    read = _decoder(subscriber, limits)
+    if not runs_users_code(read):
+        return function
+    parts = read.parts
+
+    def decode_in_place(event: Received[Any, Any]) -> None:
+        raw = event.data
+        assert isinstance(raw, Undecoded)
+        try:
+            data, before, metadata, fold = parts(raw.key, raw.value)
+        except BadEventError as error:
+            raise NotDecodedError(error) from error
+        found = {"data": data, "before": before, "metadata": metadata, "fold": fold}
+        for name, part in found.items():
+            force_setattr(event, name, part)
+        if fold is not None:
+            force_setattr(event, "version", fold.version)
+
+    async def decode_and_await(event: Received[Any, Any]) -> None:
+        decode_in_place(event)
+        await function(event)
+
+    def decode_and_call(event: Received[Any, Any]) -> Any:
+        decode_in_place(event)
+        return function(event)
+
+    return decode_and_await if subscriber.is_async else decode_and_call
+
+
+def _decoder(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Decoder[Any, Any]:
+    source = subscriber.source
+    return decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
+
+
+def _left_for_later(read: Decoder[Any, Any]) -> Callable[[bytes | None, bytes | None], Any]:
+    def parts(key: bytes | None, value: bytes | None) -> Any:
+        return Undecoded(key, read.require_size(key, value)), None, None, None
+
+    return parts

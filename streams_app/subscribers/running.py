@@ -148,7 +148,7 @@ class Subscribers:
 
     def _agent(self, one: Subscription, users: UserLoop, watch: LoopWatch) -> SubscriberAgent:
         again = again_topic(self._settings.app_id)
-        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, self._clock)
+        decode = decode_of(one.subscriber, self._settings.limits, self._events, again, is_late=True)
         return SubscriberAgent(
             self._settings, one.subscriber, topic=one.topic, dead_letters=one.dead_letters, decode=decode, redis=self._redis,
             producer=self._producer, clock=self._clock, users=users, again=again,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streams_app.durations import milliseconds
-from streams_app.errors import text_of
+from streams_app.errors import NotDecodedError, text_of
 from streams_app.reasons import Reason
 from streams_app.subscribers.received import Reject, Retry
 from streams_app.subscribers.retries import LONGEST_IN_ALL, Retries
@@ -96,6 +96,8 @@ def after_failure(
 
 
 def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_timeout: bool, is_repeatable: bool) -> Again | Letter:
+    if isinstance(error, NotDecodedError):
+        return letter(work, error.bad.reason, error.bad.detail)
     if isinstance(error, Reject):
         return letter(work, "rejected", str(error), error)
     rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
@@ -111,7 +113,7 @@ def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_tim
 
 def says_something_of_its_event_alone(error: BaseException, retries: Retries) -> bool:
     """Whether a failure is no sign of an outage of what the function calls."""
-    return isinstance(error, Reject) or retries.rule_for(error) is None
+    return isinstance(error, (Reject, NotDecodedError)) or retries.rule_for(error) is None
 
 
 def letter(work: Work, reason: Reason, detail: str, error: BaseException | None = None) -> Letter:

@@ -87,6 +87,38 @@ catalogue = Catalogue(events=(order_paid,), subscribers=(ship,))
 """
 
 
+DECODED = """
+import os, time
+import msgspec
+from streams_app import Catalogue, Event, Received, Retries, subscriber
+
+class OrderPaid(msgspec.Struct, frozen=True):
+    order_id: str
+
+def decode(value):
+    while value == b"hangs" and not os.path.exists(os.environ["LEDGER"] + ".free"):
+        time.sleep(0.02)
+    return {"order_id": value.decode("ascii")}
+
+paid = Event("order.paid", OrderPaid, description="Paid.", keyed_by=None, topic=os.environ["PAID"], decode=decode)
+sent = Event("parcel.sent", OrderPaid, description="Sent.", keyed_by="order_id", topic=os.environ["SENT"])
+
+def note(*words):
+    with open(os.environ["LEDGER"], "a") as ledger:
+        ledger.write(" ".join(words) + "\\n")
+
+@subscriber(paid, idempotent="yes", description="Ships.", timeout="1s", retry=Retries(attempts=1))
+def ship(event: Received[OrderPaid]) -> None:
+    note("ship", event.data.order_id)
+
+@subscriber(sent, idempotent="yes", description="Writes it down.")
+async def write(event: Received[OrderPaid]) -> None:
+    note("write", event.data.order_id)
+
+catalogue = Catalogue(events=(paid, sent), subscribers=(ship, write))
+"""
+
+
 def declared(site: Site, catalogue: str) -> tuple[Path, dict[str, str], Path]:
     """Settings, environment and ledger of an application."""
     (site.folder / "its_events.py").write_text(catalogue)
@@ -134,6 +166,26 @@ async def test_a_worker_calls_the_subscribers_of_its_catalogue_and_they_publish_
     assert (0, 0, 0, False) == tuple(shown["here"][name] for name in ("waiting", "running", "retrying", "suspended"))
     assert {"recompute", "ship", "write"} <= {one.rpartition(".")[2] for one in json.loads(asyncapi)["operations"]}
     assert ["closed", "recompute a1 likes f True", "sent o1 post e1 u7"] == sorted(ledger.read_text().splitlines())
+
+
+async def test_a_decode_that_hangs_is_timed_out_and_holds_up_nobody_else(site: Site) -> None:
+    await site.topics("events", "events.dead", "folded", "paid", "sent", "paid.ship.dead", "sent.write.dead", "again")
+    worker, ledger = worker_of(site, DECODED)
+    with worker:
+        await site.send("paid", [(None, value) for value in (b"hangs", b"o1", "ö".encode())])
+        await wait_until(lambda: "ship o1" in ledger.read_text(), LIMIT_SECONDS, "the other one of its partition was called")
+        await site.send("sent", [(b"o2", b'{"order_id": "o2"}')])
+        await wait_until(lambda: "write o2" in ledger.read_text(), LIMIT_SECONDS, "the other subscriber was called")
+        dead = site.names.topic("paid.ship.dead")
+        letters = await read_topic(site.bootstrap, dead, until=lambda read: len(read) > 1, timeout_seconds=LIMIT_SECONDS)
+        ledger.with_name("ledger.free").touch()
+        code = await worker.terminate()
+
+    assert 0 == code
+    found = {letter.value: dict(letter.headers) for letter in letters}
+    assert (b"timed-out", b"not-valid") == (found[b"hangs"]["reason"], found["ö".encode()]["reason"])
+    assert b"UnicodeDecodeError" in found["ö".encode()]["detail"]
+    assert ["ship o1", "write o2"] == sorted(line for line in ledger.read_text().splitlines() if "hangs" not in line)
 
 
 @pytest.mark.apache  # the embedded broker keeps no note of what is finished
