@@ -59,7 +59,8 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     """Print the AsyncAPI 3.0 document of the application, as JSON.
 
     With --against, for CI: what breaks those who write or read by the older document is printed, a line each. That is an event
-    that is gone or has moved to another topic, a field that is gone or newly required, a type that has changed.
+    that is gone, has moved to another topic or is keyed by another field, a field that is gone or newly required, a type or a
+    format that has changed.
     """
     from streams_app.events.compatibility import breaking_changes
     from streams_app.subscribers.described import asyncapi_of

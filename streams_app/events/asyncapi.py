@@ -125,6 +125,8 @@ def _message(event: Event[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
         "correlationId": {"$ref": "#/components/correlationIds/correlation"},
         # What is decoded by a function of the user's is in a format that only the function knows.
         "contentType": "application/json" if event.decode is None else "application/octet-stream",
+        # The binding below tells it to people alone.
+        "x-keyed-by": event.keyed_by,
     } | ({"bindings": key} if key else {})
 
 

@@ -1,7 +1,9 @@
 """What in a new AsyncAPI document breaks those who wrote or read events by an older one (pure).
 
-An event or a field that is gone, a field that is newly required, a type that is another: by the one document there are events that
-the other refuses. Fields may be added as long as they are not required; descriptions and defaults are for people.
+An event or a field that is gone, a field that is newly required, a type or a format that is another: by the one document there are
+events that the other refuses. A topic that is another: they are not found. A key that is another: they stand in other partitions,
+and those of one key no longer in order. Fields may be added as long as they are not required; descriptions and defaults are for
+people.
 """
 
 from __future__ import annotations
@@ -38,8 +40,16 @@ def _breaking_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
             continue
         if moved := was.get(key, set()) - topics.get(key, set()):
             changes.append(f"{key}: it is no longer in the topic {sorted(moved)[0]}")
+        changes += _around(key, message, after[key])
         changes += dict.fromkeys(_Comparison(old, new).of(key, _payload(message), _payload(after[key])))
     return changes
+
+
+def _around(key: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """What breaks beside the payload; where the older document does not say what was, nothing does."""
+    for name, told in (("contentType", "written as"), ("x-keyed-by", "keyed by")):
+        if name in old and old[name] != new.get(name):
+            yield f"{key}: it is {told} {new.get(name) or 'nothing'}, and was {told.split()[1]} {old[name] or 'nothing'}"
 
 
 def _payload(message: dict[str, Any]) -> dict[str, Any]:

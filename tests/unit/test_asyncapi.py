@@ -222,6 +222,38 @@ def test_an_event_that_is_gone_or_has_moved_breaks(config: Path) -> None:
     assert ["pet.seen: the event is gone"] == breaking_changes(old, document_of(Catalogue(), plain(config)))
 
 
+class Visit(msgspec.Struct):
+    pet: str
+    owner: str
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ("pet", "owner", "pet.seen: it is keyed by owner, and was by pet"),
+        ("pet", None, "pet.seen: it is keyed by nothing, and was by pet"),
+        (None, "pet", "pet.seen: it is keyed by pet, and was by nothing"),
+    ],
+)
+def test_another_key_breaks_the_order_on_which_readers_rely(config: Path, was: str | None, now: str | None, expected: str) -> None:
+    told = breaking_changes(of(Visit, config, keyed_by=was), of(Visit, config, keyed_by=now))
+
+    assert [expected] == told
+
+
+def test_a_document_of_an_older_version_says_nothing_of_keys_and_breaks_nothing(config: Path) -> None:
+    old = of(Visit, config, keyed_by="pet")
+    del old["components"]["messages"]["pet.seen"]["x-keyed-by"]
+
+    assert [] == breaking_changes(old, of(Visit, config, keyed_by="owner"))
+
+
+def test_another_format_of_the_value_breaks(config: Path) -> None:
+    told = breaking_changes(of(Visit, config), of(Visit, config, decode=json.loads))
+
+    assert ["pet.seen: it is written as application/octet-stream, and was as application/json"] == told
+
+
 def test_the_command_compares_with_a_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = tmp_path / "old.json"
 
