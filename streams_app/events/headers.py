@@ -100,8 +100,10 @@ def _size(name: str, value: str) -> int:
     return len(name) + len(value.encode())
 
 
-def context_faults(context: Mapping[Any, Any]) -> list[str]:
+def context_faults(context: Any) -> list[str]:
     """What keeps a context from being published, a sentence each."""
+    if not isinstance(context, Mapping):
+        return [f"context = {context!r} is no mapping of names to text"]
     faults = []
     for name, value in context.items():
         if not isinstance(name, str) or not CONTEXT_NAME.fullmatch(name):
@@ -115,6 +117,15 @@ def context_faults(context: Mapping[Any, Any]) -> list[str]:
     if not faults and (size := sum(_size(*entry) for entry in context.items())) > CONTEXT_BYTES:
         faults.append(f"context has {size} bytes, at most {CONTEXT_BYTES}")
     return faults
+
+
+def id_faults(event_id: Any, most_bytes: int) -> list[str]:
+    """What keeps an id from being that of an event, a sentence."""
+    if not isinstance(event_id, str):
+        return [f"event_id = {event_id!r} is not a string"]
+    if not 1 <= len(event_id.encode()) <= most_bytes:
+        return [f"event_id = {event_id[:40]!r} must have 1 to {most_bytes} bytes"]
+    return []
 
 
 def headers_for(event_key: str, event_id: str, source: str, time_ms: int, envelope: Envelope) -> list[tuple[str, bytes]]:

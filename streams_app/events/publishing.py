@@ -17,7 +17,7 @@ from streams_app.errors import BadEventError, ConfigurationError, NotPublishedEr
 from streams_app.events.codec import decoder_of, encode, size_faults
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.figures import PublishingFigures
-from streams_app.events.headers import Envelope, Headers, context_faults, headers_for
+from streams_app.events.headers import Envelope, Headers, context_faults, headers_for, id_faults
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.metrics import Metrics
@@ -276,7 +276,7 @@ class Events:
         """Checks an event as whoever receives it will; a payload of msgspec is not checked when it is made."""
         if not isinstance(event, Event):
             raise ConfigurationError([f"{event!r} is no Event: what is published is a declared event, and then its payload"])
-        if faults := self._faults(event, context, event_id):
+        if faults := self._faults(event, metadata, context, event_id):
             raise ConfigurationError([f"{event.key}: {fault}" for fault in faults])
         try:
             key, value = encode(event, data, before, metadata)
@@ -288,15 +288,15 @@ class Events:
         envelope = Envelope(event_id, context=context) if parent is None else parent.envelope(context)
         return _Ready(event_id, key, value, headers_for(event.key, event_id, self._settings.app_id, self._clock.now_ms(), envelope))
 
-    def _faults(self, event: Event[Any, Any], context: Mapping[str, str], event_id: str) -> list[str]:
+    def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if self._events.get(event.key) is not event:
             near = suggestion(event.key, [key for key in self._events if key != event.key])
             return [f"the catalogue has no such event{near or '; its `events` have to name it'}"]
         if event.decode is not None:
             return ["what has decode= is published by others: this project writes JSON"]
-        faults = context_faults(context)
-        if not event_id or len(event_id.encode()) > self._settings.limits.key_bytes:
-            faults.append(f"event_id = {event_id[:40]!r} must have 1 to {self._settings.limits.key_bytes} bytes")
+        faults = [*context_faults(context), *id_faults(event_id, self._settings.limits.key_bytes)]
+        if metadata is not None and event.metadata is None:
+            faults.append("the event declares no metadata, and nobody would read it")
         return faults
 
     async def _send(self, event: Event[Any, Any], ready: Sequence[_Ready]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.errors import ConfigurationError
+from streams_app.subscribers.received import Retry
 from streams_app.words import span
 
 MOST_ATTEMPTS: Final = 1_000
@@ -55,18 +56,21 @@ class Retries:
             ConfigurationError: It cannot be so; all faults at once.
         """
         faults: list[str] = []
+        rules: Any = by  # no type checker keeps everybody from giving something else
         given = {
             "attempts": attempts,
             "first": duration("first", first, faults),
             "factor": factor,
             "longest": duration("longest", longest, faults),
             "never": tuple(never) if isinstance(never, (tuple, list)) else (never,),
-            "by": MappingProxyType(dict(by)),
+            "by": MappingProxyType(dict(rules) if isinstance(rules, Mapping) else {}),
         }
         for name, value in given.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "longest_ms", milliseconds(self.longest))
         faults += _faults(self, are_spans=not faults)
+        if not isinstance(rules, Mapping):
+            faults.append(f"by: {rules!r} is no mapping of classes of errors to Retries")
         if faults:
             raise ConfigurationError([f"retries: {fault}" for fault in faults])
         object.__setattr__(self, "longest_ms", _longest_ms(self))
@@ -87,12 +91,17 @@ class Retries:
         return min(self.longest_ms, self.first_ms * self.factor ** min(attempt - 1, 64))
 
     def rule_for(self, error: BaseException) -> Retries | None:
-        """The rule after an error: that of its nearest class in ``by`` or ``never``; None: never again."""
+        """The rule after an error: that of its nearest class in ``by`` or ``never``; None: never again.
+
+        What is said there of all exceptions is not said of ``Retry``, the word of the function that nothing was done.
+        """
         for kind in type(error).__mro__:
             if kind in self.never:
                 return None
             if kind in self.by:
                 return self.by[kind]
+            if kind is Retry:
+                break
         return self
 
 

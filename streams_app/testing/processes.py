@@ -55,11 +55,11 @@ class VirtualEvents(Events):
     def _new_producer(self) -> MemoryProducer:
         return self._producer_of_ours
 
-    def _faults(self, event: Event[Any, Any], context: Mapping[str, str], event_id: str) -> list[str]:
+    def _faults(self, event: Event[Any, Any], metadata: Any, context: Mapping[str, str], event_id: Any) -> list[str]:
         if not self._knows_all:
             self._events.setdefault(event.key, event)
             self._decoders.setdefault(event.key, decoder_of(event, self._settings.limits))
-        return super()._faults(event, context, event_id)
+        return super()._faults(event, metadata, context, event_id)
 
     def call_inline(self, function: Callable[[Any], Any], event: Any) -> None:
         """Calls a function that is not ``async``, which finds no running loop, as in a thread.

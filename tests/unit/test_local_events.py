@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
 
 from streams_app import Catalogue, Event, Received, Reject, Retries, records_of, subscriber
-from streams_app.errors import BadEventError
+from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.local import LocalEvents
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
@@ -114,6 +116,20 @@ async def test_an_event_that_does_not_fit_is_refused_as_in_production() -> None:
     async with LocalEvents(Shop().catalogue) as events:
         with pytest.raises(BadEventError, match=r"\$\.order_id"):
             await events.publish(paid, Paid(3))  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"event_id": 5}, "event_id = 5 is not a string"),
+        ({"context": "u7"}, "context = 'u7' is no mapping of names to text"),
+        ({"metadata": {"method": "card"}}, "the event declares no metadata, and nobody would read it"),
+    ],
+)
+async def test_what_stands_beside_the_payload_is_refused_where_it_cannot_be_so(options: dict[str, Any], text: str) -> None:
+    async with LocalEvents(Shop().catalogue) as events:
+        with pytest.raises(ConfigurationError, match=re.escape(text)):
+            await events.publish(paid, Paid("o1"), **options)
 
 
 async def test_a_rate_is_kept() -> None:

@@ -176,6 +176,7 @@ def test_what_is_wrong_with_retries_is_told_all_at_once_also_beside_what_is_no_d
         ({"never": (3,)}, "never: 3 is no class of errors"),
         ({"never": 3}, "never: 3 is no class of errors"),
         ({"by": {ValueError: 3}}, "has no Retries"),
+        ({"by": ValueError}, "by: <class 'ValueError'> is no mapping of classes of errors to Retries"),
         ({"never": (ValueError,), "by": {ValueError: Retries()}}, "ValueError is in never and in by"),
         ({"by": {ValueError: Retries(never=(KeyError,))}}, "cannot have never or by of their own"),
     ],
@@ -219,6 +220,27 @@ def test_the_rule_after_an_error_is_that_of_its_nearest_class(error: Exception, 
     rule = recompute.retry.rule_for(error)
 
     assert attempts == (rule and rule.attempts)
+
+
+class Busy(Retry):
+    """Of a user's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "rule", "attempts"),
+    [
+        (Retry(), Retries(never=(Exception,)), 8),
+        (Busy(), Retries(never=(BaseException,)), 8),
+        (Retry(), Retries(by={Exception: Retries(attempts=2)}), 8),
+        (Busy(), Retries(never=(Busy,)), None),
+        (Busy(), Retries(by={Retry: Retries(attempts=3)}, never=(Exception,)), 3),
+        (ValueError(), Retries(never=(Exception,)), None),
+    ],
+)
+def test_what_is_said_of_all_errors_is_not_said_of_a_retry(error: Exception, rule: Retries, attempts: int | None) -> None:
+    found = rule.rule_for(error)
+
+    assert attempts == (found and found.attempts)
 
 
 def test_a_function_says_when_it_is_to_be_called_again() -> None:
