@@ -123,7 +123,13 @@ def _clashes(catalogue: Catalogue, settings: Settings, found: list[Subscription]
         for event in catalogue.events
         if event.topic in written
     ]
-    read = {*written, *settings.sources, *(event.topic for event in catalogue.events)}
+    letters = {store.dead_letters for store in settings.read_stores}
+    faults += [
+        f"event {event.key!r}: the topic {event.topic!r} holds the dead letters of a read store"
+        for event in catalogue.events
+        if event.topic in letters
+    ]
+    read = {*written, *letters, *settings.sources, *(event.topic for event in catalogue.events)}
     if (again := again_topic(settings.app_id)) in read:
         faults.append(f"the topic {again!r} holds what was put back for subscribers: it has another use")
     for one in found:

@@ -189,6 +189,27 @@ def test_an_event_cannot_stand_where_a_fold_writes(file: Path) -> None:
     )
 
 
+STORE = """
+[read_stores.dashboard]
+url = "sqlite:////tmp/r.db"
+folds = ["account-metrics"]
+source_url = "sqlite:////tmp/w.db"
+sql = "select 1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "fault"),
+    [
+        ("orders", "event 'order.paid': the topic 'orders' holds the dead letters of a read store"),
+        ("orders.ship.dead", "subscriber 'ship': its dead-letter topic 'orders.ship.dead' has another use"),
+        ("social.again", "the topic 'social.again' holds what was put back for subscribers: it has another use"),
+    ],
+)
+def test_a_read_store_keeps_its_letters_somewhere_else(file: Path, topic: str, fault: str) -> None:
+    assert [fault] == [one for one in faults(load(file, f'{STORE}dead_letters = "{topic}"\n')) if "recompute" not in one]
+
+
 def test_what_was_put_back_has_a_topic_of_its_own(file: Path) -> None:
     settings = load(file, before=SETTINGS.replace("post-metric-updated", "social.again"))
 
