@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import MagicMock
@@ -124,3 +125,31 @@ def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_t
         kit.advance("1m")
 
     assert ["o1 1", "o2 1"] == calls
+
+
+def test_a_note_without_room_is_waited_for_and_said_and_the_lowest_event_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", 70)
+    called = []
+
+    async def ship(event: Received[Paid]) -> None:
+        called.append(event.data.order_id)
+        # Every other one ends at once: the note has a run for each of them until the lowest has ended.
+        await asyncio.sleep(30 * (1 - int(event.data.order_id) % 2))
+
+    one = subscriber(paid, idempotent="no", description="Ships.", concurrency=100, timeout="1m")(ship)
+    with SubscriberTester(one) as kit:
+        for number in range(100):
+            kit.publish(paid, Paid(str(number)))
+        kit.advance("1s")
+        begun, full = len(called), _waits_of(kit)
+        kit.advance("15m")
+        room = _waits_of(kit)
+
+    assert (True, {"note"}, set()) == (0 < begun < 100, full, room)
+    assert 100 == len(called)
+
+
+def _waits_of(kit: SubscriberTester) -> set[str]:
+    """What the subscriber waits for, as its gauge says."""
+    ((_, served),) = kit._workers.owner._local._served
+    return {what for look in served.dispatcher.looks() for what in look.waits_for}
