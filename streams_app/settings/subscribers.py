@@ -52,7 +52,7 @@ class SubscriberSettings(Section):
     attempts: int | None = None
     """How often the function is called for one event, at most."""
     first: Duration | None = None
-    """Delay after the first attempt, at most."""
+    """Delay after the first attempt, at most; what is due begins at the next ``worker.tick`` at the latest."""
     longest: Duration | None = None
     """The longest delay between attempts; all together are at most 1h."""
     remember: Duration | None = None
