@@ -192,7 +192,7 @@ async def test_a_client_that_fails_for_good_is_made_anew_later_each_time(
 ) -> None:
     await reading.send(40)
     async with reading.member() as member:
-        waiting = member.agent._member._patience._waiting
+        waiting = member.agent._member.patience._waiting
 
         async def broken(*_: object) -> None:
             await asyncio.sleep(POLL_SECONDS)  # meanwhile a fetch has succeeded
