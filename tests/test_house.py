@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -23,6 +24,11 @@ BY_REDIS_TIME = {"subscribers/lua/lease.lua"}
 """A rate is kept by one clock for all workers, whatever theirs say, and what an event or a record says does not depend on it."""
 
 MOST_LINES = 320
+
+TOP_LEVEL = {
+    ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "benchmarks",
+    "constraints.txt", "deploy", "docker-compose.yml", "docs", "examples", "pyproject.toml", "streams_app", "tests",
+}  # fmt: skip
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}
 PURE_FOLDERS = {"folding/core", "folding/reading", "read_store/core"}
 """Whatever their files import, by way of others of ours, too, touches nothing."""
@@ -172,6 +178,14 @@ def test_no_script_reads_the_clock_of_redis(path: Path) -> None:
 
 
 # Files
+
+
+def test_nothing_that_a_trial_has_left_at_the_top_is_kept() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout of git")
+    kept = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    assert {path.partition("/")[0] for path in kept.split("\0") if path} == TOP_LEVEL
 
 
 @pytest.mark.parametrize("path", MODULES + LUA, ids=label)
