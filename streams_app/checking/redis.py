@@ -66,7 +66,7 @@ def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
     if policy == "noeviction":
         found.append(Finding(Level.OK, "maxmemory-policy is noeviction"))
     else:
-        text = f"maxmemory-policy is {policy}: open groups may be evicted"
+        text = f"maxmemory-policy is {policy}: open groups, and ids of events, may be evicted"
         found.append(Finding(Level.ERROR, text, "CONFIG SET maxmemory-policy noeviction; do not share Redis with a cache"))
     if info.get("role", "master") != "master":
         text = f"{address} is a replica: a worker can write nothing there"
