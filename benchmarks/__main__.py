@@ -43,7 +43,7 @@ def _loads(_: click.Context, __: click.Parameter, text: str | None) -> list[str]
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110})
 @click.option("--loads", callback=_loads, help="With commas. Without: all, or none with --tune, --stores, --subscribers, --peers.")
-@click.option("--runs", type=click.IntRange(1), default=3, help="Of each load.")
+@click.option("--runs", type=click.IntRange(1), default=3, help="Of each load, and of each of --subscribers.")
 @click.option("--scale", type=click.FloatRange(0, min_open=True), default=0.4 if IS_QUICK else 1.0, help="Of events and groups.")
 @click.option("--kafka", default="embedded", help="embedded, apache (as the tests have it) or HOST:PORT.")
 @click.option("--bootstrap", default=None, metavar="HOST:PORT", help="The same as --kafka HOST:PORT.")
@@ -124,11 +124,11 @@ async def _measure(
         head = f"{servers.broker}; {servers.redis}; {machine()}; scale {scale}, {runs} runs"
         _say(head)
         contests = [await contest(load, scale, runs, servers, Path(name), _say, short=IS_QUICK) for load in loads]
-        findings = await _findings(servers, Path(name), scale, extra)
+        findings = await _findings(servers, Path(name), scale, runs, extra)
     return contests, findings, head
 
 
-async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[str, Any]) -> list[Finding]:
+async def _findings(servers: Servers, folder: Path, scale: float, runs: int, extra: dict[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
     if extra["open_groups"] or extra["idle"]:
         _say("open groups: Redis bytes of each" + (", and 60 s without input" if extra["idle"] else ""))
@@ -156,16 +156,16 @@ async def _findings(servers: Servers, folder: Path, scale: float, extra: dict[st
 
         _say("stores: writes and records/s of SQLite, PostgreSQL and OpenSearch")
         findings += await stores(scale)
-    return findings + await _calls(servers, folder, scale, extra)
+    return findings + await _calls(servers, folder, scale, runs, extra)
 
 
-async def _calls(servers: Servers, folder: Path, scale: float, extra: dict[str, Any]) -> list[Finding]:
+async def _calls(servers: Servers, folder: Path, scale: float, runs: int, extra: dict[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
     if extra["subscribers"]:
         from benchmarks.subscribers import subscribers  # its catalogue is made when it is imported
 
         _say("subscribers: each beside awaiting its function alone")
-        findings += await subscribers(servers, folder, scale, extra["only"].split(","), _say)
+        findings += await subscribers(servers, folder, scale, runs, extra["only"].split(","), _say)
     if extra["peers"]:
         from benchmarks.peers.rivals import rivals  # as above
 
