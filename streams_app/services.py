@@ -11,8 +11,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from streams_app import redis_client as connection
-from streams_app.checking.finding import Level
-from streams_app.checking.redis import server_findings
+from streams_app.checking.redis import warn_of_servers
 from streams_app.clock import Clock
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
@@ -27,7 +26,7 @@ from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.subscribers.running import Subscribers
-from streams_app.watchdog import Watchdog
+from streams_app.watchdog import Folding, Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Services:
         """
         try:
             await self.skew.check_once()
-            await self._warn_of_redis()
+            await warn_of_servers(self.redis, self.settings)
         except REDIS_ERRORS as error:
             raise await connection.why_unreachable(self.settings.redis, error) from error
         # Before anything runs: what is wrong with one of them ends the start.
@@ -87,7 +86,7 @@ class Services:
         self.status.beat(self.clock.monotonic_ms())
         self.http.start()
         self.watchdog.watch("folds", ownership, is_essential=True)
-        self.watchdog.start(ownership, self.held)
+        self.watchdog.start(Folding(ownership, self.held))
         self._run(self._beat(), "heartbeat")
         for store, agent in agents:
             self._run(agent.run(self.stopping), store.group)
@@ -109,13 +108,6 @@ class Services:
     def _unasked(self, task: asyncio.Task[None]) -> BaseException | None:
         """The error of a task that was cancelled although nothing is to stop: what it did is done by nobody now."""
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
-
-    async def _warn_of_redis(self) -> None:
-        """Says loudly what ``check`` calls an error: the worker runs, and may lose its open groups."""
-        for address, info in (await connection.servers_of(self.redis)).items():
-            for finding in server_findings(address or self.settings.redis.redacted_url, info):
-                if finding.level is Level.ERROR:
-                    logger.error("%s; %s", finding.text, finding.advice)
 
     async def stop(self) -> None:
         """Ends everything started, within a few seconds."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Collection, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import uvloop
 
+from streams_app.checking.redis import warn_of_servers
 from streams_app.clock import SystemClock
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
@@ -32,6 +35,7 @@ from streams_app.status import Status
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.running import Subscribers
 from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +109,9 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         works: dict[str, Coroutine[Any, Any, None]] = {}
+        # Of the folds, which other workers run, this one tells nothing; and a read store keeps nothing in Redis.
+        foldless = settings.model_copy(update={"folds": ()})
+        watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=bool(runs.subscribers))
         agents = [(store, ReadStoreAgent(settings, store, metrics, clock)) for store in runs.stores]
         if runs.subscribers:
             producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
@@ -114,11 +121,14 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             skew = SkewWatch(TrustedClock(clock), status, redis.time)
             await skew.try_once()
             subscribers = Subscribers(
-                settings, redis, producer, skew.clock, metrics, status, fatal.put, lambda name, ownership: None, runs.subscribers
+                settings, redis, producer, skew.clock, metrics, status, fatal.put, watchdog.watch, runs.subscribers
             )
             await subscribers.require_topics()
             status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
-            works |= {"subscribers": subscribers.run(stop), "skew": _compare(skew, stop)}
+            works |= {
+                "subscribers": subscribers.run(stop),
+                "redis": _look_at_redis(skew, partial(warn_of_servers, redis, settings), stop),
+            }
         works |= {store.group: agent.run(stop) for store, agent in agents}
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()
@@ -128,22 +138,32 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             settings.app_id, ",".join(runs.names), settings.kafka.bootstrap_servers, settings.redis.redacted_url,
         )  # fmt: skip
         status.clear("start")
-        await _until_told([asyncio.create_task(work, name=name) for name, work in works.items()], stop, status, clock, fatal)
+        watchdog.start()
+        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        await _until_told(tasks, stop, lambda: status.beat(clock.monotonic_ms()), fatal, watchdog)
     logger.info("worker ended")
 
 
-async def _compare(skew: SkewWatch, stop: asyncio.Event) -> None:
-    """Ids are kept by the hour and waits by the wall clock, which other workers are to read alike."""
-    comparing, stopping = asyncio.create_task(_compare_forever(skew)), asyncio.create_task(stop.wait())
-    await asyncio.wait((comparing, stopping), return_when=asyncio.FIRST_COMPLETED)
+async def _look_at_redis(skew: SkewWatch, warn: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    """Says how Redis is set up, once it answers, and compares clocks until told to stop.
+
+    Ids are kept by the hour and waits by the wall clock, which other workers are to read alike.
+    """
+    looking, stopping = asyncio.create_task(_look_forever(skew, warn)), asyncio.create_task(stop.wait())
+    await asyncio.wait((looking, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     # A Redis that is frozen may take longer to be given up than a worker has to end.
-    if not comparing.cancel():
-        comparing.result()
+    if not looking.cancel():
+        looking.result()
 
 
-async def _compare_forever(skew: SkewWatch) -> None:
+async def _look_forever(skew: SkewWatch, warn: Callable[[], Awaitable[None]]) -> None:
+    is_warned = False
     while True:
+        if not is_warned:
+            with suppress(*DEPENDENCY_ERRORS):
+                await warn()
+                is_warned = True
         await asyncio.sleep(SKEW_EVERY_SECONDS)
         await skew.try_once()
 
@@ -160,14 +180,16 @@ class _Fatal:
 
 
 async def _until_told(
-    tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event, status: Status, clock: SystemClock, fatal: _Fatal
+    tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event, beat: Callable[[], None], fatal: _Fatal, watchdog: Watchdog
 ) -> None:
     """Waits for the end of all; the first that ends without having been told to ends the others."""
     try:
         while not (stop.is_set() or fatal.error or any(task.done() for task in tasks)):
-            status.beat(clock.monotonic_ms())
+            beat()
             await wait(stop, BEAT_SECONDS)
     finally:
+        # What runs to its end now is not stuck, however long it takes.
+        watchdog.stop()
         stop.set()
         leave_in_time()
         await asyncio.wait(tasks)

@@ -1,4 +1,4 @@
-"""Watches a worker from a thread of its own: who is away, what lags, and whether anything still moves.
+"""Watches a worker, whatever it runs, from a thread of its own: who is away, what lags, and whether anything still moves.
 
 Faust can stop consuming and go on sending heartbeats (faust-streaming #175, #523, #629), a client can retry for ever without a
 word, and a main loop can hang. So this thread has a loop and connections of its own, to Kafka and to Redis. Every second it asks
@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiokafka.errors import KafkaError
 
@@ -46,11 +46,41 @@ CALL_SECONDS: Final = 10.0
 KAFKA, REDIS = "kafka", "redis"
 
 
+class Folding(NamedTuple):
+    """What a worker folds.
+
+    Attributes:
+        ownership: Of the partitions of the folds.
+        held: Their shards.
+    """
+
+    ownership: Ownership
+    held: Held
+
+
 class Watchdog:
     """Watches one worker."""
 
-    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, status: Status, stuck_ms: int = STUCK_MS) -> None:
-        """Starts nothing yet; ``stuck_ms``: see :class:`streams_app.delivery.progress.Progress`."""
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        status: Status,
+        stuck_ms: int = STUCK_MS,
+        *,
+        asks_redis: bool = True,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            settings: With the folds that this worker runs, and no others.
+            clock: Of the worker.
+            metrics: Where it tells who is up, and what lags.
+            status: Where it tells why the worker is not ready.
+            stuck_ms: See :class:`streams_app.delivery.progress.Progress`.
+            asks_redis: Whether the worker has anything in Redis; a read store alone has nothing there.
+        """
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
@@ -61,8 +91,9 @@ class Watchdog:
         self._known_ends = Ends()
         self._answers = {
             KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
-            REDIS: Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS),
         }
+        if asks_redis:
+            self._answers[REDIS] = Answers(f"Redis at {settings.redis.redacted_url}", REDIS_LIMIT_MS)
         self._progress = ProgressWatchdog(status, self._end, stuck_ms)
         self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
@@ -79,27 +110,24 @@ class Watchdog:
         """
         self._groups.append((group, ownership, is_essential))
 
-    def start(self, ownership: Ownership, held: Held) -> None:
-        """Begins to watch the groups that were added, and the lag of the folds; both servers have just answered.
+    def start(self, folding: Folding | None = None) -> None:
+        """Begins to watch the groups that were added, and the lag of the folds; servers are taken to answer until they do not.
 
         Args:
-            ownership: Of the partitions of the folds.
-            held: Their shards.
+            folding: What the worker folds; None: nothing.
         """
         for component in self._answers:
             self._metrics.up.labels(component=component).set(1)
-        threading.Thread(target=lambda: asyncio.run(self._watch(ownership, held)), name="watchdog", daemon=True).start()
+        threading.Thread(target=lambda: asyncio.run(self._watch(folding)), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
         """Ends; the thread follows by itself."""
         self._is_stopped.set()
 
-    async def _watch(self, ownership: Ownership, held: Held) -> None:
-        tasks = [
-            asyncio.create_task(self._forever(lambda: self._ask(KAFKA, self._sources.ask_once), ASK_EVERY_SECONDS)),
-            asyncio.create_task(self._forever(self._ask_redis, ASK_EVERY_SECONDS)),
-            asyncio.create_task(self._forever(lambda: self._look(ownership, held), LOOK_EVERY_SECONDS)),
-        ]
+    async def _watch(self, folding: Folding | None) -> None:
+        asked = {KAFKA: lambda: self._ask(KAFKA, self._sources.ask_once), REDIS: self._ask_redis}
+        tasks = [asyncio.create_task(self._forever(asked[component], ASK_EVERY_SECONDS)) for component in self._answers]
+        tasks.append(asyncio.create_task(self._forever(lambda: self._look(folding), LOOK_EVERY_SECONDS)))
         await asyncio.to_thread(self._is_stopped.wait)
         for task in tasks:
             task.cancel()
@@ -142,20 +170,25 @@ class Watchdog:
 
     # ---- judging
 
-    async def _look(self, ownership: Ownership, held: Held) -> None:
+    async def _look(self, folding: Folding | None) -> None:
         now_ms = self._clock.monotonic_ms()
         for component, answers in self._answers.items():
             self._tell(component, answers, now_ms)
         # Until the first assignment there is no reader, and asking for it would make one in this thread.
         has_begun = not self._status.is_waiting_for("start")
-        read = {tp: ownership.read_end(tp) for tp in self._ends} if has_begun else {}
+        ends = self._tell_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
+        self._judge_sources(now_ms)
+        self._progress.look(self._moves(ends, now_ms) if has_begun else {}, now_ms)
+
+    def _tell_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
+        """Tells the lag of every fold; returns the ends of its source's partitions."""
+        read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
         ends = self._known_ends.combined(self._ends, read, now_ms, is_answering=not self._answers[KAFKA].is_away)
-        fences = {**self._stored.fences, **held.fences()}
+        fences = {**self._stored.fences, **folding.held.fences()}
         found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
-        self._judge_sources(now_ms)
-        self._progress.look(self._moves(ends, now_ms) if has_begun else {}, now_ms)
+        return ends
 
     def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Moves]:
         """How far everything is in every group; two may read the same partition."""

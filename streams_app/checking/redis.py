@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
 from streams_app.redis_client import REDIS_ERRORS, connect_briefly, servers_of, why_unreachable
 from streams_app.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 OLDEST_REDIS: Final = (7, 0)
 SKEW_WARNING_MS: Final = 1_000
@@ -50,6 +53,18 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
         await redis.aclose()
 
 
+async def warn_of_servers(redis: Redis, settings: Settings) -> None:
+    """Says loudly what ``check`` calls an error: the worker runs, and may lose what it has there.
+
+    Raises:
+        RedisError, OSError: Redis does not answer; nothing was said.
+    """
+    for address, info in (await servers_of(redis)).items():
+        for finding in server_findings(address or settings.redis.redacted_url, info):
+            if finding.level is Level.ERROR:
+                logger.error("%s; %s", finding.text, finding.advice)
+
+
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
     """The findings about one server, by what it says of itself (pure).
 
@@ -66,7 +81,7 @@ def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:
     if policy == "noeviction":
         found.append(Finding(Level.OK, "maxmemory-policy is noeviction"))
     else:
-        text = f"maxmemory-policy is {policy}: open groups, and ids of events, may be evicted"
+        text = f"maxmemory-policy is {policy}: open groups and what subscribers have noted may be evicted"
         found.append(Finding(Level.ERROR, text, "CONFIG SET maxmemory-policy noeviction; do not share Redis with a cache"))
     if info.get("role", "master") != "master":
         text = f"{address} is a replica: a worker can write nothing there"

@@ -31,6 +31,7 @@ class SkewWatch:
         self._status = status
         self._ask = ask
         self._is_skewed = False
+        self._is_unanswered = False
 
     async def check_once(self) -> None:
         """Compares the wall clock with that of Redis once.
@@ -56,8 +57,12 @@ class SkewWatch:
             logger.info("wall clock agrees with Redis TIME again")
 
     async def try_once(self) -> None:
-        """Compares them once, and says so where Redis does not answer."""
+        """Compares them once, and says so where Redis does not answer, once until it does."""
         try:
             await self.check_once()
         except DEPENDENCY_ERRORS as error:
-            logger.info("cannot compare clocks with Redis error=%s", text_of(error))
+            if not self._is_unanswered:
+                logger.info("cannot compare clocks with Redis error=%s", text_of(error))
+            self._is_unanswered = True
+        else:
+            self._is_unanswered = False

@@ -46,7 +46,7 @@ class SourceEnds:
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
-        """Connects nothing yet."""
+        """Connects nothing yet; without topics it asks only whether the broker answers."""
         self.ends: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
         self.committed: dict[TP, Committed] = {}
@@ -66,7 +66,8 @@ class SourceEnds:
         """
         try:
             client = self._client or await self._connect()
-            if self._asked % THOROUGH_EVERY == 0:
+            # Where no leader is known there is nobody else who could show that the broker answers.
+            if self._asked % THOROUGH_EVERY == 0 or not self._leaders:
                 await self._ask_thoroughly(client)
             await self._offsets(client, LATEST, self.ends)
         except BaseException:  # cancelled at a deadline, too: a reply that comes later would be taken for the next one's
@@ -96,6 +97,8 @@ class SourceEnds:
         client.cluster.update_metadata(await client.send(client.get_random_node(), MetadataRequest(self._topics, False)))
         known = client.cluster.topics(exclude_internal_topics=False) | client.cluster.unauthorized_topics
         self.missing = set(self._topics) - known
+        if not self._topics:
+            return  # a group that nobody belongs to need not be one that this client may look at
         self._leaders = {
             TP(topic, partition): client.cluster.leader_for_partition(TopicPartition(topic, partition))
             for topic in self._topics

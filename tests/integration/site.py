@@ -15,6 +15,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import ConsumerRecord
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.checker import Outcome, event, outcome_of
 from tests.conftest import Names
@@ -281,6 +282,25 @@ async def reasons(worker: WorkerProcess) -> list[str]:
     _, text = await worker.get("/health/ready")
     found: list[str] = json.loads(text)["reasons"] if text else []
     return found
+
+
+def up(worker: WorkerProcess) -> dict[str, float]:
+    """Component → whether it is up."""
+    samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
+    return {sample.labels["component"]: sample.value for sample in samples if sample.name == "streams_app_up"}
+
+
+async def told_away(worker: WorkerProcess, what: str) -> str:
+    """The reason that says who is away, once it is there."""
+
+    async def found() -> str | None:
+        return next(
+            (reason for reason in await reasons(worker) if re.search(rf"^{what} at \S+ has not answered since", reason)), None
+        )
+
+    reason = await wait_until(found, LIMIT_SECONDS, f"the worker says that {what} is away")
+    assert reason is not None
+    return reason
 
 
 def riddles(log: str) -> list[str]:

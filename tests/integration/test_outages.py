@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streams_app.embedded import Broker, Valkey
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
 from tests.helpers import create_topics, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, metrics_of, reasons
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, metrics_of, reasons, told_away, up
 from tests.servers.apache_kafka import ApacheKafka
 from tests.workers import WorkerProcess
 
@@ -51,25 +51,6 @@ def values(worker: WorkerProcess) -> dict[str, float]:
     return {sample.name: sample.value for sample in samples if sample.name in GAUGES}
 
 
-def up(worker: WorkerProcess) -> dict[str, float]:
-    """Component → whether it is up."""
-    samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
-    return {sample.labels["component"]: sample.value for sample in samples if sample.name == "streams_app_up"}
-
-
-async def told(worker: WorkerProcess, what: str) -> str:
-    """The reason that says who is away, once it is there."""
-
-    async def found() -> str | None:
-        return next(
-            (reason for reason in await reasons(worker) if re.search(rf"^{what} at \S+ has not answered since", reason)), None
-        )
-
-    reason = await wait_until(found, LIMIT_SECONDS, f"the worker says that {what} is away")
-    assert reason is not None
-    return reason
-
-
 async def with_open_groups(stage: Stage, worker: WorkerProcess) -> None:
     await worker.wait_ready()
     await stage.send(120)
@@ -83,7 +64,7 @@ async def test_a_frozen_broker_is_told_and_so_is_its_return(apart: Stage, broker
         assert {"kafka": 1, "redis": 1} == up(worker)
         before = values(worker)
         with frozen(broker.pid):
-            reason = await told(worker, "Kafka")
+            reason = await told_away(worker, "Kafka")
             inside, away = values(worker), up(worker)
             assert ["Kafka"] == [found.split()[0] for found in await reasons(worker) if "has not answered" in found]
         await worker.wait_ready(LIMIT_SECONDS)
@@ -101,7 +82,7 @@ async def test_a_killed_broker_is_told_and_its_clients_do_not_flood_the_log(apar
     with WorkerProcess(apart.folder / "streams.toml", apart.folder, arguments=["--log-format", "json"]) as worker:
         await with_open_groups(apart, worker)
         broker.kill()
-        await told(worker, "Kafka")
+        await told_away(worker, "Kafka")
         open_groups = values(worker)["streams_app_open_groups"]
         lines = [json.loads(line) for line in worker.log().splitlines()]
     said = Counter((line["logger"], re.sub(r"\d+", "#", line["message"])) for line in lines)
@@ -133,7 +114,7 @@ async def test_lag_and_overdue_rise_while_redis_is_away(staged: Stage, valkey: V
             os.kill(valkey.pid, signal.SIGSTOP)
         try:
             await staged.send(400)
-            await told(worker, "Redis")
+            await told_away(worker, "Redis")
             seen = [values(worker)]
 
             def is_rising() -> bool:

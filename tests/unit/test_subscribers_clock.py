@@ -25,6 +25,8 @@ from streams_app.subscribers.keys import HOUR_MS
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
+LOOKS = 5
+"""So often a worker looks at Redis in a test, more often than it takes until Redis answers."""
 SOON_SECONDS = 5
 """So long what never ends is waited for where a broken variant is to be seen."""
 
@@ -57,11 +59,14 @@ class Asked:
         return SystemClock().now_ms() // 1000, 0
 
 
-async def test_a_worker_that_cannot_compare_its_clock_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_cannot_compare_its_clock_says_so_once_in_each_outage(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    await SkewWatch(TrustedClock(Ahead()), Status(), Asked().time).try_once()
+    asked = Asked()
+    skew = SkewWatch(TrustedClock(SystemClock()), Status(), asked.time)
+    for asked.is_away in (True, True, False, True):
+        await skew.try_once()
 
-    assert ["cannot compare clocks with Redis error=ConnectionError('Redis is away')"] == caplog.messages
+    assert ["cannot compare clocks with Redis error=ConnectionError('Redis is away')"] * 2 == caplog.messages
 
 
 async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,11 +78,33 @@ async def test_a_comparison_without_an_answer_does_not_hold_up_the_end_of_a_work
         await never.wait()
         return 0, 0
 
-    comparing = asyncio.create_task(serving_apart._compare(SkewWatch(TrustedClock(Ahead()), Status(), ask), stop))
+    skew = SkewWatch(TrustedClock(Ahead()), Status(), ask)
+    comparing = asyncio.create_task(serving_apart._look_at_redis(skew, AsyncMock(), stop))
     await asyncio.wait_for(asked.wait(), LIMIT_SECONDS)
     stop.set()
 
     assert (await asyncio.wait({comparing}, timeout=SOON_SECONDS))[0] == {comparing}
+
+
+async def test_a_redis_that_is_away_at_the_start_of_a_worker_is_looked_at_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_apart, "SKEW_EVERY_SECONDS", 0)
+    stop, redis, looks = asyncio.Event(), Asked(), 0
+    answers = iter([ConnectionError("Redis is away"), ConnectionError("Redis is away"), None])
+
+    async def warn() -> None:
+        if (error := next(answers)) is not None:
+            raise error
+
+    async def ask() -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        if looks == LOOKS:
+            stop.set()
+        return await redis.time()
+
+    await serving_apart._look_at_redis(SkewWatch(TrustedClock(SystemClock()), Status(), ask), warn, stop)
+
+    assert "all are asked for" == next(answers, "all are asked for")
 
 
 async def test_ids_are_kept_by_the_hours_of_redis_once_the_clock_was_compared() -> None:
@@ -139,7 +166,7 @@ async def test_subscribers_beside_folds_get_the_clock_that_is_compared(shop: Set
     skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)
     around: Any = dict.fromkeys(["redis", "producer", "metrics", "http", "watchdog", "held", "on_fatal"], MagicMock())
     services = Services(settings=shop, clock=Ahead(), status=Status(), skew=skew, **around)
-    no_servers = patch("streams_app.services.connection.servers_of", AsyncMock(return_value={}))
+    no_servers = patch("streams_app.services.warn_of_servers", AsyncMock())
     with no_servers, patch("streams_app.services.Subscribers", given), pytest.raises(NothingToRunError):
         await services.start(MagicMock())
 

@@ -20,7 +20,7 @@ from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
-from streams_app.watchdog import Watchdog
+from streams_app.watchdog import Folding, Watchdog
 from tests.manual_clock import ManualClock
 from tests.ownership import Taker, Worker
 
@@ -192,7 +192,7 @@ def look(clock: ManualClock, status: Status, watchdog: Watchdog) -> Callable[[in
 
     async def looks(seconds: int, every_ms: int) -> None:
         for _ in range(0, seconds * 1000, every_ms):
-            await watchdog._look(ownership, parts.held)
+            await watchdog._look(Folding(ownership, parts.held))
             clock.advance_ms(every_ms)
 
     return looks
