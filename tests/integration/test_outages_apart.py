@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import redis
 from aiokafka.errors import KafkaError
 
 from streams_app.embedded import Broker, Valkey
-from streams_app.embedded.child import Child
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.settings import KafkaSettings
 from tests.conftest import KafkaServer, Names
@@ -47,17 +47,43 @@ def thank(event: Received[OrderPaid]) -> None:
 catalogue = Catalogue(events=(paid,), subscribers=(ship, thank))
 """
 
-DEAF = """
+SOON_STUCK = """
 import sys
 from streams_app import watchdog
 from streams_app.cli import main
 from streams_app.delivery.ownership import Ownership
 
+watchdog.LOOK_EVERY_SECONDS = 0.2
 watchdog.Watchdog.__init__.__defaults__ = (2_000,)
-Ownership.deliver = lambda self, batch: None
+if sys.argv.pop(1) == "deaf":
+    Ownership.deliver = lambda self, batch: None
+look = watchdog.Watchdog._look
+async def told(self, *watched):
+    print("looked", flush=True)
+    await look(self, *watched)
+watchdog.Watchdog._look = told
 main()
 """
-"""A worker that is handed what was read and does nothing with it, and a shorter minute."""
+"""A worker with a shorter minute, which says how often it was looked at; a deaf one does nothing with what it has read."""
+
+LOOKS = 30
+"""Three times as long as what ends a worker that stands still."""
+
+
+class SoonStuck(WorkerProcess):
+    """See :data:`SOON_STUCK`."""
+
+    how = "hearing"
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", SOON_STUCK, self.how, "worker", "--config", str(config), *arguments]
+
+
+class Deaf(SoonStuck):
+    """One that does nothing with what it has read."""
+
+    how = "deaf"
+
 
 LOST = "is away since", "is back after"
 
@@ -69,7 +95,7 @@ class Shop:
         self.site = site
         self.ledger = site.folder / "ledger"
         self.ledger.touch()
-        (site.folder / "its_events.py").write_text(CATALOGUE)
+        self.declare(CATALOGUE)
         self.environment = {
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]),
             "PAID": site.names.topic("paid"),
@@ -85,9 +111,18 @@ class Shop:
     def worker(self, *arguments: str, more: str = "") -> WorkerProcess:
         return WorkerProcess(self.config(more), self.site.folder, self.environment, arguments)
 
+    def declare(self, catalogue: str) -> None:
+        (self.site.folder / "its_events.py").write_text(catalogue)
+
+    async def send(self, *orders: str) -> None:
+        await self.site.send("paid", [(order.encode(), json.dumps({"order_id": order}).encode()) for order in orders])
+
     async def ship(self, order: str) -> None:
         """Sends an event, and returns when it was handled."""
-        await self.site.send("paid", [(order.encode(), json.dumps({"order_id": order}).encode())])
+        await self.send(order)
+        await self.until_shipped(order)
+
+    async def until_shipped(self, order: str) -> None:
         await wait_until(lambda: order in self.ledger.read_text().split(), LIMIT_SECONDS, f"{order} is shipped")
 
 
@@ -185,14 +220,31 @@ async def test_a_worker_without_folds_says_at_its_start_that_redis_may_evict(
 
 
 async def test_a_worker_without_folds_whose_subscriber_stands_still_ends_with_75(shop: Shop) -> None:
-    command = [sys.executable, "-c", DEAF, "worker", "--config", str(shop.config())]
-    deaf = Child("deaf", command, shop.site.folder / "deaf", shop.environment)
-    try:
-        await shop.site.send("paid", [(b"o1", b'{"order_id": "o1"}')])
-        await wait_until(lambda: not deaf.is_running, LIMIT_SECONDS, "the deaf worker has ended")
-    finally:
-        deaf.stop()
-    log = deaf.log_path.read_text()
+    with Deaf(shop.config(), shop.site.folder, shop.environment) as deaf:
+        await shop.send("o1")
+        code = await deaf.wait_exit(LIMIT_SECONDS)
+        log = deaf.log()
 
-    assert 75 == deaf._process.returncode, log
+    assert 75 == code, log
     assert f"source={shop.site.names.topic('paid')}" in log
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("idempotent", ["yes", "unknown"])
+async def test_a_subscriber_that_waits_for_redis_does_not_end_its_worker(shop: Shop, valkey: Valkey, idempotent: str) -> None:
+    shop.declare(CATALOGUE.replace('"yes", description="Ships', f'"{idempotent}", description="Ships'))
+    with SoonStuck(shop.config(), shop.site.folder, shop.environment) as worker:
+        await worker.wait_ready()
+        await shop.ship("o0")
+        with frozen(valkey.pid):
+            await told_away(worker, "Redis")
+            await shop.send(*(f"o{number}" for number in range(1, 200)))
+            looks = worker.log().count("looked")
+            await wait_until(
+                lambda: worker.exit_code is not None or worker.log().count("looked") > looks + LOOKS,
+                LIMIT_SECONDS,
+                "it is looked at",
+            )
+            await shop.send("o200")
+            assert worker.exit_code is None, worker.log()
+        await shop.until_shipped("o200")
