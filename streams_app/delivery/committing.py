@@ -98,17 +98,18 @@ class Commits:
     async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
         """See :meth:`streams_app.delivery.processor.Claim.commit_now`.
 
-        Those who have come while another commit was in flight are committed together, in one request.
+        Those who have come while another commit was in flight are committed together, in one request. What ends while a partition is
+        let go is committed, too: its claim is this member's until its processors have ended, and nobody claims it here before that.
         """
         partition.marks.note({name: mark})
         await partition.marks.beginning.told(name)
         self._told.append(partition)
         try:
             async with self.lock:
-                if partition.is_over:
+                if partition.is_ended:
                     raise NotOwnerError("the claim is over")
                 member = partition.member
-                told = [one for one in self._told if one.member == member and not one.is_over]
+                told = [one for one in self._told if one.member == member and not one.is_ended]
                 wanted = {one: commit_of(one.marks.marks) for one in told}
                 wanted = {one: mark for one, mark in wanted.items() if mark != one.marks.committed}
                 if wanted:

@@ -61,7 +61,8 @@ class Partition:
         marks: Low watermarks of its processors.
         refusal: Why it has to be claimed again, where that was said while its claim was still under way.
         is_paused: Whether its reader waits for a processor.
-        is_over: Whether it was let go; what its processors say after that is ignored.
+        is_over: Whether it was let go; what its processors say after that is ignored, but for what they commit until they have ended.
+        is_ended: Whether its processors have ended: nothing but the last commit is made of it.
     """
 
     def __init__(self, tp: TP, member: Member, host: Host, owner: Owner) -> None:
@@ -71,7 +72,7 @@ class Partition:
         self.ranges = Ranges()
         self.marks = LowMarks()
         self.refusal: Refusal | None = None
-        self.is_paused = self.is_over = False
+        self.is_paused = self.is_over = self.is_ended = False
         self._host = host
         self._owner = owner
 
@@ -89,7 +90,11 @@ class Partition:
         # First, so that what the processors say while they end is ignored.
         self.is_over = True
         ending = [served.processor.revoke(seconds) for served in self.ranges.served.values()]
-        for outcome in await asyncio.gather(*ending, return_exceptions=True):
+        try:
+            outcomes = await asyncio.gather(*ending, return_exceptions=True)
+        finally:
+            self.is_ended = True
+        for outcome in outcomes:
             if isinstance(outcome, Exception):
                 self._owner.fatal(outcome)
 

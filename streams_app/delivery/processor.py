@@ -83,7 +83,7 @@ class Claim:
     """The right of one processor to one partition, until the next claim of that partition.
 
     Kafka has just accepted a commit of this member and generation: the partition is ours as far as anybody can know. What the
-    methods do is ignored once the claim is over; :meth:`commit_now` raises then.
+    methods do is ignored once the partition is let go; :meth:`commit_now` raises once the processors of the partition have ended.
 
     Attributes:
         tp: The partition.
@@ -138,7 +138,7 @@ class Claim:
         are new together are committed together: a broker that keeps no metadata would take the first mark for that of the others.
 
         Raises:
-            NotOwnerError: Kafka refused it, or the claim is over.
+            NotOwnerError: Kafka refused it, or the processors of the partition have ended.
             KafkaError, TimeoutError: The outcome is unknown; a mark may be committed again at any time.
         """
         await self._partition.commit_now(self.name, mark)

@@ -252,3 +252,21 @@ async def test_after_a_commit_without_an_answer_a_processor_that_waits_has_what_
     assert [type(None), KafkaConnectionError, type(None)] == [type(outcome) for outcome in outcomes]
     assert [Committed(7, f'{{"a":7,"@notes":{{"a":"{note}"}}}}') for note in NOTES] == held
     await worker.end()
+
+
+async def test_a_partition_that_is_let_go_commits_until_its_processors_have_ended() -> None:
+    worker, held = Worker(), []
+
+    class Ending(Taker):
+        async def revoke(self, seconds: float) -> None:
+            await worker.ownership.commit_now(partition, "a", Mark(7))
+            held.append(worker.host.committed[TP0].offset)
+
+    partition = worker.hold(Ending(Mark(8)))
+    await worker.ownership.revoked([TP0])
+    held.append(worker.host.committed[TP0].offset)
+    with pytest.raises(NotOwnerError):
+        await worker.ownership.commit_now(partition, "a", Mark(9))
+
+    assert [7, 8] == held
+    await worker.end()

@@ -258,3 +258,21 @@ def test_what_has_ended_is_in_the_commit_soon_although_nothing_else_begins() -> 
         kit.advance("1m")
 
         assert ([(1, "done")], []) == (seen_by(kit, one), kit.dead_letters(one))
+
+
+@pytest.mark.parametrize("idempotent", ["unknown", "no"])
+def test_what_has_ended_while_its_partition_is_let_go_is_no_letter_when_the_process_is_killed_then(idempotent: str) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        await asyncio.sleep(event.data.cents)  # virtual time
+
+    one = subscribed(ship, idempotent=idempotent, timeout="2m")
+    with SubscriberTester(one) as kit:
+        for cents in (60, 1, 2, 3):
+            kit.publish(paid, Paid(f"o{cents}", cents))
+        kit._workers.owner.stop()
+        kit.advance("10s")
+        kit.crash()
+        kit.advance("1m")
+
+        assert ["crash", "done", "done", "done"] == [run.outcome for run in kit.runs(one)]
+        assert [("interrupted", b"o60")] == [(letter.reason, letter.key) for letter in kit.dead_letters(one)]
