@@ -98,8 +98,8 @@ class Commits:
     async def commit_now(self, partition: Partition, name: str, mark: Mark) -> None:
         """See :meth:`streams_app.delivery.processor.Claim.commit_now`.
 
-        Those who have come while another commit was in flight are committed together, in one request. What ends while a partition is
-        let go is committed, too: its claim is this member's until its processors have ended, and nobody claims it here before that.
+        Those who have come while another commit was in flight are committed together, in one request. What ends while a partition
+        is let go is committed, too: its claim is this member's until its processors have ended, and nobody claims it here before.
         """
         partition.marks.note({name: mark})
         await partition.marks.beginning.told(name)

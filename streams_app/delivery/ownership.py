@@ -14,6 +14,7 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.claiming import Claimer
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.committing import Commits
+from streams_app.delivery.endings import Endings
 from streams_app.delivery.host import Host
 from streams_app.delivery.partition import Partition, Refusal
 from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
@@ -51,7 +52,8 @@ class Ownership:
         self._commits = Commits(host, around.on_doubt)
         self._claimer = Claimer(host, processors, around.clock, self._commits)
         self._claims: dict[TP, asyncio.Task[None]] = {}
-        self._endings: dict[TP, asyncio.Task[None]] = {}
+        self._endings = Endings(self._commits)
+        self._is_stopping = False
         self._stumbling = Stumbling(around.clock)
         self._ticked: set[Partition] = set()
 
@@ -60,6 +62,8 @@ class Ownership:
     def assigned(self, generation: int) -> None:
         """Claims whatever the group has assigned, in the background."""
         self.assignment = {tp for tp in self._host.assignment() if tp.topic in self._processors.topics}
+        if self._is_stopping:
+            return  # what is claimed now would begin, and be cut off at once
         # What stays assigned is claimed anew, too: Kafka refuses commits under the generation of its former claim.
         for tp in list(self.partitions):
             self._let_go(tp, self._around.again_seconds)
@@ -76,49 +80,29 @@ class Ownership:
             seconds: So long that may take; None: as long as a rebalance waits for it.
         """
         seconds = self._around.release_seconds if seconds is None else seconds
-        held = [self.partitions[tp] for tp in tps if tp in self.partitions]
-        # A claim may be ending already, to be made again: what still runs in it is waited for, too.
-        endings = [
-            ending
-            for tp in tps
-            if (ending := self._let_go(tp, seconds - LAST_COMMIT_SECONDS, is_last=True) or self._endings.get(tp))
-        ]
-        if endings:
-            try:
-                async with asyncio.timeout(seconds):
-                    await asyncio.wait(endings)
-                    await self._commits.commit_last(held)
-            except TimeoutError:
-                logger.info("commit on revocation not answered in time; the next owner reads a little again")
+        given = list(tps)
+        held = [self.partitions[tp] for tp in given if tp in self.partitions]
+        for tp in given:
+            # A claim may be ending already: what still runs in it has no more time either, and is waited for, too.
+            self._endings.hurry(tp, seconds - LAST_COMMIT_SECONDS)
+            self._let_go(tp, seconds - LAST_COMMIT_SECONDS, is_last=True)
+        await self._endings.release(given, held, seconds)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Releases everything after a last commit, within the time that :meth:`revoked` takes."""
-        await self.revoked(list(self.partitions) + list(self._claims), seconds)
+        """Releases everything after a last commit, within the time that :meth:`revoked` takes; nothing is claimed meanwhile."""
+        self._is_stopping = True
+        try:
+            await self.revoked({*self.partitions, *self._claims, *self._endings.tps}, seconds)
+        finally:
+            self._is_stopping = False
 
-    def _let_go(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> asyncio.Task[None] | None:
-        """Ends the claim of a partition, or a claimed partition, whose processors may take ``seconds`` for it.
-
-        Args:
-            tp: The partition.
-            seconds: What what runs may take.
-            is_last: Whether it may be another process that claims the partition next: then its last commit is made by the caller.
-        """
+    def _let_go(self, tp: TP, seconds: float = 0.0, *, is_last: bool = False) -> None:
+        """Ends the claim of a partition, or a claimed partition; see :meth:`.Endings.begin`."""
         claim = self._claims.pop(tp, None)
         if claim is not None and claim is not asyncio.current_task():
             claim.cancel()
-        partition = self.partitions.pop(tp, None)
-        if partition is None:
-            return None
-        partition.is_over = True
-        ending = self._endings[tp] = asyncio.create_task(self._end(partition, seconds, is_last=is_last), name=f"end {tp}")
-        ending.add_done_callback(lambda ended: self._endings.pop(tp) if self._endings.get(tp) is ended else None)
-        return ending
-
-    async def _end(self, partition: Partition, seconds: float, *, is_last: bool) -> None:
-        await partition.end(seconds)
-        if seconds and not is_last:
-            # What has ended meanwhile is not to be found as begun by the claim that follows.
-            await self._commits.commit_last([partition])
+        if (partition := self.partitions.pop(tp, None)) is not None:
+            self._endings.begin(partition, seconds, is_last=is_last)
 
     # ---- claim
 
@@ -137,7 +121,7 @@ class Ownership:
         wait_seconds: float | None = delay_seconds
         while wait_seconds is not None:
             await asyncio.sleep(wait_seconds)
-            if ending := self._endings.get(tp):
+            if ending := self._endings.of(tp):
                 await asyncio.wait({ending})
             wait_seconds = await self._claim_once(tp, generation, tries, was_reset=was_reset)
 

@@ -61,7 +61,7 @@ class Partition:
         marks: Low watermarks of its processors.
         refusal: Why it has to be claimed again, where that was said while its claim was still under way.
         is_paused: Whether its reader waits for a processor.
-        is_over: Whether it was let go; what its processors say after that is ignored, but for what they commit until they have ended.
+        is_over: Whether it was let go; what its processors say after that is ignored, but for what they commit while they end.
         is_ended: Whether its processors have ended: nothing but the last commit is made of it.
     """
 
@@ -97,6 +97,11 @@ class Partition:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 self._owner.fatal(outcome)
+
+    def hurry(self, seconds: float) -> None:
+        """Gives processors that are ending no more than ``seconds`` from now on."""
+        for served in self.ranges.served.values():
+            served.processor.hurry(seconds)
 
     # ---- what its processors say, by way of their claims
 

@@ -248,6 +248,10 @@ class Processor(Protocol):
         Nothing is delivered any more. Called once, also after a claim that failed.
         """
 
+    def hurry(self, seconds: float) -> None:
+        """What :meth:`revoke` was given becomes less: it is to return within ``seconds`` from now on."""
+        return
+
     async def lost(self) -> None:
         """Kafka has refused the commit after :meth:`revoke`: the next owner does not know what that would have said."""
         return

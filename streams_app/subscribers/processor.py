@@ -20,6 +20,7 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import CLAIMS, begin_of, found
+from streams_app.subscribers.ending import Ending
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.note import Note, fitted
 from streams_app.subscribers.order import KeyOrder
@@ -65,7 +66,7 @@ class SubscriberProcessor(Promise):
         self._before: dict[int, Entry] = {}
         self._running: set[Call] = set()
         self._letters = around.letters_of(tp, self._acknowledged)
-        self._ended = asyncio.Event()
+        self._ending = Ending(self._running)
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = self._note_bytes = 0
         self._is_over = self._is_alone = self._is_full = False
@@ -144,14 +145,18 @@ class SubscriberProcessor(Promise):
         self._is_over = True
         self._around.dispatcher.leave(self)
         self._around.dispatcher.runner.recall(self._running)
-        if not await self._all_ended(max(0.0, seconds - LEAVE_SECONDS)):
+        if not await self._ending.within(max(0.0, seconds - LEAVE_SECONDS)):
             self._around.dispatcher.runner.cancel(list(self._running))
-            await self._all_ended(CANCELLED_SECONDS)
+            await self._ending.though_cancelled(CANCELLED_SECONDS)
         if self._tasks:
             await self._letters.sent(LAST_MARKS_SECONDS)
             await self._settle()
             await ended(self._tasks)
             await self._leave()
+
+    def hurry(self, seconds: float) -> None:
+        """What runs has less time to end."""
+        self._ending.hurry(max(0.0, seconds - LEAVE_SECONDS))
 
     # ---- the dispatcher
 
@@ -181,7 +186,7 @@ class SubscriberProcessor(Promise):
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         self._running.difference_update(calls)
         if self._is_over:
-            self._ended.set()
+            self._ending.told()
         done = [call.whose for call in calls if call.outcome in _DONE]
         self._finish(done)
         # The last one first: those that are put back come to stand as they stood.
@@ -297,18 +302,6 @@ class SubscriberProcessor(Promise):
         if self._is_full and not self.held and self._claim is not None:
             self._is_full = False
             self._claim.applied()
-
-    # ---- the end
-
-    async def _all_ended(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                while not all(call.is_unnoted for call in self._running):
-                    self._ended.clear()
-                    await self._ended.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def _mark(self, window: Window) -> Mark:
         low = window.low

@@ -113,6 +113,9 @@ class FoldProcessor:
         self._waiting.clear()
         await ended(self._tasks)
 
+    def hurry(self, seconds: float) -> None:
+        """It stops at once in any case."""
+
     async def lost(self) -> None:
         """What the commit would have said is in Redis, too."""
 
