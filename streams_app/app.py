@@ -96,11 +96,18 @@ class FoldingApp(faust.App):
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Commits while the consumer still belongs to its group, then closes."""
-        self.services.stopping.set()  # the read stores leave groups of their own meanwhile
+        """Commits while the consumer still belongs to its group."""
+        self.services.stopping.set()  # read stores and subscribers leave groups of their own meanwhile
         await self.ownership.stop()
         tell_of_refused(self.settings.folds, self.metrics)
         await super().on_stop()
+
+    async def on_shutdown(self) -> None:
+        """Closes what runs beside Faust.
+
+        Only now that the consumer has left its group: functions of subscribers may take long to end, and other workers fold on.
+        """
+        await super().on_shutdown()
         await self.services.stop()
         self._leave_for(self.fatal)
 

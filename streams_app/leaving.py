@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 18.0
 """The process ends itself so long after SIGTERM, whatever hangs: what is not finished is in Redis and Kafka."""
 
+REST_SECONDS = 3.0
+"""What of it is left when functions have taken ``worker.grace``, which is 15 s: for last marks and commits, and what is closed."""
+
 
 def leave(exit_code: int) -> NoReturn:
     """Ends the process at once, and does not take the event loop and Python apart.
@@ -28,14 +31,20 @@ def leave(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def leave_in_time() -> None:
-    """Ends the process after :data:`STOP_SECONDS`, should it be there still."""
+def stop_seconds(grace_seconds: float) -> float:
+    """How long the end of a process may take: a grace that is longer than the ordinary one makes it as much longer."""
+    return max(STOP_SECONDS, grace_seconds + REST_SECONDS)
+
+
+def leave_in_time(grace_seconds: float) -> None:
+    """Ends the process after :func:`stop_seconds`, should it be there still."""
+    seconds = stop_seconds(grace_seconds)
 
     def end() -> None:
-        logger.error("not stopped within %s seconds, ending now; nothing is lost", STOP_SECONDS)
+        logger.error("not stopped within %s seconds, ending now; nothing is lost", seconds)
         logging.shutdown()
         os._exit(TryAgainError.exit_code)  # not leave(): perhaps it is stdout that hangs
 
-    timer = threading.Timer(STOP_SECONDS, end)
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()

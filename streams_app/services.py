@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 12.0
 """Subscribers commit and leave their groups, once what runs has ended; read stores need less."""
 
+BEAT_SECONDS = 1.0
+
 
 @dataclass(slots=True)
 class Services:
@@ -51,6 +53,7 @@ class Services:
     on_fatal: Callable[[BaseException], None]
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    beating: asyncio.Task[None] | None = None
 
     async def start(self, ownership: Ownership) -> None:
         """Connects.
@@ -87,17 +90,18 @@ class Services:
         self.http.start()
         self.watchdog.watch("folds", ownership, is_essential=True)
         self.watchdog.start(Folding(ownership, self.held))
-        self._run(self._beat(), "heartbeat")
+        self.beating = self._run(self._beat(), "heartbeat")
         for store, agent in agents:
             self._run(agent.run(self.stopping), store.group)
         if subscribers is not None:
             self._run(subscribers.run(self.stopping), "subscribers")
 
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs a task; an error of it is one that nobody knows, and ends the process."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
         self.tasks.append(task)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = self._unasked(task) if task.cancelled() else task.exception()
@@ -110,22 +114,19 @@ class Services:
         return None if self.stopping.is_set() else TryAgainError(f"the task {task.get_name()!r} was cancelled")
 
     async def stop(self) -> None:
-        """Ends everything started, within a few seconds."""
+        """Ends everything started, within a few seconds once what runs for subscribers has ended."""
         self.watchdog.stop()
         self.stopping.set()
-        if self.tasks:
-            _, late = await asyncio.wait(self.tasks, timeout=STOP_SECONDS + self.settings.worker.grace_seconds)
-            for task in late:
-                task.cancel()
+        if others := [task for task in self.tasks if task is not self.beating]:
+            await asyncio.wait(others, timeout=STOP_SECONDS + self.settings.worker.grace_seconds)
+        for task in self.tasks:
+            task.cancel()
         self.http.stop()
         await self.producer.stop()
         await self.redis.aclose()
 
     async def _beat(self) -> None:
-        while not self.stopping.is_set():
+        # Until the very end: what runs for subscribers may take long to end, and a worker that waits for it is alive.
+        while True:
             self.status.beat(self.clock.monotonic_ms())
-            try:
-                async with asyncio.timeout(1.0):
-                    await self.stopping.wait()
-            except TimeoutError:
-                continue
+            await asyncio.sleep(BEAT_SECONDS)

@@ -1,4 +1,4 @@
-"""One worker as a process: started, stopped by SIGTERM within 20 s, ended with the right exit code.
+"""One worker as a process: started, stopped by SIGTERM in time, ended with the right exit code.
 
 ``streams-app worker`` runs this module. ``faust -A streams_app.worker worker`` does not: Faust's own worker does the same there.
 """
@@ -63,7 +63,7 @@ async def _serve(declared: Settings | FoldingApp) -> None:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
             await asyncio.wait([stopping, crashed, failed], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        leave_in_time()
+        leave_in_time(settings.worker.grace_seconds)
         if not starting.done():
             starting.cancel()
         await app.stop()

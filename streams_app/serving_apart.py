@@ -139,8 +139,9 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         )  # fmt: skip
         status.clear("start")
         watchdog.start()
+        grace_seconds = settings.worker.grace_seconds
         tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
-        await _until_told(tasks, stop, lambda: status.beat(clock.monotonic_ms()), fatal, watchdog)
+        await _until_told(tasks, stop, lambda: status.beat(clock.monotonic_ms()), fatal, watchdog, grace_seconds)
     logger.info("worker ended")
 
 
@@ -180,7 +181,12 @@ class _Fatal:
 
 
 async def _until_told(
-    tasks: Sequence[asyncio.Task[None]], stop: asyncio.Event, beat: Callable[[], None], fatal: _Fatal, watchdog: Watchdog
+    tasks: Sequence[asyncio.Task[None]],
+    stop: asyncio.Event,
+    beat: Callable[[], None],
+    fatal: _Fatal,
+    watchdog: Watchdog,
+    grace_seconds: float,
 ) -> None:
     """Waits for the end of all; the first that ends without having been told to ends the others."""
     try:
@@ -191,8 +197,12 @@ async def _until_told(
         # What runs to its end now is not stuck, however long it takes.
         watchdog.stop()
         stop.set()
-        leave_in_time()
-        await asyncio.wait(tasks)
+        leave_in_time(grace_seconds)
+        running = set(tasks)
+        while running:
+            # What runs may take long, and a worker that waits for it is alive.
+            _, running = await asyncio.wait(running, timeout=BEAT_SECONDS)
+            beat()
     if fatal.error is not None:
         raise fatal.error
     for task in tasks:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
+from streams_app import serving_apart
 from streams_app.errors import TryAgainError
 from streams_app.services import Services
+from streams_app.status import Status
+from tests.ownership import raising
+from tests.virtual_loop import LoopClock, in_no_time
 
 
 def services(fatal: list[BaseException]) -> Services:
@@ -58,3 +64,37 @@ async def test_a_task_that_raises_ends_the_worker() -> None:
     await ended(running)
 
     assert ["a fault of ours"] == [str(error) for error in fatal]
+
+
+def test_a_worker_that_waits_for_what_runs_to_end_is_alive() -> None:
+    clock, nothing, closed = LoopClock(), MagicMock(), MagicMock(stop=AsyncMock(), aclose=AsyncMock())
+    settings: Any = SimpleNamespace(worker=SimpleNamespace(grace_seconds=60.0))
+    status = Status()
+
+    async def schedule() -> bool:
+        running = Services(
+            settings, closed, closed, clock, nothing, status, nothing, nothing, nothing, nothing, on_fatal=raising
+        )  # fmt: skip
+        running.beating = running._run(running._beat(), "heartbeat")
+        running._run(asyncio.sleep(50), "subscribers")  # virtual time
+        await running.stop()
+        return status.is_live(clock.monotonic_ms())
+
+    assert in_no_time(schedule())
+
+
+def test_a_worker_without_folds_that_waits_for_what_runs_to_end_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(serving_apart, "leave_in_time", limits.append)
+    clock, status = LoopClock(), Status()
+
+    async def schedule() -> bool:
+        stop = asyncio.Event()
+        stop.set()
+        running = asyncio.create_task(asyncio.sleep(50))  # virtual time
+        await serving_apart._until_told([running], stop, status, clock, serving_apart._Fatal(), 60.0)
+        return status.is_live(clock.monotonic_ms())
+
+    status.beat(0)
+    assert in_no_time(schedule())
+    assert [60.0] == limits

@@ -9,17 +9,19 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from mode import Service
 
 from streams_app import Fold, Settings, create_app
 from streams_app.errors import TryAgainError
+from streams_app.leaving import stop_seconds
 
 LIMIT_SECONDS = 60
 
 HANGS = """
 import os, sys, time
 from streams_app import leaving
-leaving.STOP_SECONDS = 0.01
+leaving.STOP_SECONDS, leaving.REST_SECONDS = 0.0, 0.01
 print("of a function of the user's", end="")
 os.set_blocking(1, False)
 try:
@@ -27,7 +29,7 @@ try:
         os.write(1, bytes(4096))
 except BlockingIOError:
     os.set_blocking(1, True)
-leaving.leave_in_time()
+leaving.leave_in_time(0)
 time.sleep(3600)  # until the deadline ends it
 """
 
@@ -44,6 +46,13 @@ def test_a_worker_that_cannot_stop_ends_at_the_deadline_though_nobody_reads_its_
             worker.kill()
 
     assert "not stopped within 0.01 seconds" in log.read_text()
+
+
+@pytest.mark.parametrize(("grace_seconds", "seconds"), [(0, 18), (15, 18), (40, 43), (300, 303)])
+def test_a_worker_ends_within_20_s_and_later_by_what_its_grace_is_longer_than_the_ordinary_one(
+    grace_seconds: float, seconds: float
+) -> None:
+    assert seconds == stop_seconds(grace_seconds)
 
 
 async def test_an_error_that_ends_the_worker_leaves_it_a_consumer_for_its_last_commits() -> None:
