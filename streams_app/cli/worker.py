@@ -39,9 +39,9 @@ from streams_app.settings import Settings
 def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: tuple[str, ...]) -> None:  # fmt: skip
     """Run one worker: fold the sources, emit the records, sync the read stores, call the subscribers.
 
-    Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds, and functions of subscribers
-    that run have worker.grace besides. Another worker (or this one, started again) goes on exactly where it was,
-    also after kill -9.
+    Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds, in which functions of
+    subscribers that run may end; where worker.grace is longer than 15s it takes as much longer. Another worker (or this one,
+    started again) goes on exactly where it was, also after kill -9.
 
     \b
     streams-app worker --only dashboard              one of [read_stores.NAME]

@@ -157,7 +157,8 @@ class WorkerSettings(Section):
     commit_every: Duration = timedelta(seconds=2)
     """How often low watermarks are committed; 10ms to 1m."""
     grace: Duration = timedelta(seconds=15)
-    """So long functions of subscribers that run may take to end when the worker is told to stop; 0s to 5m."""
+    """So long functions of subscribers that run may take to end when the worker is told to stop; 0s to 5m. Whoever starts it gives
+    it 10 s more before it is killed."""
 
     @model_validator(mode="after")
     def _check(self) -> WorkerSettings:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.checker import event
 from tests.helpers import wait_until
 from tests.integration.commands import run
-from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Site
 from tests.integration.test_subscriber_worker import declared
 from tests.workers import WorkerProcess
 
@@ -99,6 +100,28 @@ async def test_a_function_that_takes_longer_than_20_s_ends_well_within_a_longer_
     assert (0, 0) == (code, following_code)
     assert parcels.seen() == ALL_WELL
     assert "interrupted" not in (await parcels.command("dead-letters", "list", "--subscriber", "ship"))[1]
+
+
+@pytest.mark.long
+async def test_the_partitions_of_folds_go_on_in_another_worker_while_a_function_has_its_grace(site: Site) -> None:
+    parcels = Parcels(site, seconds=0, grace="40s")
+    await parcels.made()
+    with parcels.worker() as worker:
+        await worker.wait_ready()
+        await parcels.begins("slow")
+        with parcels.worker() as following:
+            await following.wait_ready()
+            worker._process.terminate()
+            await wait_until(lambda: "signal received" in worker.log(), LIMIT_SECONDS, "the worker is told to stop")
+            await site.send("events", [event(f"a{number}", "likes") for number in range(GROUPS)])
+            outcome = await site.outcome("folded", GROUPS)
+            exit_code = worker.exit_code
+            parcels.told()
+            code = await worker.wait_exit(LIMIT_SECONDS)
+            await following.terminate()
+
+    assert (GROUPS, None, 0) == (outcome.events, exit_code, code)
+    assert ["begun slow", "ended slow"] == parcels.seen()
 
 
 @pytest.mark.parametrize("arguments", [WITH_FOLDS, ALONE])
