@@ -18,7 +18,7 @@ from streams_app.local.process import LocalProcess
 from streams_app.local.scripts import MemoryScripts
 from streams_app.local.settings import settings_of
 from streams_app.settings import Settings
-from streams_app.subscribers.agent import OnEnded
+from streams_app.subscribers.agent import OnEnded, stop_seconds
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.coroutines import AsyncRunner, UserLoop
 from streams_app.subscribers.runner import Runner
@@ -141,7 +141,7 @@ class _Worker:
         await self._process.start()
 
     async def _end(self, process: LocalProcess) -> None:
-        await process.stop(self._settings.worker.grace_seconds)
+        await process.stop(stop_seconds(self._settings))
         # What was cancelled, such as a claim, ends before its loop does.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:

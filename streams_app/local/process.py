@@ -96,7 +96,7 @@ class LocalProcess:
         """Lets what runs end, commits, and closes what functions share.
 
         Args:
-            seconds: So long what runs has; None: as long as a rebalance waits for it.
+            seconds: So long that may take; None: as long as a rebalance waits for it.
         """
         await asyncio.gather(*(member.leave(seconds) for member, _ in self._served))
         for _, served in self._served:

@@ -71,6 +71,11 @@ def release_seconds(subscriber: Subscriber[Any, Any, Any]) -> float:
     return running_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
 
 
+def stop_seconds(settings: Settings) -> float:
+    """So long the end of a worker waits at most, for the same: what runs has its grace."""
+    return settings.worker.grace_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
+
+
 class SubscriberProcessors(Processors):
     """Makes the processors of the partitions of one subscriber."""
 
@@ -248,9 +253,8 @@ class SubscriberAgent:
             on_fatal(TryAgainError(f"all slots of subscriber {subscriber.name!r} hang, their stacks are in the log"))
 
         topics = [topic, again] if again else [topic]
-        stop_seconds = settings.worker.grace_seconds + LEAVE_SECONDS + LAST_COMMIT_SECONDS
         self._member = GroupMember(
-            settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds
+            settings, subscriber.name, topics, release_seconds=release_seconds(subscriber), stop_seconds=stop_seconds(settings)
         )
         self._dispatcher, figures, self.ownership = serving(
             settings, subscriber, self._member, topic=topic, dead_letters=dead_letters, decode=decode, scripts=ScriptSet(redis),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ import pytest
 from streams_app import Catalogue, Event, Received, Reject, Retries, records_of, subscriber
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.local import LocalEvents
+from streams_app.local.settings import settings_of
+from streams_app.settings.sections import WorkerSettings
 from tests.helpers import wait_until
 from tests.servers.cache import ROOT
 
@@ -130,6 +133,25 @@ async def test_what_stands_beside_the_payload_is_refused_where_it_cannot_be_so(o
     async with LocalEvents(Shop().catalogue) as events:
         with pytest.raises(ConfigurationError, match=re.escape(text)):
             await events.publish(paid, Paid("o1"), **options)
+
+
+async def test_what_runs_has_its_grace_when_the_program_ends() -> None:
+    seen: list[str] = []
+
+    @subscriber(paid, idempotent="unknown", description="Takes a moment.")
+    async def ship(event: Received[Paid]) -> None:
+        seen.append("begun")
+        await asyncio.sleep(0.2)
+        seen.append("ended")
+
+    catalogue = Catalogue(events=(paid,), subscribers=(ship,))
+    settings = settings_of("local", catalogue)
+    settings = settings.model_copy(update={"worker": WorkerSettings(grace=timedelta(seconds=5))})
+    async with LocalEvents(catalogue, settings) as events:
+        await events.publish(paid, Paid("o1"))
+        await wait_until(lambda: seen, LIMIT_SECONDS, "it has begun")
+
+    assert ["begun", "ended"] == seen
 
 
 async def test_a_rate_is_kept() -> None:
