@@ -133,7 +133,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
             rebalance_timeout_ms=max(REBALANCE_MS, round(2_000 * self._release_seconds)),
             # While it lets go of its partitions it does not poll.
-            max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * self._release_seconds)),
+            max_poll_interval_ms=max(POLL_INTERVAL_MS, round(2_000 * max(self._release_seconds, self._stop_seconds))),
         )
         self._consumer.subscribe(self._topics, listener=self)
         await self._consumer.start()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import NodeNotReadyError
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 
 from streams_app.delivery.commits import Member
 from streams_app.fold import Fold
@@ -17,6 +17,7 @@ from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.member import NO_GENERATION, GroupMember
 from streams_app.kafka.members import commit_as
 from streams_app.settings import Settings
+from streams_app.settings.sections import KafkaSettings
 
 
 async def test_a_member_whose_client_is_starting_has_neither_generation_nor_id() -> None:
@@ -27,6 +28,19 @@ async def test_a_member_whose_client_is_starting_has_neither_generation_nor_id()
     await member._consumer.stop()
 
     assert (NO_GENERATION, "") == found
+
+
+async def test_a_member_that_lets_go_for_as_long_as_its_grace_is_not_put_out_of_its_group_meanwhile() -> None:
+    fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
+    settings = Settings(app_id="a", folds=(fold,), kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    member = GroupMember(settings, "g", ["t"], release_seconds=10.0, stop_seconds=306.0)
+    with pytest.raises(KafkaConnectionError):
+        await member._join()
+    client = member.client
+    assert client is not None
+    await client.stop()
+
+    assert client._max_poll_interval_ms > 306_000
 
 
 class Cancelled(GroupMember):
