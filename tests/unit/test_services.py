@@ -92,7 +92,11 @@ def test_a_worker_without_folds_that_waits_for_what_runs_to_end_is_alive(monkeyp
         stop = asyncio.Event()
         stop.set()
         running = asyncio.create_task(asyncio.sleep(50))  # virtual time
-        await serving_apart._until_told([running], stop, status, clock, serving_apart._Fatal(), 60.0)
+        watchdog = MagicMock()
+        await serving_apart._until_told(
+            [running], stop, lambda: status.beat(clock.monotonic_ms()), serving_apart._Fatal(), watchdog, 60.0
+        )
+        watchdog.stop.assert_called_once_with()
         return status.is_live(clock.monotonic_ms())
 
     status.beat(0)
