@@ -20,9 +20,6 @@ logger = logging.getLogger(__name__)
 TURN_MS: Final = 5
 """So long a slot may go from call to call, where none of them waits for anything, before other tasks have their turn."""
 
-BLOCKED_MS: Final = 500
-"""What holds a sweep up for longer is a function that blocks the loop, or a stopped process: no other call can help it."""
-
 _DONE: Final = Outcome.DONE
 
 
@@ -117,7 +114,6 @@ class AsyncRunner(Runner):
 
     def _start(self) -> None:
         self._tasks = [self._loop.create_task(self._serve(), name=f"slot {number}") for number in range(self._slots)]
-        self._swept_ms = self._clock.monotonic_ms()
         self._sweeping = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _revive(self, task: asyncio.Task[None]) -> None:
@@ -148,12 +144,6 @@ class AsyncRunner(Runner):
                 wanted -= 1
 
     def _sweep(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
-        self._swept_ms = now_ms
-        if late_ms >= BLOCKED_MS:
-            for call in list(self.running):
-                call.excused_ms += min(late_ms, now_ms - call.begun_ms)
         self._stop_all(self._overdue(), Outcome.TIMEOUT)
         for task in [task for task in self._tasks if task.done()]:
             self._revive(task)

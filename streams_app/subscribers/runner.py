@@ -21,6 +21,9 @@ from streams_app.subscribers.received import Received
 
 SWEEP_SECONDS: Final = 0.1
 
+BLOCKED_MS: Final = 500
+"""What holds a sweep up for longer is a function that blocks the loop, or a stopped process: no other call can help it."""
+
 HUNG_MS: Final = 60_000
 """Slots whose functions are all overdue for so long will not come back."""
 
@@ -98,6 +101,7 @@ class Runner(ABC):
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._until_ms = self._wall_ahead_ms() + timeout_ms
+        self._swept_ms = clock.monotonic_ms()
         self._on_ended = on_ended
         self._on_hung = on_hung
         self._is_hung = False
@@ -129,7 +133,13 @@ class Runner(ABC):
         return 0
 
     def _overdue(self) -> list[Call]:
+        """Calls that have taken too long, as a sweep finds them; what has held up the sweep itself counts for none of them."""
         now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - self._swept_ms - round(SWEEP_SECONDS * 1000)
+        self._swept_ms = now_ms
+        if late_ms >= BLOCKED_MS:
+            for call in list(self.running):
+                call.excused_ms += min(late_ms, now_ms - call.begun_ms)
         # Anew each time: the wall clock may have been set.
         self._until_ms = self._wall_ahead_ms() + self._timeout_ms
         return [call for call in list(self.running) if now_ms - call.begun_ms - call.excused_ms >= self._timeout_ms]

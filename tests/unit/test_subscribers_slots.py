@@ -160,6 +160,27 @@ async def test_a_thread_that_is_overdue_tells_its_end_to_nobody_but_who_has_aske
     assert ["hangs"] * (error is None) == late
 
 
+async def test_a_thread_that_was_stopped_with_its_process_is_not_overdue_for_that() -> None:
+    may_end = threading.Event()
+    ended: list[Call] = []
+    clock = ManualClock()
+    runner = ThreadRunner(lambda event: may_end.wait(60) and None, 1, 400, clock, ended.extend)
+    try:
+        runner.put([Call("o1", None)])
+        await wait_until(lambda: runner.running, LIMIT_SECONDS, "it has begun")
+        (call,) = runner.running
+        clock.advance_ms(300_000)
+        await wait_until(lambda: call.excused_ms or ended, LIMIT_SECONDS, "a sweep has come late")
+        overdue = [*ended]
+        clock.advance_ms(400)
+        await wait_until(lambda: ended, LIMIT_SECONDS, "it is overdue by the time in which it could go on")
+    finally:
+        may_end.set()
+        await runner.stop()
+
+    assert ([], [Outcome.TIMEOUT]) == (overdue, [call.outcome for call in ended])
+
+
 def test_a_thread_that_outlives_the_loop_of_its_worker_ends_in_silence() -> None:
     may_end = threading.Event()
     clock = ManualClock()
