@@ -15,7 +15,7 @@ from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
 from streams_app.settings import Limits
 from streams_app.subscribers.put_back import REPLAY_HEADER, Origin, kept, taken_apart
-from streams_app.subscribers.work import Letter, Work
+from streams_app.subscribers.work import Letter, Work, letter
 
 _UNNAMED: Final = ("event-id", b"")
 
@@ -79,6 +79,7 @@ class Letters:
         self._seen: list[tuple[Work, Letter]] = []
         self._has_some = asyncio.Event()
         self._sending_now = asyncio.Lock()
+        self._late: set[asyncio.Task[None]] = set()
 
     def put(self, work: Work, letter: Letter) -> None:
         """Sends a letter soon."""
@@ -102,8 +103,7 @@ class Letters:
                 # Only now: a letter that is not acknowledged may be lost, its event must not be.
                 self._sending = []
                 self._count([(work, letter.reason) for work, letter in sending])
-                # A second letter says something of an event that was finished with its first.
-                self._on_acknowledged([work for work, letter in sending if letter.reason != FINISHED_LATE])
+                self._on_acknowledged([work for work, _ in sending])
 
     async def sent(self, seconds: float) -> None:
         """Returns when nothing is left to send, or after ``seconds``."""
@@ -112,6 +112,18 @@ class Letters:
                 while self._unsent or self._sending:
                     async with self._sending_now:
                         await asyncio.sleep(0)  # :meth:`forever` has its turn
+
+    def say_late(self, work: Work, detail: str) -> None:
+        """Sends a second letter of an event whose function has ended well: it may do so long after the end of this claim."""
+        saying = asyncio.create_task(self._say_late(work, letter(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
+        self._late.add(saying)
+        saying.add_done_callback(self._late.discard)
+
+    async def _say_late(self, work: Work, second: Letter) -> None:
+        # After the first one, which may be on its way.
+        async with self._sending_now:
+            await self._sender.send([self._refused(work, second)])
+            self._count([(work, second.reason)])
 
     async def send_last(self, letters: Sequence[tuple[Work, Letter]], seconds: float) -> None:
         """Sends letters of events that are no longer this claim's to finish, if that is possible within ``seconds``."""

@@ -7,6 +7,7 @@ done: it becomes a dead letter. It runs again only where its function said that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP, Batch
@@ -25,7 +26,7 @@ from streams_app.subscribers.window import Above, Window
 from streams_app.subscribers.work import Letter, Work, letter
 
 INTERRUPTED: Final = "its process died, or had to let go of the partition, while it ran; it may have ended well"
-LATE: Final = "its function ended well after another process had taken the partition"
+LATE: Final = "its function ended well after its worker had let go of the partition"
 
 
 class OnceProcessor(SubscriberProcessor):
@@ -40,6 +41,7 @@ class OnceProcessor(SubscriberProcessor):
         # The ids of what stands in between are read first.
         self._read_to = self._learns_below = 0
         self._interrupted: set[int] = set()
+        self._has_left = False
 
     # ---- the claim
 
@@ -170,6 +172,9 @@ class OnceProcessor(SubscriberProcessor):
                 self._around.figures.finished(call.whose, "duplicate")
             elif call.outcome is Outcome.DONE:
                 self._noting.done[call.whose.record.offset] = call.whose
+                if self._has_left:
+                    # It blocked the loop of all functions, so that nobody could take it back in time.
+                    self._letters.say_late(call.whose, LATE)
         super().ended(calls, uncounted)
 
     def _keep(self, work: Work) -> None:
@@ -187,6 +192,9 @@ class OnceProcessor(SubscriberProcessor):
         # What has begun stays so: whoever claims the partition next makes a letter of it.
         if not call.begun_ms:
             self._put_back(work)
+        else:
+            # A thread goes on, and so does a function that does not let itself be cancelled.
+            call.on_late = partial(self._letters.say_late, work, LATE)
 
     # ---- the end
 
@@ -209,6 +217,7 @@ class OnceProcessor(SubscriberProcessor):
         await self._noting.write_last(LAST_MARKS_SECONDS)
         if self._noting.is_robbed:
             await self._say_late(self._noting.done.values())
+        self._has_left = True
 
     async def _say_late(self, works: Collection[Work]) -> None:
         """Sends letters of events that have ended well, and are another's to finish."""

@@ -266,7 +266,7 @@ class SubscriberProcessor(Promise):
         if isinstance(after, Letter) and (counts or is_final):
             self._letters.put(work, after)
             if is_timeout:
-                call.on_late = partial(self._letters.put, work, letter(work, "finished-late", AFTER_TIMEOUT))
+                call.on_late = partial(self._letters.say_late, work, AFTER_TIMEOUT)
             return
         wait_ms = after.after_ms if isinstance(after, Again) else declared.retry.longest_ms
         work.waited_ms += wait_ms if counts else 0
