@@ -15,9 +15,10 @@ from streams_app.delivery.processor import READS_NOTHING, Claim
 from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import is_of_another_log, was_made_by_hand
+from streams_app.subscribers.bounds import MOST_UNFINISHED
 from streams_app.subscribers.note import Note, decoded, encoded, fitted
 from streams_app.subscribers.noting import Noting, Progress
-from streams_app.subscribers.processor import MOST_UNFINISHED, SubscriberProcessor
+from streams_app.subscribers.processor import SubscriberProcessor
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.runs import Run

@@ -20,6 +20,7 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import CLAIMS, begin_of, found
+from streams_app.subscribers.bounds import MOST_UNFINISHED, MOST_UNFINISHED_BYTES
 from streams_app.subscribers.ending import Ending
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.note import Note, fitted
@@ -31,11 +32,6 @@ from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
 from streams_app.subscribers.window import Window
 from streams_app.subscribers.work import Again, Letter, Work, after_failure, letter, says_something_of_its_event_alone
-
-MOST_UNFINISHED: Final = 10_000
-MOST_UNFINISHED_BYTES: Final = 64 * 1024 * 1024
-"""With so many unfinished events, or so many bytes of them, the reader of the partition pauses; until then one that fails delays no
-other."""
 
 AFTER_TIMEOUT: Final = "its function ended well after its time-out"
 
@@ -210,12 +206,18 @@ class SubscriberProcessor(Promise):
     # ---- events
 
     def _may_begin(self, works: Sequence[Work]) -> None:
-        if any([work.due_ms for work in works]):
-            now_ms = self._around.clock.now_ms()
-            for late in [work for work in works if work.due_ms > now_ms]:
-                self._waiting.push(late, late.due_ms)
-            works = [work for work in works if work.due_ms <= now_ms]
-        self._fresh.extend(works)
+        """Takes events that are next of their key; a letter that needs no attempt waits for no slot, no lease and no outage."""
+        if not any([work.due_ms or work.is_interrupted for work in works]):
+            self._fresh.extend(works)
+            return
+        now_ms = self._around.clock.now_ms()
+        for work in works:
+            if (instead := self._instead(work)) is not None:
+                self._letters.put(work, instead)
+            elif work.due_ms > now_ms:
+                self._waiting.push(work, work.due_ms)
+            else:
+                self._fresh.append(work)
 
     def _next(self, most: int, now_ms: int, *, is_fresh: bool | None) -> list[Work]:
         """Events that may begin, those that waited before fresh ones but where a fresh one is wanted."""
@@ -234,9 +236,6 @@ class SubscriberProcessor(Promise):
         skipped: list[Work] = []
         decode, tp = self._around.decode, self._tp
         for work in works:
-            if (work.deaths or work.is_interrupted) and (instead := self._instead(work)):
-                self._letters.put(work, instead)
-                continue
             try:
                 made = decode(tp, work.record, work.attempts + 1)
             except BadEventError as error:

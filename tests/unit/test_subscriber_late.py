@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from streams_app import Catalogue, Event, Received, Retries, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.local import LocalEvents
 from streams_app.local.member import LocalMember
+from streams_app.subscribers.processor import SubscriberProcessor
 from tests.helpers import wait_until
 
 LIMIT_SECONDS = 60
@@ -115,11 +116,41 @@ async def test_a_function_that_blocks_the_loop_beyond_the_end_of_its_claim_and_e
         assert ["interrupted", "finished-late"] == letters(events)
 
 
+async def test_the_letter_of_what_was_interrupted_waits_for_no_outage() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    @subscriber(paid, idempotent="no", description="Hangs.")
+    def ship(event: Received[Paid]) -> None:
+        begun.set()
+        may_end.wait(LIMIT_SECONDS)
+
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        try:
+            await events.publish(paid, Paid("o1"))
+            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+            await there(events, suspend)
+            await there(events, cut_off)
+            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
+        finally:
+            may_end.set()
+
+        assert ["interrupted"] == letters(events)[:1]
+
+
 async def cut_off(member: LocalMember) -> None:
     """The partitions of the member are taken away without patience, and given to it again."""
     assert member._ownership is not None
     await member._ownership.stop(1.5)
     member.assign()
+
+
+def suspend(member: LocalMember) -> None:
+    """What the subscriber calls is away, and the next attempt is not due for long."""
+    assert member._ownership is not None
+    for partition in member._ownership.partitions.values():
+        for served in partition.ranges.served.values():
+            suspension = cast("SubscriberProcessor", served.processor)._around.dispatcher.suspension
+            suspension.is_suspended, suspension._next_ms = True, 2**62
 
 
 def is_committed(events: LocalEvents) -> bool:

@@ -295,3 +295,37 @@ def test_a_process_that_takes_over_keeps_the_rate() -> None:
 
         assert 2 == len(kit.runs(ship))
         kit.advance("2m")
+
+
+@pytest.mark.parametrize("idempotent", ["unknown", "no"])
+def test_the_letter_of_what_was_interrupted_waits_for_no_lease_and_lets_its_key_go_on(idempotent: Any) -> None:
+    @subscriber(paid, idempotent=idempotent, description="Ships.", rate="1/h", ordered="key")
+    async def ship(event: Received[Paid]) -> None:
+        """Does nothing."""
+
+    with SubscriberTester(ship) as kit:
+        kit.crash(at="begun")
+        for _ in range(2):
+            kit.publish(paid, Paid("o1"))
+        kit.rebalance()
+        kit.advance("5s")
+        assert ["interrupted"] == [letter.reason for letter in kit.dead_letters(ship)]
+        kit.advance("1h")
+
+        assert ["crash", "done"] == [run.outcome for run in kit.runs(ship)]
+
+
+def test_an_event_that_is_not_valid_takes_no_lease() -> None:
+    @subscriber(paid, idempotent="yes", description="Ships.", rate="1/h")
+    async def ship(event: Received[Paid]) -> None:
+        """Does nothing."""
+
+    with SubscriberTester(ship) as kit:
+        kit.produce(paid, b"nonsense")
+        kit.publish(paid, Paid("o1"))
+        kit.advance("5s")
+
+        assert (["not-valid"], ["done"]) == (
+            [letter.reason for letter in kit.dead_letters(ship)],
+            [run.outcome for run in kit.runs(ship)],
+        )
