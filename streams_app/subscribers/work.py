@@ -103,12 +103,14 @@ def _after_failure(work: Work, error: BaseException, retries: Retries, *, is_tim
     rule = retries.rule_for(error) if is_repeatable or isinstance(error, Retry) else None
     if rule is None or work.attempts >= rule.attempts:
         return letter(work, "timed-out" if is_timeout else "failed", f"{type(error).__name__}: {error}", error)
-    if isinstance(error, Retry) and isinstance(error.after_ms, int):  # a class of the user's may have anything there
-        if work.waited_ms + error.after_ms > LONGEST_IN_ALL_MS:
-            told = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
-            return letter(work, "failed", told, error)
-        return Again(error.after_ms)
-    return Again(delay_ms(rule, work.event_id, max(1, work.attempts)))
+    after_ms = error.after_ms if isinstance(error, Retry) else None
+    if not isinstance(after_ms, int):  # a class of the user's may have anything there
+        after_ms = delay_ms(rule, work.event_id, max(1, work.attempts))
+    if work.waited_ms + after_ms > LONGEST_IN_ALL_MS:
+        # One rule alone never leads here: its delays are an hour at most. ``Retry``, and the rules of several errors, may.
+        told = f"{type(error).__name__}: {error}, and it would have waited for more than 1 h in all"
+        return letter(work, "timed-out" if is_timeout else "failed", told, error)
+    return Again(after_ms)
 
 
 def says_something_of_its_event_alone(error: BaseException, retries: Retries) -> bool:

@@ -108,3 +108,17 @@ def test_what_its_function_puts_off_for_more_than_an_hour_in_all_is_a_letter() -
 
         assert ("failed", 3) == (letter.reason, letter.attempts)
         assert "Retry: again after 25m, and it would have waited for more than 1 h in all" == letter.detail
+
+
+def test_what_two_rules_together_would_put_off_for_more_than_an_hour_is_a_letter_whatever_each_allows() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise Retry(after="59m") if event.attempt == 1 else ValueError("no such article")
+
+    one = subscribed(ship, retry=Retries(attempts=7, first="10m", factor=1, longest="10m"))
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("61m")
+        (letter,) = kit.dead_letters(one)
+
+        assert ("failed", 2) == (letter.reason, letter.attempts)
+        assert "ValueError: no such article, and it would have waited for more than 1 h in all" == letter.detail
