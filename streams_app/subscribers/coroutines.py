@@ -124,7 +124,8 @@ class AsyncRunner(Runner):
         self._replace(task)
 
     def _replace(self, task: asyncio.Task[None]) -> None:
-        self._left.pop(task, None)
+        if self._left.pop(task, None) is not None:
+            self._tell_freed()
         if not self._is_finished:
             self._tasks[self._tasks.index(task)] = self._loop.create_task(self._serve(), name=task.get_name())
 

@@ -180,13 +180,14 @@ class Dispatcher:
     def kick(self) -> None:
         """Gives the slots what may begin now."""
         now_ms = self._clock.now_ms()
-        most = self._most if self._leases is None else min(self._most, len(self._calls) + self._leases.left)
+        room = self._most if self._ahead is Ahead.MANY else self._most - self.runner.hanging
+        most = room if self._leases is None else min(room, len(self._calls) + self._leases.left)
         if self._ahead is Ahead.SOON:
             most += min(self._lately.ended(self._clock.monotonic_ms()), SOON_ROUNDS * self._most)
         calls = self._probe(now_ms, most) if self.suspension.is_suspended else self._take(now_ms, most)
         if self._leases is not None:
             self._leases.use(len(calls))
-            if len(self._calls) < self._most and not self._leases.left:
+            if len(self._calls) < room and not self._leases.left:
                 self._leases.want_more()
         self.noted([call for call in calls if not call.is_unnoted])
 
@@ -205,7 +206,7 @@ class Dispatcher:
 
         Twice as many as were used since the last question, where the slots do more than one attempt each between two of them.
         """
-        now_ms, room = self._clock.now_ms(), self._most - len(self._calls)
+        now_ms, room = self._clock.now_ms(), self._most - self.runner.hanging - len(self._calls)
         ready = sum(source.ready(now_ms) for source in self._sources)
         if self.suspension.is_suspended:
             return min(ready, int(self.suspension.may_begin(self._clock.monotonic_ms(), len(self._calls))))

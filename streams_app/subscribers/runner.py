@@ -92,7 +92,8 @@ class Runner(ABC):
             slots: So many calls at the same time.
             timeout_ms: How long one may take.
             clock: Its monotonic clock times the calls.
-            on_ended: Called on the loop of the worker with the calls that have an outcome, each once.
+            on_ended: Called on the loop of the worker with the calls that have an outcome, each once; with none where a slot is
+                free again that an overdue one held.
             on_hung: Called there once with the stacks of all slots when every one of them is overdue by :data:`HUNG_MS`.
         """
         self.running: dict[Call, Any] = {}
@@ -108,7 +109,7 @@ class Runner(ABC):
         self._home = asyncio.get_running_loop()
         self._ended: deque[Call] = deque()
         self._late: deque[Call] = deque()
-        self._is_told = False
+        self._is_told = self._is_freed = False
 
     @abstractmethod
     def put(self, calls: Iterable[Call]) -> None:
@@ -196,13 +197,17 @@ class Runner(ABC):
         """The function has ended, and its call had another outcome already."""
         if error is None:
             self._late.append(call)
-            self._tell_soon()
+        self._tell_freed()
+
+    def _tell_freed(self) -> None:
+        self._is_freed = True
+        self._tell_soon()
 
     def _tell(self) -> None:
         # First: what ends from now on tells again.
-        self._is_told = False
+        self._is_told, is_freed, self._is_freed = False, self._is_freed, False
         ended = [self._ended.popleft() for _ in range(len(self._ended))]
-        if ended:
+        if ended or is_freed:
             self._on_ended(ended)
         # Only now: whoever wants to know of a late end says so when it is told of the time-out.
         while self._late:

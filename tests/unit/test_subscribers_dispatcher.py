@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -242,6 +243,27 @@ def test_what_may_wait_for_a_slot_is_what_the_slots_soon_come_to_where_its_begin
         await tick(dispatcher_of(ship, [partition], ahead=ahead), 1)
 
         assert most == pytest.approx(partition.most_taken, rel=0.1)
+
+    in_no_time(schedule())
+
+
+@pytest.mark.parametrize("ahead", [Ahead.NONE, Ahead.SOON])
+def test_where_begins_are_noted_nothing_is_taken_for_a_slot_that_hangs_until_it_is_free_again(ahead: Ahead) -> None:
+    async def schedule() -> None:
+        async def ship(event: Work) -> None:
+            while not may_end:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)  # virtual time
+
+        may_end: list[bool] = []
+        partition = Partition(100)
+        dispatcher = dispatcher_of(ship, [partition], concurrency=2, ahead=ahead)
+        await tick(dispatcher, 7)
+        hanging, taken = dispatcher.runner.hanging, partition.taken
+        may_end.append(True)
+        await asyncio.sleep(1)  # virtual time
+
+        assert (2, 0, 102) == (hanging, taken, len(partition.outcomes))
 
     in_no_time(schedule())
 
