@@ -17,7 +17,7 @@ from streams_app.codec import canonical_bytes, member_of
 from streams_app.errors import BadEventError, text_of
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.folded import FoldInfo
-from streams_app.events.headers import ID, TYPE, Headers, header
+from streams_app.events.headers import ID, TYPE, Headers, header, header_bytes
 from streams_app.events.payloads import has_hooks, is_pydantic
 from streams_app.settings import Limits
 
@@ -174,6 +174,16 @@ def size_faults(key: bytes | None, value: bytes | None, limits: Limits) -> None:
         raise BadEventError("too-large", f"the value has {len(value)} bytes, at most {limits.value_bytes}")
     if key is not None and len(key) > limits.key_bytes:
         raise BadEventError("too-large", f"the key has {len(key)} bytes, at most {limits.key_bytes}")
+
+
+def header_faults(headers: Headers, limits: Limits) -> None:
+    """Refuses headers that are larger than a value may be.
+
+    Raises:
+        BadEventError: ``too-large``.
+    """
+    if (size := header_bytes(headers)) > limits.value_bytes:
+        raise BadEventError("too-large", f"the headers have {size} bytes, at most {limits.value_bytes}")
 
 
 def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offset: int) -> str:

@@ -58,6 +58,15 @@ def header(headers: Headers, name: str) -> str | None:
     return None
 
 
+def header_bytes(headers: Headers) -> int:
+    """Bytes of all names and values; whoever else has written them may have left out a value."""
+    size = 0
+    # Not by sum() over the pairs, which takes twice the time: this is done for each event that has headers.
+    for name, value in headers:
+        size += len(name) + (len(value) if value else 0)
+    return size
+
+
 def context_of(headers: Headers) -> dict[str, str]:
     """The context of an event, whoever has published it."""
     return {

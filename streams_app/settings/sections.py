@@ -189,7 +189,7 @@ class Limits(Section):
     """``[limits]``: an event beyond them becomes a dead letter; the size of its value is looked at before it is decoded."""
 
     value_bytes: Positive = 1_000_000
-    """Bytes of the value of an event, at most."""
+    """Bytes of the value of an event, at most; and of its headers together, where a subscriber reads it."""
     key_bytes: Positive = 512
     """Bytes of a group key, at most."""
     names_per_event: Annotated[int, Field(ge=1, le=10_000)] = 256

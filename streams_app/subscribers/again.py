@@ -19,7 +19,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import READS_NOTHING, Claim
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.marking import Marking
-from streams_app.subscribers.processor import REDIS_SECONDS, SubscriberProcessor
+from streams_app.subscribers.processor import SubscriberProcessor
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
@@ -31,6 +31,7 @@ CLAIMED: Final = -1
 """In the place of an offset: a claim that has not let go. Its entry has a time when it is due that is not 0, which a full Redis
 takes, too."""
 
+REDIS_SECONDS: Final = 2.0
 CALM_SECONDS: Final = 30.0
 """What ran when a process died has begun again so long after the next claim, and a time-out: before it is only what had ended since
 the last commit."""

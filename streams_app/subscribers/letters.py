@@ -19,6 +19,7 @@ from streams_app.subscribers.work import Letter, Work, letter
 
 _UNNAMED: Final = ("event-id", b"")
 
+AFTER_TIMEOUT: Final = "its function ended well after its time-out"
 GOES_ON: Final = "; the next events of its key go on"
 WHY_CHARACTERS: Final = 400
 """A longer detail is cut before that is said: it would be cut at its end otherwise."""
@@ -113,7 +114,7 @@ class Letters:
                     async with self._sending_now:
                         await asyncio.sleep(0)  # :meth:`forever` has its turn
 
-    def say_late(self, work: Work, detail: str) -> None:
+    def say_late(self, work: Work, detail: str = AFTER_TIMEOUT) -> None:
         """Sends a second letter of an event whose function has ended well: it may do so long after the end of this claim."""
         saying = asyncio.create_task(self._say_late(work, letter(work, FINISHED_LATE, detail)), name=f"late {self._tp}")
         self._late.add(saying)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import READS_NOTHING, Claim
 from streams_app.errors import BadEventError
+from streams_app.events.codec import header_faults
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import is_of_another_log, was_made_by_hand
 from streams_app.subscribers.bounds import MOST_UNFINISHED
@@ -129,6 +130,7 @@ class OnceProcessor(SubscriberProcessor):
     def _id_of(self, record: Any) -> str:
         try:
             made = self._around.decode(self._tp, record, 1)
+            header_faults(record.headers, self._around.limits)
         except BadEventError:
             return ""  # it was, or will be, a dead letter: it has no id that could come again
         return "" if made is None else made.own_id

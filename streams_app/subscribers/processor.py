@@ -18,9 +18,10 @@ from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
+from streams_app.events.codec import header_faults
 from streams_app.subscribers.around import Around, Decoded
 from streams_app.subscribers.beginning import CLAIMS, begin_of, found
-from streams_app.subscribers.bounds import MOST_UNFINISHED, MOST_UNFINISHED_BYTES
+from streams_app.subscribers.bounds import MOST_UNFINISHED, MOST_UNFINISHED_BYTES, sizes_of
 from streams_app.subscribers.ending import Ending
 from streams_app.subscribers.looks import Look
 from streams_app.subscribers.note import Note, fitted
@@ -33,12 +34,9 @@ from streams_app.subscribers.store import Entry
 from streams_app.subscribers.window import Window
 from streams_app.subscribers.work import Again, Letter, Work, after_failure, letter, says_something_of_its_event_alone
 
-AFTER_TIMEOUT: Final = "its function ended well after its time-out"
-
 _DONE: Final = (Outcome.DONE, Outcome.DUPLICATE)
 """The function has returned, or has nothing to do."""
 
-REDIS_SECONDS: Final = 2.0
 CANCELLED_SECONDS: Final = 1.0
 """So long what was cancelled may take to end."""
 
@@ -109,8 +107,8 @@ class SubscriberProcessor(Promise):
         if len(offsets) < len(records):
             wanted = set(offsets)
             records = [record for record in records if record.offset in wanted]
-        works = [Work(record, len(record.value or b"") + len(record.key or b"")) for record in records]
-        self._bytes += sum([work.size_bytes for work in works])
+        works = list(map(Work, records, sizes := sizes_of(records)))
+        self._bytes += sum(sizes)
         self._arrived(works)
         if self._order is not None:
             works = [work for work in works if self._order.arrived(work.record.key, work)]
@@ -234,10 +232,13 @@ class SubscriberProcessor(Promise):
         """The next attempts of events, but for those that are finished, or will be with their letters."""
         begin: list[tuple[Work, Decoded]] = []
         skipped: list[Work] = []
-        decode, tp = self._around.decode, self._tp
+        tp, decode, limits = self._tp, self._around.decode, self._around.limits
+        most_bytes = limits.value_bytes
         for work in works:
             try:
                 made = decode(tp, work.record, work.attempts + 1)
+                if work.size_bytes > most_bytes and made is not None:
+                    header_faults(work.record.headers, limits)
             except BadEventError as error:
                 self._letters.put(work, letter(work, error.reason, error.detail))
                 continue
@@ -265,7 +266,7 @@ class SubscriberProcessor(Promise):
         if isinstance(after, Letter) and (counts or is_final):
             self._letters.put(work, after)
             if is_timeout:
-                call.on_late = partial(self._letters.say_late, work, AFTER_TIMEOUT)
+                call.on_late = partial(self._letters.say_late, work)
             return
         wait_ms = after.after_ms if isinstance(after, Again) else declared.retry.longest_ms
         work.waited_ms += wait_ms if counts else 0

@@ -26,7 +26,7 @@ class Work(msgspec.Struct, eq=False, gc=False):
 
     Attributes:
         record: As it was read.
-        size_bytes: Of its key and value.
+        size_bytes: Of its key, value and headers, about.
         attempts: How many attempts have begun that count.
         deaths: During how many of them the process died, as far as anybody knows.
         first_failed_ms: When the first attempt failed here, by the wall clock; 0: none has.
