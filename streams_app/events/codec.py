@@ -257,7 +257,10 @@ def _checked(path: str, read: Callable[[Any], Any], value: Any) -> Any:
 def _not_valid(path: str, error: BaseException) -> BadEventError:
     """What reading a part of an event has raised, as what is wrong with the event."""
     if isinstance(error, msgspec.MsgspecError):
-        return BadEventError("not-valid", str(error).replace("`$", f"`{path}"))
+        told = str(error)
+        if isinstance(error, msgspec.ValidationError) and "`$" not in told:
+            told += " - at `$`"  # msgspec names no place where the whole is of another type
+        return BadEventError("not-valid", told.replace("`$", f"`{path}"))
     if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join((path, *map(str, fault["loc"])))

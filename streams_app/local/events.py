@@ -164,7 +164,7 @@ class _Worker:
         self._told[one.dead_letters] += len(letters)
         for letter in letters:
             # What the letter says itself stands before the headers of its event.
-            said = {name: value.decode(errors="replace") for name, value in reversed(letter.headers)}
+            said = {name: (value or b"").decode(errors="replace") for name, value in reversed(letter.headers)}
             told = (said.get(name, "") for name in ("reason", "event-id", "attempts", "detail", "trace"))
             logger.error("dead letter subscriber=%s reason=%s event=%s attempts=%s detail=%s\n%s", one.subscriber.name, *told)
 

@@ -104,6 +104,7 @@ class Figures:
         self._wait = Observed(metrics.subscriber_wait_seconds.labels(name), 1000)
         self._tries = Observed(metrics.subscriber_attempts_per_event.labels(name))
         self.done = Counter[str]()
+        self._has_failures = False
 
     def ended(self, calls: Sequence[Call]) -> None:
         """Counts attempts that have an outcome, before anybody acts on it; an event whose function returned is finished."""
@@ -125,8 +126,10 @@ class Figures:
         self._attempts[outcome] += len(calls)
         self._seconds[outcome].add_all([call.ended_ms - call.begun_ms for call in calls])
         attempts = [call.whose.attempts for call in calls]
-        if max(attempts, default=0) > 1:
-            calls = [call for call, attempt in zip(calls, attempts, strict=True) if attempt <= 1]
+        if self._has_failures or max(attempts, default=0) > 1:
+            # During an outage the attempts of an event all have the same number.
+            calls = [call for call in calls if call.whose.attempts <= 1 and not call.whose.first_failed_ms]
+        self._has_failures = self._has_failures or outcome != "done"
         first = [ahead_ms + call.begun_ms - call.whose.record.timestamp for call in calls]
         # A producer's clock may be ahead of ours.
         self._wait.add_all(first if min(first, default=0) >= 0 else [max(0, wait_ms) for wait_ms in first])
@@ -139,7 +142,8 @@ class Figures:
     def finished(self, work: Work, result: Finished) -> None:
         """Counts an event that is finished; one that was done is counted by :meth:`ended`, one with a letter by :meth:`kept`."""
         self._finished[result] += 1
-        if work.attempts:
+        # The attempt of a duplicate has not begun.
+        if work.attempts and result != "duplicate":
             self._tries.add_all([work.attempts])
 
     def kept(self, letters: Sequence[tuple[Work, str]]) -> None:

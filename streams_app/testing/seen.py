@@ -57,7 +57,7 @@ class Letter:
     @classmethod
     def of(cls, record: Record) -> Letter:
         """A dead letter as it stands in its topic; what the letter says itself stands before the headers of its event."""
-        said = {name: value.decode(errors="replace") for name, value in reversed(record.headers)}
+        said = {name: (value or b"").decode(errors="replace") for name, value in reversed(record.headers)}
         texts = (said.get(name, "") for name in ("reason", "detail", "event-id", "attempts", "exception", "trace"))
         reason, detail, event_id, attempts, exception, trace = texts
         return cls(reason, detail, event_id, int(attempts or 0), exception, trace, record.key, record.value)

@@ -132,6 +132,8 @@ def test_metadata_that_is_not_declared_is_not_looked_at() -> None:
             "Expected `str`, got `int` - at `$.before.order_id`",
         ),
         ({"order_id": "o1", "cents": 5, "metadata": {"method": 3}}, "Expected `str`, got `int` - at `$.metadata.method`"),
+        ({"order_id": "o1", "cents": 5, "before": 7}, "Expected `object`, got `int` - at `$.before`"),
+        ({"order_id": "o1", "cents": 5, "metadata": "card"}, "Expected `object`, got `str` - at `$.metadata`"),
         ([], "Expected `object`, got `array`"),
         (b"{", "Input data was truncated"),
         (b"", "the value is empty"),
@@ -197,7 +199,7 @@ def test_a_function_of_the_users_decodes(value: bytes, expected: tuple[Any, ...]
     [
         (b"1 / 0", "ZeroDivisionError('division by zero') - at `decode=`"),
         (b"{'order_id': 'o1', 'cents': '5'}", "Expected `int`, got `str` - at `$.cents`"),
-        (b"7", "Expected `object`, got `int`"),
+        (b"7", "Expected `object`, got `int` - at `$`"),
     ],
 )
 def test_what_a_function_of_the_users_decodes_is_checked(value: bytes, detail: str) -> None:

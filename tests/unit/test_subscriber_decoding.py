@@ -98,7 +98,7 @@ def test_what_cannot_be_decoded_in_the_call_is_a_letter_at_once_and_no_sign_of_a
     after = after_failure(Work(record(b""), 0, attempts=1), raised.value, Retries(), is_timeout=False)
 
     assert isinstance(after, Letter)
-    assert ("not-valid", "no such account") == (after.reason, after.detail)
+    assert ("not-valid", "no such account - at `$`") == (after.reason, after.detail)
     assert says_something_of_its_event_alone(raised.value, Retries())
 
 

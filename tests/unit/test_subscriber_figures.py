@@ -109,6 +109,27 @@ def test_an_event_waits_from_its_record_to_its_first_attempt(metrics: Metrics, f
     assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
 
 
+def test_an_event_that_fails_during_an_outage_has_waited_for_its_first_attempt_alone(metrics: Metrics, figures: Figures) -> None:
+    work = work_of(timestamp_ms=NOW_MS - 1_000)
+    figures.ended([call_of(Outcome.ERROR, ConnectionError(), work)])
+    work.first_failed_ms = NOW_MS
+    figures.ended([call_of(Outcome.ERROR, ConnectionError(), work)])
+    figures.ended([call_of(Outcome.DONE, None, work)])
+    figures.tell()
+
+    assert (1, 3.0) == (value(metrics, "wait_seconds_count"), value(metrics, "wait_seconds_sum"))
+
+
+def test_a_duplicate_has_had_no_attempt(metrics: Metrics, figures: Figures) -> None:
+    figures.finished(work_of(), "duplicate")
+    figures.tell()
+
+    assert (1, 0) == (
+        value(metrics, "finished_total", event="order.paid", result="duplicate"),
+        value(metrics, "attempts_per_event_count"),
+    )
+
+
 def test_a_record_whose_producer_is_ahead_of_our_clock_has_not_waited(metrics: Metrics, figures: Figures) -> None:
     figures.ended([call_of(Outcome.DONE, None, work_of(timestamp_ms=NOW_MS + 60_000))])
     figures.tell()

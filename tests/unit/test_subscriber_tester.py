@@ -7,8 +7,9 @@ import hashlib
 import socket
 import threading
 from datetime import UTC, datetime
+from typing import cast
 
-from streams_app import Received, Retries, Retry
+from streams_app import Received, Reject, Retries, Retry
 from streams_app.testing import SubscriberTester
 from tests.kit import Paid, Sent, paid, seen_by, sent, subscribed
 
@@ -194,3 +195,14 @@ def test_the_deadline_of_an_event_that_waits_for_a_slot_counts_from_its_begin() 
         kit.advance("1m")
 
     assert [datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in (20, 30, 40)] == deadlines
+
+
+def test_a_letter_of_an_event_with_a_header_without_a_value_can_be_looked_at() -> None:
+    async def ship(event: Received[Paid]) -> None:
+        raise Reject("no")
+
+    one = subscribed(ship)
+    with SubscriberTester(one) as kit:
+        kit.produce(paid, b'{"order_id": "o1"}', headers=[("trace", cast("bytes", None))])
+
+        assert ["rejected"] == [letter.reason for letter in kit.dead_letters(one)]
