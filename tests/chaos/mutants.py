@@ -31,7 +31,7 @@ class Change:
     """One replacement.
 
     Attributes:
-        where: ``module:function`` or ``module:Class.method`` below ``streams_app``, or ``script.lua`` of the folds, or
+        where: ``module:function`` or ``module:Class.method``, which may be a property, below ``streams_app``, or ``script.lua`` of the folds, or
             ``subscribers/script.lua``.
         old: Text that is there once; of one line.
         new: What is put instead; further lines are indented as the line of ``old`` is.
@@ -101,7 +101,12 @@ def _function(where: str) -> tuple[ModuleType, FunctionType]:
     found: Any = module
     for part in path.split("."):
         found = getattr(found, part)
-    return module, found
+    return module, _unwrapped(found)
+
+
+def _unwrapped(found: Any) -> Any:
+    """The function of a property."""
+    return found.fget if isinstance(found, property) else found
 
 
 @contextmanager
@@ -109,11 +114,11 @@ def _broken_function(where: str, changes: list[Change]) -> Iterator[None]:
     """Exchanges the code of a function, so that every reference to it is broken, too."""
     module, function = _function(where)
     source = _apply(textwrap.dedent(inspect.getsource(function)), changes)
-    made: dict[str, FunctionType] = {}
+    made: dict[str, Any] = {}
     flags = __future__.annotations.compiler_flag
     exec(compile(source, f"<mutant of {where}>", "exec", flags, dont_inherit=True), module.__dict__, made)
     before = function.__code__
-    function.__code__ = made[function.__name__].__code__
+    function.__code__ = _unwrapped(made[function.__name__]).__code__
     try:
         yield
     finally:

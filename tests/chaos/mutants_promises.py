@@ -72,6 +72,18 @@ IN_PARTS: Final = {
             ),
         ),
         Mutant(
+            "waiting ones stop the reader",
+            "An event that fails keeps those behind it waiting (confluentinc/parallel-consumer #857).",
+            (),
+            (
+                Change(
+                    "subscribers.processor:SubscriberProcessor.held",
+                    "unfinished >= MOST_UNFINISHED",
+                    "unfinished >= MOST_UNFINISHED or len(self._waiting)",
+                ),
+            ),
+        ),
+        Mutant(
             "what is put back is for everybody",
             "Each subscriber of the application is called with the event again.",
             (),

@@ -67,8 +67,8 @@ AGAIN: Final = (
         ),
     ),
     Mutant(
-        "waiting ones stop the reader",
-        "A reader that pauses while anything is unfinished, and is never told that nothing is.",
+        "a paused reader is never told to go on",
+        "Where too much was unfinished once, nothing is read any more.",
         ("",),
         (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.held and self._claim is not None:", "if False:"),),
     ),

@@ -29,6 +29,9 @@ SHOWN_BY: dict[str, Callable[[], object]] = {
     ),
     "the result of an old claim is taken": test_subscribers_window.test_a_result_of_another_claim_is_dropped,
     "a suspension counts attempts": test_subscribers_retrying.test_failures_during_an_outage_count_only_after_patience,
+    "waiting ones stop the reader": partial(
+        test_subscriber_promises.test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader, "yes"
+    ),
     "what is put back is for everybody": partial(
         test_subscribers_put_back.test_what_is_addressed_to_another_subscriber_or_to_nobody_is_not_its_event,
         addressed("recompute", test_subscribers_put_back.ORIGIN, test_subscribers_put_back.EVENT),

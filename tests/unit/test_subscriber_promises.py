@@ -1,4 +1,4 @@
-"""What "unknown" and "no" promise, by the test kit: who is called twice, and what becomes a letter."""
+"""What subscribers promise, by the test kit: who is called twice, what becomes a letter, and what keeps nobody waiting."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Paid(msgspec.Struct, frozen=True):
 paid = Event("order.paid", Paid, description="Paid.", keyed_by="order_id")
 
 
-def noting(idempotent: Literal["unknown", "no"], calls: list[str], **options: Any) -> Any:
+def noting(idempotent: Literal["yes", "unknown", "no"], calls: list[str], *, wait: str = "1s", **options: Any) -> Any:
     """A subscriber that notes what it is called with."""
 
     def ship(event: Received[Paid]) -> None:
         calls.append(f"{event.data.order_id} {event.attempt}")
         if event.data.order_id == "waits" and event.attempt == 1:
-            raise Retry(after="1s")
+            raise Retry(after=wait)
         if event.data.order_id == "fails":
             raise ConnectionError("the carrier is away")
 
@@ -108,6 +108,21 @@ def test_only_what_says_that_it_has_done_nothing_is_called_again(idempotent: Any
 
         assert ["failed"] == [letter.reason for letter in kit.dead_letters(one)]
     assert ["fails 1", "waits 1", "waits 2"] == sorted(calls)
+
+
+@pytest.mark.parametrize("idempotent", ["yes", "unknown", "no"])
+def test_an_event_that_waits_for_its_next_attempt_does_not_stop_the_reader(idempotent: Any) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls, wait="30s")
+    with SubscriberTester(one) as kit:
+        for order in ("waits", "o2", "o3", "o4"):
+            kit.publish(paid, Paid(order))
+            kit.advance("1s")
+        before_it_is_due = list(calls)
+        kit.advance("1m")
+
+    assert ["waits 1", "o2 1", "o3 1", "o4 1"] == before_it_is_due
+    assert [*before_it_is_due, "waits 2"] == calls
 
 
 def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_twice() -> None:
