@@ -31,8 +31,8 @@ class Change:
     """One replacement.
 
     Attributes:
-        where: ``module:function`` or ``module:Class.method``, which may be a property, below ``streams_app``, or ``script.lua`` of the folds, or
-            ``subscribers/script.lua``.
+        where: ``module:function`` or ``module:Class.method`` (it may be a property) below ``streams_app``, or ``script.lua`` of
+            the folds, or ``subscribers/script.lua``.
         old: Text that is there once; of one line.
         new: What is put instead; further lines are indented as the line of ``old`` is.
     """

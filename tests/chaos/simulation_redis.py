@@ -162,7 +162,8 @@ class Script:
         began_at = link.worker.claim_began_at
 
         def run() -> Any:
-            if self.name == "claim":
+            # One that claims again takes nothing from anybody: the script refuses it where another owner has been.
+            if self.name == "claim" and not named(args).get("again"):
                 link.worker.check_claim(began_at)
             return link.server.run(self.name, text, keys, args)
 

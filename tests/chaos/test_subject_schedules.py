@@ -102,6 +102,13 @@ def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, m
     prove(client, mix, Subscribing)
 
 
+@pytest.mark.parametrize("seed", [20, 92])
+def test_a_claim_that_is_made_again_in_redis_takes_nothing_from_anybody(client: redis.Redis, seed: int) -> None:
+    outcome = run_schedule(client, "lossy crash zombie rebalance", seed, subject=Subscribing)
+
+    assert outcome.violations == [], outcome
+
+
 @pytest.mark.parametrize(
     ("mutant", "subject"),
     [

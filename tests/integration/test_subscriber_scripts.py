@@ -89,7 +89,7 @@ async def test_a_redis_that_was_wiped_under_its_owner_is_noticed(owners: Owners,
         await (store.begin([begin(5)], NOW_MS) if step == "begin" else store.end([5], [], 6))
 
 
-@pytest.mark.parametrize("step", ["begin", "end"])
+@pytest.mark.parametrize("step", ["learn", "begin", "end"])
 async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: Owners, step: str) -> None:
     store = await owners.claimed()
     await store.begin([begin(5)], NOW_MS)
@@ -97,8 +97,13 @@ async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: O
     await store.begin([begin(6, "o6")], NOW_MS)
     for key, image in images.items():
         await owners.client.restore(key, 0, image or b"", replace=True)
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "learn": lambda: store.learn([(4, "o4")], NOW_MS),
+        "begin": lambda: store.begin([begin(7)], NOW_MS),
+        "end": lambda: store.end([6], [], 7),
+    }
     with pytest.raises(RefusedError, match="number"):
-        await (store.begin([begin(7)], NOW_MS) if step == "begin" else store.end([6], [], 7))
+        await steps[step]()
 
 
 async def test_an_id_that_is_known_is_that_of_a_duplicate_also_within_one_call(owners: Owners) -> None:
