@@ -22,7 +22,10 @@ UNKNOWN: Final = (
         CRASHES,
         (
             Change(
-                f"{NOTING}.begin", "self._changed.set()", "call.is_unnoted = False\nself._slots.noted([call])\nself._changed.set()"
+                f"{NOTING}._begin",
+                "firsts = await",
+                "early = [call for call, _ in self._sending]\nfor one in early:\n    one.is_unnoted = False\n"
+                "self._slots.noted(early)\nfirsts = await",
             ),
             Change(f"{NOTING}._begin", "self._slots.noted(begun)", "pass"),
         ),
@@ -63,6 +66,18 @@ UNKNOWN: Final = (
         "A letter that is lost with its process is nowhere.",
         CRASHES,
         (FINISHED_WITHOUT_ITS_LETTER,),
+    ),
+    Mutant(
+        "the commit says nothing of what has ended",
+        "Where Redis loses its data it runs again, though the commit could have said so.",
+        CRASHES,
+        (Change(f"{ONCE}._note", "window.above().finished", "()"),),
+    ),
+    Mutant(
+        "the note of the commit cannot be read",
+        "Where Redis loses its data all above the watermark runs again.",
+        ("",),
+        (Change(f"{ONCE}._note", "return fitted(", 'return "1" + fitted('),),
     ),
     Mutant(
         "a failure is tried again",
@@ -113,7 +128,13 @@ AT_MOST_ONCE: Final = (
         "the commit goes before the letter",
         "A letter that is lost with its process is nowhere.",
         CRASHES,
-        (FINISHED_WITHOUT_ITS_LETTER,),
+        (
+            Change(
+                f"{ONCE}._instead",
+                'return letter(work, "interrupted", INTERRUPTED)',
+                'self._finish([work])\nreturn letter(work, "interrupted", INTERRUPTED)',
+            ),
+        ),
     ),
     Mutant(
         "ids are not read back",

@@ -1,10 +1,4 @@
-"""The broken variants of the promise of subscribers that a test of one part shows, without a schedule.
-
-One variant is nowhere, "a new record is dropped for an old one" (confluentinc/parallel-consumer #909): there a record of the
-assignment before, which nobody works on any more, keeps its place, and the same record of the new assignment is left out. Here no
-place outlives its assignment: each claim makes a processor, which begins with an empty queue and a window that knows nothing but
-the commit, and what the reader brings goes to that one alone. "The result of an old claim is taken" is what can be broken of it.
-"""
+"""The broken variants of the promise of subscribers that stand in no other file: some a schedule shows, some a test of one part."""
 
 from __future__ import annotations
 
@@ -40,6 +34,19 @@ IN_ORDER: Final = (
                 "if self._order is not None and (behind := self._order._behind.get(work.record.key)):\n"
                 "    self._may_begin([behind.popleft()])",
             ),
+        ),
+    ),
+)
+
+KEPT_PLACE: Final = Mutant(
+    "a new record is dropped for an old one",
+    "A record of the assignment before, which nobody works on, keeps its place (confluentinc/parallel-consumer #909).",
+    ("lossy drops:3 rebalance:2", "lossy crash zombie rebalance"),
+    (
+        Change(
+            "subscribers.agent:SubscriberProcessors.of",
+            "kind(tp, self._around)",
+            'vars(self).setdefault("kept", {}).setdefault(tp, kind(tp, self._around))',
         ),
     ),
 )

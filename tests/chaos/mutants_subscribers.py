@@ -73,6 +73,12 @@ AGAIN: Final = (
         (Change(f"{PROCESSOR}._finish", "if self._is_full and not self.held and self._claim is not None:", "if False:"),),
     ),
     Mutant(
+        "the commit says nothing of what is finished above it",
+        "All above the watermark runs again after each crash.",
+        ("", "lossy crash zombie rebalance"),
+        (Change(f"{PROCESSOR}._note", "window.above()", "type(window.above())()"),),
+    ),
+    Mutant(
         "attempts are counted afterwards",
         "An event that kills its process kills the next one, and the next one.",
         ("",),
@@ -103,3 +109,28 @@ AGAIN: Final = (
         ),
     ),
 )
+
+AS_OFTEN: Final = (
+    Mutant(
+        "twice the attempts",
+        "What always fails is tried more often than it is declared.",
+        ("",),
+        (Change("subscribers.work:_after_failure", "work.attempts >= rule.attempts", "work.attempts >= 2 * rule.attempts"),),
+    ),
+    Mutant(
+        "what has ended well runs once more",
+        "An event is called twice without an error, a crash or a claim.",
+        ("",),
+        (
+            Change(
+                f"{PROCESSOR}.ended",
+                "if call.outcome in _DONE]",
+                "if call.outcome in _DONE and call.whose.attempts > 1]\n"
+                "for call in calls:\n"
+                "    if call.outcome in _DONE and call.whose.attempts == 1:\n"
+                "        self._put_off(call.whose, attempts=1, due_ms=self._around.clock.now_ms())",
+            ),
+        ),
+    ),
+)
+"""Seen where nothing kills its process, so that it is known how often each event is called."""

@@ -94,13 +94,16 @@ class Ledger:
     def _on_folded(self, fold: Fold, record: Outgoing, fold_id: str) -> None:
         value = json.loads(record.value or b"")
         first, last = map(int, fold_id.rsplit(":", 1)[1].split("-"))
-        covered = [n for n in range(first, last + 1) if self.group(fold, self._log.entries[n]) == value[str(fold.group_key)]]
+        if last >= self._log.end:
+            self._tell("content", f"{fold_id} ends beyond the log")
+        entries, group = self._log.entries[first : last + 1], value[str(fold.group_key)]
+        covered = [offset for offset, entry in enumerate(entries, first) if self.group(fold, entry) == group]
         meta = value.pop("fold")
         reason = meta.pop("reason")
         keeps_values = isinstance(value["m"], dict) if self._keeps_either else fold.keep == "last"
         expected = self._expected(covered, keeps_values=keeps_values)
         found = {"changed": value["m"], **meta}
-        if found != {**expected, "id": fold_id, "name": fold.name} or record.key != value[str(fold.group_key)].encode():
+        if found != {**expected, "id": fold_id, "name": fold.name} or record.key != group.encode():
             self._tell("content", f"{fold_id} holds {found}, events {covered} make {expected}")
         # What Redis has lost may be folded and closed again, for another reason; what a record of that name holds stays the same.
         content = {**found, "reason": None if first < self._lost_below[fold.name] else reason}

@@ -14,9 +14,10 @@ from streams_app.subscribers.around import Decoded
 from streams_app.subscribers.note import Note, decoded, encoded
 from streams_app.subscribers.received import Received, Retry
 from streams_app.subscribers.window import NOTHING
+from tests.chaos.simulation_calls import NAME, CallLedger, fate_of, note_in
 from tests.chaos.simulation_kafka import Log
 from tests.chaos.simulation_redis import named
-from tests.chaos.simulation_subscribing import NAME, CallLedger, Happened, Subscribing, fate_of, note_in
+from tests.chaos.simulation_subscribing import Happened, Subscribing
 
 if TYPE_CHECKING:
     from tests.chaos.simulation import World

@@ -1,4 +1,4 @@
-"""Subscribers in a simulation that may not be called twice for one event, each with something of its own."""
+"""Subscribers in a simulation, each with something of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from unittest.mock import patch
 
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.processor import Processors
-from streams_app.subscribers.received import Received, Retry
+from streams_app.subscribers.received import Retry
+from tests.chaos.simulation_calls import FATES
 from tests.chaos.simulation_once import AtMostOnce, Once
-from tests.chaos.simulation_subscribing import Happened
+from tests.chaos.simulation_subscribing import Subscribing
 
 if TYPE_CHECKING:
     from tests.chaos.simulation_worker import Worker
@@ -25,13 +26,21 @@ class ByKey(AtMostOnce):
 
     ordered = "key"
 
-    async def _ship(self, worker: Worker, event: Received[Happened]) -> None:
-        await worker.running()
-        entries = self._world.log.entries[: event.offset]
-        behind = [entry.offset for entry in entries if entry is not None and entry.key == event.raw_key]
-        if event.raw_key and (unfinished := [offset for offset in behind if not self.ledger.is_finished(offset)]):
-            self._world.tell("order", f"{event.offset} is called before {unfinished} of its key")
-        await super()._ship(worker, event)
+
+class InOrder(Subscribing):
+    """``idempotent="yes"``; events of a key are called one after another."""
+
+    ordered = "key"
+
+
+class Harmless(Subscribing):
+    """``idempotent="yes"``; nothing kills its process: without faults it is known how often each event is called."""
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """As of its kind, and what would kill its process is done."""
+        with super().limits(seed), patch.dict(FATES, {number: "is done" for number, fate in FATES.items() if fate == "kills"}):
+            yield
 
 
 class Hasty(Once):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,9 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.commits import Committed
 from streams_app.delivery.dead_letters import DeadLetters, Refuser
-from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.ownership import LAST_COMMIT_SECONDS
 from streams_app.delivery.processor import Processors
 from streams_app.events.declaration import Event
@@ -28,14 +25,12 @@ from streams_app.subscribers.declaration import Subscriber, subscriber
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.keys import SubscriberKeys
-from streams_app.subscribers.note import decoded
 from streams_app.subscribers.processor import LEAVE_SECONDS
 from streams_app.subscribers.received import Received, Reject
 from streams_app.subscribers.retries import Retries
 from streams_app.subscribers.store import ScriptSet, SubscriberStore
-from streams_app.subscribers.window import NOTHING
-from tests.chaos.simulation_kafka import Log, Sender
-from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_calls import ATTEMPTS, NAME, CallLedger, fate_of
+from tests.chaos.simulation_kafka import Sender
 from tests.chaos.simulation_redis import Link, named
 from tests.virtual_loop import EPOCH_MS
 
@@ -43,10 +38,8 @@ if TYPE_CHECKING:
     from tests.chaos.simulation import World
     from tests.chaos.simulation_worker import Worker
 
-NAME = "ship"
 FOLD = Fold(name="f", source="s", group_key="id", changed="names", quiet_period="1s")
 """Every application has one."""
-ATTEMPTS = 4
 TIMEOUT_MS = 2_500
 REMEMBER_MS = 3_600_000
 
@@ -59,96 +52,6 @@ class Happened:
 
 
 happened = Event("it.happened", Happened, description="Something.", keyed_by=None)
-
-
-def fate_of(offset: int) -> str:
-    """What becomes of an event, the same in each schedule."""
-    fates = {3: "fails twice", 7: "always fails", 11: "is rejected", 13: "hangs", 17: "kills", 26: "fails twice"}
-    return fates.get(offset % 47, "is done")
-
-
-class CallLedger:
-    """What the outside world sees of a subscriber.
-
-    Attributes:
-        done: Offsets whose function has returned.
-        letters: Offset → reason of its dead letter.
-        calls: Offset → attempts, as they say themselves.
-        records: Events that are done or have a letter.
-        highest: Name → highest mark ever committed.
-        attempts: After so many failures an event becomes a letter.
-        killer: Reason of the letter of what kills its process.
-        hanging: Reasons of the letter of what never ends.
-    """
-
-    attempts = ATTEMPTS
-    killer = "crashed"
-    hanging: AbstractSet[str] = frozenset({"timed-out"})
-
-    def __init__(self, log: Log, world: World) -> None:
-        self._log = log
-        self._world = world
-        self.done: set[int] = set()
-        self.letters: dict[int, str] = {}
-        self.calls: dict[int, list[int]] = {}
-        self.running: dict[str, set[int]] = {}
-        self.highest: dict[str, int] = {}
-        self.last_by_key: dict[tuple[str, bytes], int] = {}
-
-    @property
-    def records(self) -> int:
-        """Events that are finished."""
-        return len(self.done | self.letters.keys())
-
-    def is_finished(self, offset: int) -> bool:
-        """Whether nobody has to do anything about an offset."""
-        return self._log.entries[offset] is None or offset in self.done or offset in self.letters
-
-    def on_record(self, record: Outgoing) -> None:
-        """The broker has appended a dead letter, acknowledged or not."""
-        headers = {name: value.decode(errors="replace") for name, value in record.headers}
-        offset, reason, fate = int(headers["source-offset"]), headers["reason"], fate_of(int(headers["source-offset"]))
-        expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": self.hanging, "kills": {self.killer}}
-        if reason not in expected.get(fate, set()):
-            if not self.is_excused(reason):
-                self._world.tell("letter", f"{offset}, which {fate}, became a letter for {reason}")
-        # An attempt during which its process died is one, and the event runs again all the same.
-        most = self.attempts if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
-        if reason in ("failed", "timed-out") and not self.attempts <= int(headers["attempts"]) <= most:
-            self._world.tell("letter", f"{offset} became a letter after {headers['attempts']} attempts")
-        self.letters[offset] = reason
-
-    def is_excused(self, reason: str) -> bool:
-        """Whether any event may have become a letter for this reason."""
-        # Whoever happens to run alone when its process is killed by another hand, or taken for dead, looks like the killer; in a
-        # frozen one all are late.
-        faults = {"crashed": {"crash", "zombie", "freeze"}, "timed-out": {"zombie", "freeze"}}
-        return bool(faults.get(reason, set()) & self._world.counts.keys())
-
-    def on_loss(self, name: str) -> None:
-        """Attempts count anew; nothing else may depend on it."""
-
-    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
-        """The coordinator has taken a commit."""
-        offset = marks_in(mark)[NAME]
-        # One that comes late is told from a newer one by nobody; what begins goes by those that were answered.
-        if before is not None and offset < before.offset and "overtaken" not in self._world.mix.faults:
-            self._world.tell("back", f"went back from {before.offset} to {offset}")
-        if open_below := [at for at in range(offset) if not self.is_finished(at)]:
-            self._world.tell("commit", f"committed up to {offset}, {open_below} are not finished")
-        noted = decoded(note_in(mark), offset, self._log.end)
-        for run in (NOTHING if noted is None else noted.above).finished:
-            if unfinished := [at for at in range(*run) if not self.is_finished(at)]:
-                self._world.tell("note", f"the note calls {unfinished} finished")
-        self.highest[NAME] = max(offset, self.highest.get(NAME, 0))
-
-
-def note_in(mark: Committed) -> str:
-    """The note of the only processor."""
-    from streams_app.delivery.marks import noted_in
-
-    found = noted_in(mark) or {}
-    return found[NAME].note if NAME in found else ""
 
 
 class Subscribing:
@@ -227,7 +130,10 @@ class Subscribing:
 
     async def _ship(self, worker: Worker, event: Received[Happened]) -> None:
         await worker.running()
-        ledger, offset = self.ledger, event.offset
+        ledger, offset, claim = self.ledger, event.offset, worker.claim
+        ledger.check_call(claim, offset)
+        if self.ordered:
+            ledger.check_order(offset, event.raw_key)
         ledger.calls.setdefault(offset, []).append(event.attempt)
         await worker.pause()
         match fate_of(offset):
@@ -247,6 +153,8 @@ class Subscribing:
                 worker.kill()
                 await worker.running()
         ledger.done.add(offset)
+        if claim == worker.claim:
+            ledger.done_under.add(claim, offset)
 
     def _trouble(self, offset: int) -> Exception:
         """What a function raises that will succeed later."""

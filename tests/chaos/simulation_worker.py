@@ -114,6 +114,11 @@ class Worker:
         """Neither dead nor frozen."""
         return self.is_alive and not self.is_frozen
 
+    @property
+    def claim(self) -> tuple[str, float]:
+        """Which claim it makes, or has."""
+        return self.name, self.claim_began_at
+
     def check_claim(self, began_at: float) -> None:
         """A member whose generation was over before its claim began must not touch Redis."""
         group = self.world.group

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streams_app.read_store.core import merge as merging
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from tests.chaos import mutants, simulation_counting
+from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_cursor import CURSOR
 from tests.chaos.mutants_delivery import CLAIMS, DELIVERY, SCRIPTS
@@ -20,7 +21,7 @@ from tests.chaos.mutants_layer import LAYER
 from tests.chaos.mutants_limits import LIMITS, STARTS
 from tests.chaos.mutants_protocol import COMMITS, MARKS
 from tests.chaos.mutants_read_store import READ_STORE
-from tests.chaos.simulation import Outcome, run_schedule
+from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_counting import Counting
 from tests.chaos.simulation_folding import Folding
 from tests.toy import COUNT
@@ -31,25 +32,14 @@ SCHEDULES = 80
 PROTOCOL = (*MARKS, *COMMITS, *SCRIPTS, *CURSOR, *DELIVERY, *CLAIMS, *STARTS, *LIMITS)
 
 
-def first_catch(client: redis.Redis, mutant: Mutant, subject: type[Folding | Counting] = Folding) -> Outcome | None:
-    """The first schedule that fails with the mutant and passes without it."""
-    for seed in range(SCHEDULES):
-        for mix in mutant.mixes:
-            with mutant.applied():
-                broken = run_schedule(client, mix, seed, subject=subject)
-            if broken.violations and not run_schedule(client, mix, seed, subject=subject).violations:
-                return broken
-    return None
-
-
 @pytest.mark.parametrize("mutant", PROTOCOL, ids=lambda mutant: mutant.name)
 def test_a_broken_variant_is_caught(client: redis.Redis, mutant: Mutant) -> None:
-    assert first_catch(client, mutant) is not None, f"survived: {mutant.why}"
+    assert first_catch(client, mutant, Folding, SCHEDULES) is not None, f"survived: {mutant.why}"
 
 
 @pytest.mark.parametrize("mutant", LAYER, ids=lambda mutant: mutant.name)
 def test_a_broken_delivery_is_caught_whatever_stands_on_it(client: redis.Redis, mutant: Mutant) -> None:
-    assert first_catch(client, mutant, Counting) is not None, f"survived: {mutant.why}"
+    assert first_catch(client, mutant, Counting, SCHEDULES) is not None, f"survived: {mutant.why}"
 
 
 def test_a_processor_that_does_not_compare_its_fence_is_caught(client: redis.Redis) -> None:

@@ -7,16 +7,17 @@ from collections import Counter
 import pytest
 import redis
 
+from tests.chaos.catching import first_catch
 from tests.chaos.mutants import Mutant
 from tests.chaos.mutants_commits import COMMITS_OF_NOTES
 from tests.chaos.mutants_once import AT_MOST_ONCE, UNKNOWN
 from tests.chaos.mutants_once_more import KAFKA_UNTOLD, NO_FRESH, ONLY_RECENT, WAIT_AFTER_BEGIN
-from tests.chaos.mutants_promises import BY_HAND, IN_ORDER
+from tests.chaos.mutants_promises import BY_HAND, IN_ORDER, KEPT_PLACE
 from tests.chaos.mutants_read_store import SYNCING
-from tests.chaos.mutants_subscribers import AGAIN
+from tests.chaos.mutants_subscribers import AGAIN, AS_OFTEN
 from tests.chaos.simulation import run_schedule
 from tests.chaos.simulation_once import AtMostOnce, Once
-from tests.chaos.simulation_once_more import ByKey, FarBehind, Hasty, PlacedByHand
+from tests.chaos.simulation_once_more import ByKey, FarBehind, Harmless, Hasty, InOrder, PlacedByHand
 from tests.chaos.simulation_reading import Reading
 from tests.chaos.simulation_subscribing import Subscribing
 
@@ -84,8 +85,7 @@ def test_no_event_is_called_twice_whatever_happens_to_redis(client: redis.Redis,
 @pytest.mark.parametrize(
     ("mix", "subject"),
     [
-        ("", ByKey),
-        ("history", ByKey),
+        *((mix, ByKey) for mix in ONCE),
         ("history crash:9", Hasty),
         ("lossy history crash:6", Hasty),
         ("history wipe:4", FarBehind),
@@ -100,6 +100,16 @@ def test_no_event_is_called_twice_and_none_is_passed_over(client: redis.Redis, m
 @pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
 def test_every_event_is_done_or_a_letter_whatever_happens(client: redis.Redis, mix: str) -> None:
     prove(client, mix, Subscribing)
+
+
+@pytest.mark.parametrize("mix", SUBSCRIBERS, ids=lambda mix: mix or "no faults")
+def test_every_event_is_finished_before_the_next_one_of_its_key_is_called(client: redis.Redis, mix: str) -> None:
+    prove(client, mix, InOrder)
+
+
+@pytest.mark.parametrize("mix", ["", "history", "lossy"], ids=lambda mix: mix or "no faults")
+def test_no_event_is_called_more_often_than_it_fails(client: redis.Redis, mix: str) -> None:
+    prove(client, mix, Harmless)
 
 
 @pytest.mark.parametrize("seed", [20, 92])
@@ -121,13 +131,11 @@ def test_a_claim_that_is_made_again_in_redis_takes_nothing_from_anybody(client: 
         (ONLY_RECENT, FarBehind),
         (KAFKA_UNTOLD, PlacedByHand),
         *((mutant, PlacedByHand) for mutant in BY_HAND),
-        *((mutant, ByKey) for mutant in IN_ORDER),
+        *((mutant, subject) for mutant in IN_ORDER for subject in (ByKey, InOrder)),
+        *((mutant, Harmless) for mutant in AS_OFTEN),
+        *((KEPT_PLACE, subject) for subject in (Subscribing, Once, AtMostOnce)),
     ],
     ids=lambda part: part.name if isinstance(part, Mutant) else part.__name__,
 )
 def test_a_broken_processor_is_caught(client: redis.Redis, mutant: Mutant, subject: type[Reading | Subscribing]) -> None:
-    with mutant.applied():
-        schedules = ((mix, seed) for mix in mutant.mixes for seed in range(SCHEDULES))
-        caught = any(run_schedule(client, mix, seed, subject=subject).violations for mix, seed in schedules)
-
-    assert caught
+    assert first_catch(client, mutant, subject, SCHEDULES) is not None, f"survived: {mutant.why}"

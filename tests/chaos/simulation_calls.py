@@ -1,0 +1,134 @@
+"""What the outside world sees of a simulated subscriber, and what it must never see."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.marks import noted_in
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.subscribers.note import decoded
+from streams_app.subscribers.window import NOTHING
+from tests.chaos.simulation_claims import ClaimOf, DoneUnder
+from tests.chaos.simulation_kafka import Log
+from tests.chaos.simulation_ledger import marks_in
+from tests.chaos.simulation_worker import CURRENT
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+
+NAME = "ship"
+ATTEMPTS = 4
+FATES = {3: "fails twice", 7: "always fails", 11: "is rejected", 13: "hangs", 17: "kills", 26: "fails twice"}
+
+
+def fate_of(offset: int) -> str:
+    """What becomes of an event, the same in each schedule."""
+    return FATES.get(offset % 47, "is done")
+
+
+class CallLedger:
+    """What the outside world sees of a subscriber.
+
+    Attributes:
+        done: Offsets whose function has returned.
+        done_under: The same by claim.
+        letters: Offset → reason of its dead letter.
+        calls: Offset → attempts, as they say themselves.
+        records: Events that are done or have a letter.
+        highest: Name → highest mark ever committed.
+        attempts: After so many failures an event becomes a letter.
+        killer: Reason of the letter of what kills its process.
+        hanging: Reasons of the letter of what never ends.
+    """
+
+    attempts = ATTEMPTS
+    killer = "crashed"
+    hanging: AbstractSet[str] = frozenset({"timed-out"})
+
+    def __init__(self, log: Log, world: World) -> None:
+        self._log = log
+        self._world = world
+        self.done: set[int] = set()
+        self.done_under = DoneUnder()
+        self.letters: dict[int, str] = {}
+        self.calls: dict[int, list[int]] = {}
+        self.running: dict[str, set[int]] = {}
+        self.highest: dict[str, int] = {}
+        self.last_by_key: dict[tuple[str, bytes], int] = {}
+
+    @property
+    def records(self) -> int:
+        """Events that are finished."""
+        return len(self.done | self.letters.keys())
+
+    def is_finished(self, offset: int) -> bool:
+        """Whether nobody has to do anything about an offset."""
+        return self._log.entries[offset] is None or offset in self.done or offset in self.letters
+
+    def check_call(self, claim: ClaimOf, offset: int) -> None:
+        """What has ended well runs again only under another claim."""
+        if self.done_under.has(claim, offset):
+            self._world.tell("again", f"{offset} is called again under the claim under which it was done")
+
+    def check_order(self, offset: int, key: bytes | None) -> None:
+        """An event of a key is called when those before it are finished."""
+        entries = self._log.entries[:offset]
+        behind = [entry.offset for entry in entries if entry is not None and entry.key == key]
+        if key and (unfinished := [at for at in behind if not self.is_finished(at)]):
+            self._world.tell("order", f"{offset} is called before {unfinished} of its key")
+
+    def on_record(self, record: Outgoing) -> None:
+        """The broker has appended a dead letter, acknowledged or not."""
+        headers = {name: value.decode(errors="replace") for name, value in record.headers}
+        offset, reason, fate = int(headers["source-offset"]), headers["reason"], fate_of(int(headers["source-offset"]))
+        expected = {"always fails": {"failed"}, "is rejected": {"rejected"}, "hangs": self.hanging, "kills": {self.killer}}
+        if reason not in expected.get(fate, set()):
+            if not self.is_excused(reason):
+                self._world.tell("letter", f"{offset}, which {fate}, became a letter for {reason}")
+        # An attempt during which its process died is one, and the event runs again all the same.
+        most = self.attempts if self._world.mix.is_calm and not self._world.counts.get("killed") else 100
+        if reason in ("failed", "timed-out") and not self.attempts <= int(headers["attempts"]) <= most:
+            self._world.tell("letter", f"{offset} became a letter after {headers['attempts']} attempts")
+        self.letters[offset] = reason
+
+    def is_excused(self, reason: str) -> bool:
+        """Whether any event may have become a letter for this reason."""
+        # Whoever happens to run alone when its process is killed by another hand, or taken for dead, looks like the killer; in a
+        # frozen one all are late.
+        faults = {"crashed": {"crash", "zombie", "freeze"}, "timed-out": {"zombie", "freeze"}}
+        return bool(faults.get(reason, set()) & self._world.counts.keys())
+
+    def on_loss(self, name: str) -> None:
+        """Attempts count anew; nothing else may depend on it."""
+
+    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+        """The coordinator has taken a commit."""
+        offset = marks_in(mark)[NAME]
+        # One that comes late is told from a newer one by nobody; what begins goes by those that were answered.
+        if before is not None and offset < before.offset and "overtaken" not in self._world.mix.faults:
+            self._world.tell("back", f"went back from {before.offset} to {offset}")
+        if open_below := [at for at in range(offset) if not self.is_finished(at)]:
+            self._world.tell("commit", f"committed up to {offset}, {open_below} are not finished")
+        self._check_note(offset, note_in(mark))
+        self.highest[NAME] = max(offset, self.highest.get(NAME, 0))
+
+    def _check_note(self, offset: int, text: str) -> None:
+        """The note of a commit names what is finished, all of what its claim has finished, and nothing else."""
+        note = decoded(text, offset, self._log.end)
+        if note is None and text:  # a claim that has not read a place set by hand commits it as it stands
+            self._world.tell("note", f"that of {offset} cannot be read")
+        finished = (NOTHING if note is None else note.above).finished
+        for run in finished:
+            if unfinished := [at for at in range(*run) if not self.is_finished(at)]:
+                self._world.tell("note", f"the note calls {unfinished} finished")
+        unsaid = self.done_under.committed(CURRENT.get().claim, offset, finished)
+        if unsaid and "overtaken" not in self._world.mix.faults:
+            self._world.tell("note", f"that of {offset} says nothing of {unsaid}, which were done before the commit before")
+
+
+def note_in(mark: Committed) -> str:
+    """The note of the only processor."""
+    found = noted_in(mark) or {}
+    return found[NAME].note if NAME in found else ""
