@@ -41,7 +41,7 @@ IN_ORDER: Final = (
 KEPT_PLACE: Final = Mutant(
     "a new record is dropped for an old one",
     "A record of the assignment before, which nobody works on, keeps its place (confluentinc/parallel-consumer #909).",
-    ("lossy drops:3 rebalance:2", "lossy crash zombie rebalance"),
+    ("drops:9 rebalance:9", "drops:9 rebalance:2", "rebalance:9 history"),
     (
         Change(
             "subscribers.agent:SubscriberProcessors.of",

@@ -79,6 +79,12 @@ AGAIN: Final = (
         (Change(f"{PROCESSOR}._note", "window.above()", "type(window.above())()"),),
     ),
     Mutant(
+        "what retention took is passed over in silence",
+        "Events are lost, and nobody is told.",
+        ("retention:3", "retention lossy crash"),
+        (Change("subscribers.beginning:found", "logger.error(", "logger.debug("),),
+    ),
+    Mutant(
         "attempts are counted afterwards",
         "An event that kills its process kills the next one, and the next one.",
         ("",),

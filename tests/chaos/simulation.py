@@ -232,12 +232,12 @@ class World:
 
 
 class _KnownLosses(logging.Handler):
-    """Reads what the claim says about lost ranges."""
+    """Reads what the claim of a fold or a subscriber says about lost ranges."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith("known loss") and isinstance(record.args, tuple):
+        if str(record.msg).startswith(("known loss", "retention overtook")) and isinstance(record.args, tuple):
             worker = CURRENT.get()
-            fold, _, first, last = record.args
+            fold, _, first, last = record.args[:4]
             worker.world.ledger.on_known_loss(str(fold), int(str(first)), int(str(last)), worker.highest_at_claim)
 
 

@@ -35,24 +35,29 @@ class CallLedger:
         done: Offsets whose function has returned.
         done_under: The same by claim.
         letters: Offset → reason of its dead letter.
+        lost: Offsets that retention took, as a claim has said.
         calls: Offset → attempts, as they say themselves.
         records: Events that are done or have a letter.
         highest: Name → highest mark ever committed.
         attempts: After so many failures an event becomes a letter.
         killer: Reason of the letter of what kills its process.
         hanging: Reasons of the letter of what never ends.
+        behind: So many commits later one has to say what was done under its claim: what it says is written down when the one before
+            it has been answered.
     """
 
     attempts = ATTEMPTS
     killer = "crashed"
     hanging: AbstractSet[str] = frozenset({"timed-out"})
+    behind = 1
 
     def __init__(self, log: Log, world: World) -> None:
         self._log = log
         self._world = world
         self.done: set[int] = set()
-        self.done_under = DoneUnder()
+        self.done_under = DoneUnder(self.behind)
         self.letters: dict[int, str] = {}
+        self.lost: set[int] = set()
         self.calls: dict[int, list[int]] = {}
         self.running: dict[str, set[int]] = {}
         self.highest: dict[str, int] = {}
@@ -65,7 +70,7 @@ class CallLedger:
 
     def is_finished(self, offset: int) -> bool:
         """Whether nobody has to do anything about an offset."""
-        return self._log.entries[offset] is None or offset in self.done or offset in self.letters
+        return self._log.entries[offset] is None or offset in self.done or offset in self.letters or offset in self.lost
 
     def check_call(self, claim: ClaimOf, offset: int) -> None:
         """What has ended well runs again only under another claim."""
@@ -103,6 +108,13 @@ class CallLedger:
     def on_loss(self, name: str) -> None:
         """Attempts count anew; nothing else may depend on it."""
 
+    def on_known_loss(self, name: str, first: int, last: int, highest_at_claim: dict[str, int]) -> None:
+        """A worker has said that retention took these offsets, but for those that are finished."""
+        if last >= self._log.start or first < highest_at_claim.get(name, 0):
+            committed = highest_at_claim.get(name, 0)
+            self._world.tell("false-loss", f"{first}-{last}, the log begins at {self._log.start}, committed up to {committed}")
+        self.lost.update(range(first, last + 1))
+
     def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
         """The coordinator has taken a commit."""
         offset = marks_in(mark)[NAME]
@@ -125,7 +137,7 @@ class CallLedger:
                 self._world.tell("note", f"the note calls {unfinished} finished")
         unsaid = self.done_under.committed(CURRENT.get().claim, offset, finished)
         if unsaid and "overtaken" not in self._world.mix.faults:
-            self._world.tell("note", f"that of {offset} says nothing of {unsaid}, which were done before the commit before")
+            self._world.tell("note", f"that of {offset} says nothing of {unsaid}, which were done {self.behind} commits before")
 
 
 def note_in(mark: Committed) -> str:

@@ -15,10 +15,15 @@ ClaimOf: TypeAlias = tuple[str, float]
 class DoneUnder:
     """Offsets whose function has returned, by the claim under which it did."""
 
-    def __init__(self) -> None:
-        """Nothing is done."""
+    def __init__(self, behind: int) -> None:
+        """Nothing is done.
+
+        Args:
+            behind: So many commits later what was done has to be said.
+        """
+        self._behind = behind
         self._done: dict[ClaimOf, set[int]] = defaultdict(set)
-        self._to_be_said: dict[ClaimOf, frozenset[int]] = {}
+        self._before: dict[ClaimOf, list[frozenset[int]]] = defaultdict(list)
 
     def add(self, claim: ClaimOf, offset: int) -> None:
         """The function has returned."""
@@ -37,10 +42,10 @@ class DoneUnder:
             finished: What its note says is finished above.
 
         Returns:
-            What it does not call finished although that was done when the commit before it was taken, ascending: what has been done
-            since may be on its way.
+            What it does not call finished although that was done so many commits before, ascending.
         """
         said = {offset for run in finished for offset in range(run.begin, run.end)}
-        unsaid = [offset for offset in self._to_be_said.get(claim, ()) if offset >= low and offset not in said]
-        self._to_be_said[claim] = frozenset(self._done[claim])
-        return sorted(unsaid)
+        before = self._before[claim]
+        to_be_said = before[-self._behind] if len(before) >= self._behind else frozenset()
+        before.append(frozenset(self._done[claim]))
+        return sorted(offset for offset in to_be_said if offset >= low and offset not in said)

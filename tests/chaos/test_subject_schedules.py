@@ -43,6 +43,9 @@ SUBSCRIBERS = [
     "stale rebalance:2",
     "wipe:2 rollback:2",
     "lossy wipe rollback crash zombie rebalance drops",
+    "lossy freeze:3 crash history",
+    "retention:3 freeze zombie rebalance:2",
+    "retention lossy drops crash",
 ]
 ONCE = [
     *SUBSCRIBERS,
