@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from streams_app.delivery.batch import TP
@@ -101,7 +101,7 @@ class Workers:
         try:
             if self.owner.is_alive:
                 self.owner.is_frozen = False
-                self.wait_for(self.owner.stop())
+                self._stop(self.owner)
         finally:
             self._end_loops()
 
@@ -125,9 +125,7 @@ class Workers:
 
     def wait_for(self, task: asyncio.Task[R]) -> R:
         """Runs until a task has ended, with as much time as that takes; raises what it raises."""
-        self.stage.run_until(self.time.seconds + LONGEST_SECONDS, task.done)
-        if not task.done():
-            raise TimeoutError(f"{task.get_name()} has not ended within {LONGEST_SECONDS:g} s of the virtual clock")
+        self._run_until(task.done, task.get_name())
         self._errors[:] = [error for error in self._errors if task.cancelled() or error is not task.exception()]
         result = task.result()
         self.settle()
@@ -152,7 +150,7 @@ class Workers:
     def hand_over(self) -> None:
         """Another process has the groups, once the former one has let go of them."""
         if self.owner.can_run:
-            self.wait_for(self.owner.stop())
+            self._stop(self.owner)
         self.wait_for(self._start())
 
     def freeze(self, seconds: float) -> None:
@@ -178,6 +176,14 @@ class Workers:
         self._processes.append(process)
         self.stage.add_process(process)
         return process.starting
+
+    def _stop(self, process: Process) -> None:
+        """Has a process let go of everything; an attempt that ends meanwhile may kill it, and then nobody waits for it any more."""
+        stopping = process.stop()
+        self._run_until(lambda: stopping.done() or not process.is_alive, stopping.get_name())
+        if process.is_alive:
+            self.wait_for(stopping)
+        self.settle()
 
     def _dies(self, where: str, subscriber: str, process: Process) -> bool:
         """Whether an attempt goes no further, as it kills its process."""
@@ -211,6 +217,11 @@ class Workers:
             and held.offset == self.broker.end(one.topic)
             for one in self._subscriptions
         )
+
+    def _run_until(self, is_done: Callable[[], bool], name: str) -> None:
+        self.stage.run_until(self.time.seconds + LONGEST_SECONDS, is_done)
+        if not is_done():
+            raise TimeoutError(f"{name} has not ended within {LONGEST_SECONDS:g} s of the virtual clock")
 
     async def _publishing(self) -> Any:
         return await self.events.__aenter__()

@@ -1,0 +1,47 @@
+"""The death of a process in the test kit of subscribers: who waits for it, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streams_app import Received
+from streams_app.testing import SubscriberTester
+from tests.kit import Paid, paid, seen_by, subscribed
+
+LEFT = {"yes": (["crash", "done"], []), "no": (["crash"], ["interrupted"])}
+"""Outcomes and letters of an event whose function had returned when its process was killed, by what its subscriber promises."""
+
+
+async def briefly(event: Received[Paid]) -> None:
+    await asyncio.sleep(0.01)  # virtual time
+
+
+@pytest.mark.parametrize("is_wiped", [False, True])
+@pytest.mark.parametrize("idempotent", LEFT)
+def test_a_process_that_is_killed_while_a_rebalance_waits_for_what_runs_is_waited_for_no_longer(
+    idempotent: str, *, is_wiped: bool
+) -> None:
+    one = subscribed(briefly, idempotent=idempotent)
+    with SubscriberTester(one) as kit:
+        kit.crash(at="done")
+        kit.publish(paid, Paid("o1"))
+        if is_wiped:
+            kit.wipe_redis()
+        kit.rebalance()
+        kit.advance("1m")
+
+        assert LEFT[idempotent] == (
+            [run.outcome for run in kit.runs(one)],
+            [letter.reason for letter in kit.dead_letters(one)],
+        )
+
+
+def test_a_process_that_is_killed_while_the_block_is_left_is_waited_for_no_longer() -> None:
+    one = subscribed(briefly)
+    with SubscriberTester(one) as kit:
+        kit.crash(at="done")
+        kit.publish(paid, Paid("o1"))
+
+    assert [(1, "crash")] == seen_by(kit, one)
