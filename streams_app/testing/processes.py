@@ -230,6 +230,9 @@ class Process:
             await self._passed("done", declared.name)
 
         def ended(calls: list[Call]) -> None:
+            if not self.is_alive:
+                # Its loop is closed with the kit, and what that ends is no outcome: a process that was killed says nothing.
+                return
             for one_call in calls:
                 self._note(one_call)
             on_ended(calls)

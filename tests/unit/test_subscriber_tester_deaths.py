@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
@@ -45,3 +46,16 @@ def test_a_process_that_is_killed_while_the_block_is_left_is_waited_for_no_longe
         kit.publish(paid, Paid("o1"))
 
     assert [(1, "crash")] == seen_by(kit, one)
+
+
+@pytest.mark.parametrize("at", ["begun", "done"])
+def test_a_process_that_was_killed_logs_nothing_of_the_attempt_that_it_has_lost(
+    at: Literal["begun", "done"], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = subscribed(briefly)
+    with SubscriberTester(one) as kit:
+        kit.crash(at=at)
+        kit.publish(paid, Paid("o1"))
+        kit.advance("1m")
+
+    assert ([(1, "crash"), (2, "done")], []) == (seen_by(kit, one), caplog.messages)
