@@ -132,7 +132,13 @@ class Workers:
         return result
 
     def apart(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs what is no attempt on the loop of the process, with as much time as that takes; raises what it raises."""
+        """Runs what is no attempt on the loop of the process, with as much time as that takes; raises what it raises.
+
+        Where the process was killed, that is the one which takes over.
+        """
+        if not self.owner.can_run:
+            self._run_until(lambda: self.owner.can_run, "the session of a process that was killed")
+            self.wait_for(self.owner.starting)
         return self.wait_for(self.owner.apart(work))
 
     # ---- processes

@@ -59,3 +59,13 @@ def test_a_process_that_was_killed_logs_nothing_of_the_attempt_that_it_has_lost(
         kit.advance("1m")
 
     assert ([(1, "crash"), (2, "done")], []) == (seen_by(kit, one), caplog.messages)
+
+
+def test_a_second_call_after_a_crash_is_made_in_the_process_that_takes_over() -> None:
+    one = subscribed(briefly)
+    with SubscriberTester(one) as kit:
+        kit.crash()
+        crashed_at = kit.now
+        kit.assert_idempotent(one, Paid("o1"), observe=lambda: None)
+
+        assert kit.now > crashed_at  # by the session of the one that was killed
