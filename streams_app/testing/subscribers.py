@@ -52,7 +52,9 @@ class SubscriberTester:
             assert [(run.attempt, run.outcome) for run in kit.runs(ship)] == [(1, "retry"), (2, "done")]
 
     A step returns when nothing is left to do at the present moment; time goes on in :meth:`advance` alone, and as far as a fault
-    takes time. Functions that are ``async`` run on the virtual loop, so that ``asyncio.sleep`` takes no time; others run inline.
+    takes time. Functions that are ``async`` run on the virtual loop, so that ``asyncio.sleep`` takes no real time and passes in
+    :meth:`advance`: until then the attempt is ``running``. Others run inline.
+
     Leaving the block raises :class:`UnseenLettersError` where events became dead letters that nobody has looked at.
     """
 

@@ -69,3 +69,31 @@ def test_a_second_call_after_a_crash_is_made_in_the_process_that_takes_over() ->
         kit.assert_idempotent(one, Paid("o1"), observe=lambda: None)
 
         assert kit.now > crashed_at  # by the session of the one that was killed
+
+
+@pytest.mark.parametrize("how", ["crash", "freeze"])
+def test_a_no_whose_process_stops_before_the_commit_of_its_end_is_done_and_leaves_a_letter_as_in_a_worker(how: str) -> None:
+    async def ship(event: Received[Paid]) -> None:
+        """Ends at once."""
+
+    one = subscribed(ship, idempotent="no")
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        if how == "crash":
+            kit.crash()
+        else:
+            kit.freeze("20s")
+        kit.advance("1m")
+
+        assert [(1, "done")] == seen_by(kit, one)
+        assert "interrupted" == kit.dead_letters(one)[0].reason
+
+
+def test_an_attempt_that_sleeps_is_running_until_time_passes() -> None:
+    one = subscribed(briefly)
+    with SubscriberTester(one) as kit:
+        kit.publish(paid, Paid("o1"))
+        assert [(1, "running")] == seen_by(kit, one)
+        kit.advance("10ms")
+
+        assert [(1, "done")] == seen_by(kit, one)
