@@ -122,6 +122,12 @@ def test_no_event_is_called_more_often_than_it_fails(client: redis.Redis, mix: s
     prove(client, mix, Harmless)
 
 
+def test_a_script_that_dies_amidst_what_has_ended_lets_nothing_be_called_again(client: redis.Redis) -> None:
+    outcome = run_schedule(client, "dying:begin dying:end dying:learn crash rebalance", 19, subject=Once)
+
+    assert outcome.violations == [], outcome
+
+
 @pytest.mark.parametrize("seed", [20, 92])
 def test_a_claim_that_is_made_again_in_redis_takes_nothing_from_anybody(client: redis.Redis, seed: int) -> None:
     outcome = run_schedule(client, "lossy crash zombie rebalance", seed, subject=Subscribing)

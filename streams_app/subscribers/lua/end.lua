@@ -21,8 +21,11 @@ local refused = refusal()
 if refused then return refused end
 if state.number ~= arg.number then return {'refused', 'number'} end
 if arg.told <= tonumber(state.told or 0) then return {'ok'} end
+-- First: an event that had left and was not known to be finished would be begun again, should the script die in between.
+call('HSET', meta, 'fence', arg.low, 'note', arg.note)
 for _, offset in ipairs(arg.finished) do call('HDEL', KEYS[2], offset) end
 local waiting = arg.waiting
 for i = 1, #waiting, 2 do call('HSET', KEYS[2], waiting[i], waiting[i + 1]) end
-call('HSET', meta, 'fence', arg.low, 'note', arg.note, 'told', arg.told)
+-- Last: the same request, sent again, is done again until all of it is.
+call('HSET', meta, 'told', arg.told)
 return {'ok'}
