@@ -173,11 +173,22 @@ def list_letters(settings: Settings, fold: str | None, limit: int, as_json: bool
         is_late = one.letter.reason in FOLLOWED and one.letter.source in listed.late
         _print(one, as_json=as_json, is_late=is_late, is_put_back=one.letter.digest() in listed.put_back)
     if not listed.shown and not as_json:
-        others = "; those of a subscriber: --subscriber NAME" if selection.kind == "fold" and settings.events.catalogue else ""
-        click.echo(f"no dead letters of {WORDS[selection.kind]} {selection.fold}{others}")
+        of_subscribers = selection.kind == "fold" and settings.events.catalogue and not listed.has_others
+        others = "; those of a subscriber: --subscriber NAME" if of_subscribers else ""
+        click.echo(f"{_nothing(selection, has_others=listed.has_others)}{others}")
     if listed.total > len(listed.shown):
         text = f"{len(listed.shown):,} of {listed.total:,} letters are shown, the oldest: --limit shows more, --since later ones"
         click.echo(text, err=True)
+
+
+def _nothing(selection: Selection, *, has_others: bool) -> str:
+    """That nothing is shown, and whether that is only because of what was asked for."""
+    whose = f"{WORDS[selection.kind]} {selection.fold}"
+    asked = selection.options
+    # What is older than --since was not read, so nobody knows here whether there is some.
+    if asked and (has_others or selection.since_ms):
+        return f"none of the dead letters of {whose} fits {' and '.join(asked)}"
+    return f"no dead letters of {whose}"
 
 
 async def _listed(settings: Settings, topic: str, selection: Selection, limit: int) -> Listed:

@@ -138,12 +138,14 @@ class Listed(NamedTuple):
         late: Sources of events that were interrupted, or had timed out, and have ended well after all.
         put_back: Digests of events that a replay has put back.
         total: How many there are, those that are not shown with them.
+        has_others: Whether letters were met that were not asked for.
     """
 
     shown: list[Shown]
     late: frozenset[str]
     put_back: frozenset[str]
     total: int
+    has_others: bool = False
 
     @property
     def letters(self) -> list[Letter]:
@@ -174,16 +176,19 @@ async def letters_of(
     oldest = Oldest(limit)
     late: set[str] = set()
     put_back: set[str] = set()
+    has_others = False
     read = 0
     async with letter_topic(settings, topic_name, since_ms=max(0, selection.since_ms - BEFORE_MS)) as topic:
         async for page in topic.pages():
             mine = [letter for letter in page if selection.concerns(letter)]
-            oldest.add(letter for letter in mine if selection.takes(letter))
+            taken = [letter for letter in mine if selection.takes(letter)]
+            has_others = has_others or len(taken) < len(mine)
+            oldest.add(taken)
             late.update(letter.source for letter in mine if letter.is_late)
             put_back.update(digest for letter in page for digest in letter.receipt(selection.address))
             read += len(page)
             show(f"{read:,} records of {topic_name} read", read, topic.offsets)
-    return Listed(oldest.shown(), frozenset(late), frozenset(put_back), oldest.total)
+    return Listed(oldest.shown(), frozenset(late), frozenset(put_back), oldest.total, has_others)
 
 
 class Oldest:

@@ -141,6 +141,18 @@ class Selection:
         """For whom its letters are put back."""
         return address_of(self.app_id, self.renamed or self.fold).decode()
 
+    @property
+    def options(self) -> list[str]:
+        """The options of a command by which it takes fewer letters than all of this fold."""
+        return [
+            option
+            for option, given in (
+                ("--key", self.keys), ("--offset", self.places), ("--reason", self.reasons), ("--event-id", self.event_ids),
+                ("--since", self.since_ms),
+            )
+            if given
+        ]  # fmt: skip
+
     def concerns(self, letter: Letter) -> bool:
         """Whether a letter is of this fold at all."""
         headers = letter.headers

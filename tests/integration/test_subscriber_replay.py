@@ -99,6 +99,7 @@ async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(ord
     of_ship = ("--subscriber", "ship")
     listed = await orders.run("dead-letters", "list", *of_ship)
     later = await orders.run("dead-letters", "list", *of_ship, "--since", "2100-01-01")
+    another = await orders.run("dead-letters", "list", *of_ship, "--event-id", "nope", "--reason", "failed")
     replayed = await orders.run("dead-letters", "replay", *of_ship)
     put_back = await orders.read("again", 1)
     explained = await orders.run("events", "explain", "ship", "e1")
@@ -108,7 +109,8 @@ async def test_a_letter_that_was_sent_twice_is_listed_once_and_put_back_once(ord
     assert "put back since" in " ".join(by_place.out.split())
     assert 1 == sum("  failed  " in line for line in listed.out.splitlines())
     assert "(there 2 times)" in listed.out
-    assert "no dead letters of subscriber ship\n" == later.out
+    assert "none of the dead letters of subscriber ship fits --since\n" == later.out
+    assert "none of the dead letters of subscriber ship fits --reason and --event-id\n" == another.out
     assert ["1 there twice: taken once", "1 put back, 0 refused again"] == replayed.out.splitlines()
     assert 1 == len(put_back)
     assert f"Event e1 ({orders.topic('again')}:{put_back[0].partition}:0) of subscriber ship" in " ".join(explained.out.split())

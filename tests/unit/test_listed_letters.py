@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from streams_app.cli import group
+from streams_app.cli.dead_letters import _nothing
 from streams_app.operating.dead_letters import Oldest
 from streams_app.operating.letters import RECEIPT_HEADER, Letter, Selection
 from streams_app.reasons import Reason
@@ -37,6 +38,26 @@ def test_letters_are_taken_from_a_time_on() -> None:
     wanted = Selection("shop", "ship", since_ms=5)
 
     assert [5, 6] == [time for time in (4, 5, 6) if wanted.takes(Letter(0, 0, None, b"", time, {}))]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "has_others", "said"),
+    [
+        (Selection("shop", "ship", kind="subscriber"), False, "no dead letters of subscriber ship"),
+        (Selection("shop", "f", event_ids=frozenset({"e"})), False, "no dead letters of fold f"),
+        (Selection("shop", "f", event_ids=frozenset({"e"})), True, "none of the dead letters of fold f fits --event-id"),
+        (
+            Selection("shop", "f", frozenset({"failed"}), since_ms=5),
+            True,
+            "none of the dead letters of fold f fits --reason and --since",
+        ),
+        (Selection("shop", "f", since_ms=5), False, "none of the dead letters of fold f fits --since"),
+    ],
+)
+def test_where_nothing_is_shown_it_is_said_whether_there_is_nothing_or_nothing_fits(
+    wanted: Selection, has_others: bool, said: str
+) -> None:
+    assert said == _nothing(wanted, has_others=has_others)
 
 
 @pytest.mark.parametrize(("most_bytes", "shown"), [(None, "abcdef"), (6, "abcdef"), (5, "abcde…")])
