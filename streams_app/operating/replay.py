@@ -56,10 +56,10 @@ class Choice:
         if letter.is_late or not self._selection.concerns(letter):
             return False
         digest = letter.digest()
-        if digest in self._before:
+        if not self._selection.takes(letter):
+            done.unselected += digest not in self._before
+        elif digest in self._before:
             done.before += 1
-        elif not self._selection.takes(letter):
-            done.unselected += 1
         elif digest in self._taken:
             done.twice += 1
         else:

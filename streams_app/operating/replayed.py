@@ -20,9 +20,9 @@ class Replayed:
         put_back: Events that the source has acknowledged; in a dry run: that would be put back.
         refused: Reason → events that the present definition would refuse again.
         left: Cause in words → events that cannot be put back.
-        before: Events that an earlier replay has put back.
+        before: Events that were asked for, and that an earlier replay has put back.
         twice: Letters that were written twice, of which one was taken.
-        unselected: Letters that were not asked for.
+        unselected: Letters that were not asked for; of those whose events were put back before, nothing is said.
         unknown: Events that were sent and not acknowledged: they may have arrived.
         forgotten: Events that were put back, but whose receipt was not acknowledged.
         is_limited: Whether the limit has ended the replay.

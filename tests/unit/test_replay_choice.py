@@ -93,6 +93,14 @@ def test_what_an_earlier_replay_put_back_stays_also_where_it_was_written_twice()
     assert ([letter(8)], 1) == (chosen, done.before)
 
 
+def test_what_was_not_chosen_is_not_said_to_have_been_put_back_before() -> None:
+    only_the_first = Selection("social", "f", places=frozenset({(3, 1)}))
+
+    chosen, done = choose(letter(1), letter(2), letter(3), selection=only_the_first, before=(letter(1), letter(2)))
+
+    assert ([], 1, 1) == (chosen, done.before, done.unselected)
+
+
 def test_another_event_at_the_place_of_one_put_back_before_the_topic_was_made_again_goes_back() -> None:
     other = letter(value=b'{"id": "b", "m": ["x"]}')
 
