@@ -154,8 +154,10 @@ class Dispatcher:
         """Takes no more events of a partition; what was taken goes on."""
         if source in self._sources:
             self._sources.remove(source)
-        if self._leases is not None and not self._sources:
-            self._leases.stop()
+        if not self._sources:
+            self._failing.tell_held(self._clock.monotonic_ms(), is_last=True)
+            if self._leases is not None:
+                self._leases.stop()
 
     @property
     def running(self) -> int:
@@ -190,6 +192,7 @@ class Dispatcher:
             if len(self._calls) < room and not self._leases.left:
                 self._leases.want_more()
         self.noted([call for call in calls if not call.is_unnoted])
+        self._failing.tell_held(self._clock.monotonic_ms())
 
     def noted(self, calls: Sequence[Call]) -> None:
         """Calls of a source that may begin now, as that they begin is noted where it outlives this process."""

@@ -1,4 +1,7 @@
-"""Attempts that fail are told in the log: the first at once, for whoever writes the function, then one line a minute at most."""
+"""Attempts that fail are told in the log: the first at once, for whoever writes the function, then one line a minute at most.
+
+What was held back is told at the end of its minute, whether or not more attempts fail then.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ class Failing:
         """
         self._name = name
         self._untold = 0
+        self._last = "", "", ""
         self._told_ms: int | None = None
 
     def tell(self, call: Call) -> None:
@@ -39,13 +43,21 @@ class Failing:
         if isinstance(call.error, Retry):
             return
         self._untold += 1
-        if self._told_ms is not None and call.ended_ms < self._told_ms + TELL_EVERY_MS:
+        # In words: the error would keep alive whatever its function held.
+        self._last = call.whose.event_id, error_of(call), _place(call.error)
+        self.tell_held(call.ended_ms)
+
+    def tell_held(self, now_ms: int, *, is_last: bool = False) -> None:
+        """Tells of those that were held back, at the end of their minute.
+
+        Args:
+            now_ms: Time of the clock by which calls end.
+            is_last: Whether they are not held back any longer, as nobody may ask again.
+        """
+        if not self._untold or not (is_last or self._told_ms is None or now_ms >= self._told_ms + TELL_EVERY_MS):
             return
-        logger.warning(
-            "attempts have failed count=%d subscriber=%s event=%s error=%s%s",
-            self._untold, self._name, call.whose.event_id, error_of(call), _place(call.error),
-        )  # fmt: skip
-        self._untold, self._told_ms = 0, call.ended_ms
+        logger.warning("attempts have failed count=%d subscriber=%s event=%s error=%s%s", self._untold, self._name, *self._last)
+        self._untold, self._told_ms = 0, now_ms
 
 
 def error_of(call: Call) -> str:
@@ -55,6 +67,6 @@ def error_of(call: Call) -> str:
 
 def _place(error: BaseException | None) -> str:
     """The line of the function itself, whatever it has called; the whole trace is in the dead letter."""
-    lines = [] if error is None else traceback.extract_tb(error.__traceback__)
-    its_own = next((line for line in lines if Path(line.filename).parent not in CALLERS), None)
-    return "" if its_own is None else f" at={its_own.filename}:{its_own.lineno}"
+    places = [] if error is None else traceback.walk_tb(error.__traceback__)
+    its_own = next((each for each in places if Path(each[0].f_code.co_filename).parent not in CALLERS), None)
+    return "" if its_own is None else f" at={its_own[0].f_code.co_filename}:{its_own[1]}"

@@ -33,8 +33,9 @@ def test_the_first_attempt_that_fails_is_told_at_once_with_its_line(one: Any, er
         lines = told(caplog)
         kit.advance("30s")
         kit.dead_letters(one)
+        later = told(caplog)
 
-    assert lines == told(caplog)
+    assert lines == later
     (line,) = lines
     assert line.startswith(
         f"attempts have failed count=1 subscriber={one.name} event={event_id} error=ConnectionError({error!r}) at={__file__}:"
@@ -51,7 +52,32 @@ def test_later_ones_are_told_together_once_a_minute(caplog: pytest.LogCaptureFix
         kit.advance("1m")
         kit.dead_letters(ship)
 
-    assert ["count=1", "count=6"] == [line.split()[3] for line in told(caplog)]
+    assert ["count=1", "count=5", "count=3"] == [line.split()[3] for line in told(caplog)]
+
+
+def test_what_was_held_back_is_told_at_the_end_of_its_minute_though_nothing_fails_then(caplog: pytest.LogCaptureFixture) -> None:
+    with SubscriberTester(ship) as kit:
+        for order in ("o1", "o2"):
+            kit.publish(paid, Paid(order))
+        kit.advance("30s")
+        early = told(caplog)
+        kit.advance("1m")
+        kit.dead_letters(ship)
+        late = told(caplog)
+        kit.advance("10m")
+
+    assert ["count=1", "count=5"] == [line.split()[3] for line in late]
+    assert (late[:1], late) == (early, told(caplog))
+    assert " error=ConnectionError('the carrier is away') at=" in late[1]
+
+
+def test_what_was_held_back_is_told_where_the_last_partition_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+    with SubscriberTester(ship) as kit:
+        kit.publish(paid, Paid("o1"))
+        kit.advance("30s")
+        kit.dead_letters(ship)
+
+    assert ["count=1", "count=2"] == [line.split()[3] for line in told(caplog)]
 
 
 def test_what_the_function_has_said_itself_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
