@@ -14,9 +14,11 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import text_of
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.waiting import Ends
+from streams_app.reasons import FINISHED_LATE
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.looks import WAITS, Present, present, remark_of, unread_from
+from streams_app.words import counted
 
 logger = logging.getLogger(__name__)
 
@@ -100,9 +102,15 @@ class Gauges:
 
     def _tell_of_letters(self) -> None:
         reasons = self._figures.letters_since()
+        # The second letter of an event that has one.
+        late = reasons.pop(FINISHED_LATE, 0)
         if reasons:
             told = ", ".join(f"{letters} {reason}" for reason, letters in reasons.most_common())
-            logger.warning("%d events became dead letters in the last minute (%s) subscriber=%s", reasons.total(), told, self._name)
+            events = counted(reasons.total(), "event")
+            logger.warning("%s dead-lettered in the last minute (%s) subscriber=%s", events, told, self._name)
+        if late:
+            events = counted(late, "event")
+            logger.warning("%s finished late in the last minute, after a dead letter subscriber=%s", events, self._name)
 
     async def look_once(self) -> None:
         """Asks for the ends of the logs, and sets every gauge.

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.metrics import Metrics
-from streams_app.reasons import OF_SUBSCRIBERS
+from streams_app.reasons import OF_SUBSCRIBERS, Reason
 from streams_app.settings import Settings
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
@@ -230,18 +230,33 @@ async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: 
     assert ["subscriber ship is suspended: its last attempts have all failed, one at a time is made", None] == remarks
 
 
-async def test_dead_letters_are_told_by_their_reasons_and_once(
-    metrics: Metrics, figures: Figures, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (["failed", "rejected", "failed"], ["3 events dead-lettered in the last minute (2 failed, 1 rejected) subscriber=ship"]),
+        (
+            ["failed", "finished-late"],
+            [
+                "1 event dead-lettered in the last minute (1 failed) subscriber=ship",
+                "1 event finished late in the last minute, after a dead letter subscriber=ship",
+            ],
+        ),
+        (["finished-late"] * 2, ["2 events finished late in the last minute, after a dead letter subscriber=ship"]),
+    ],
+    ids=["by their reasons", "a second letter of an event is no event", "nothing but second letters"],
+)
+async def test_dead_letters_are_told_once(
+    metrics: Metrics, figures: Figures, caplog: pytest.LogCaptureFixture, reasons: list[Reason], said: list[str]
 ) -> None:
     gauges = gauges_of(metrics, figures, lambda text: None, suspended=False, hanging=0)
-    figures.kept([(work_of(), reason) for reason in ("failed", "rejected", "failed")])
+    figures.kept([(work_of(), reason) for reason in reasons])
     for _ in range(2):
         looking = asyncio.create_task(gauges.forever())
         await asyncio.sleep(0)
         looking.cancel()
         await asyncio.wait([looking])
 
-    assert ["3 events became dead letters in the last minute (2 failed, 1 rejected) subscriber=ship"] == caplog.messages
+    assert said == caplog.messages
 
 
 # What it waits for

@@ -9,6 +9,7 @@ from streams_app.delivery.batch import TP
 from streams_app.fold import Fold
 from streams_app.folding.reading.reader import Reading
 from streams_app.metrics import Metrics
+from streams_app.words import counted
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ def tell_of_refused(folds: Iterable[Fold], metrics: Metrics) -> None:
     """Logs how many events were refused since it was last called, and why; nothing where none were."""
     topics = {fold.name: fold.dead_letters for fold in folds}
     for name, reasons in metrics.refused_since().items():
+        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         logger.warning(
-            "%d events refused in the last minute (%s) fold=%s dead_letters=%s",
-            reasons.total(), ", ".join(f"{count} {reason}" for reason, count in reasons.most_common()), name, topics.get(name, "?"),
+            "%s refused in the last minute (%s) fold=%s dead_letters=%s",
+            counted(reasons.total(), "event"), told, name, topics.get(name, "?"),
         )  # fmt: skip
