@@ -28,7 +28,6 @@ from streams_app.folding.agents.processors import FoldProcessors
 from streams_app.folding.agents.refusals import tell_of_refused
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.http import HttpServer
-from streams_app.kafka.admin import require_topics
 from streams_app.kafka.batches import BatchScheduler
 from streams_app.kafka.consumer import FoldingConsumer
 from streams_app.kafka.host import FaustHost
@@ -41,6 +40,7 @@ from streams_app.redis_client import connect
 from streams_app.services import Services
 from streams_app.settings import Settings
 from streams_app.status import Status
+from streams_app.subscribers.topics import require_topics
 from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthorizationFailedError, for_code
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.fold_count import faults_of
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
 from streams_app.settings import KafkaSettings, Settings
@@ -143,21 +142,8 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
     return created, sorted(existing)
 
 
-async def require_topics(settings: Settings) -> None:
-    """Refuses to start a worker whose topics are missing: a broker that makes them on demand gives them its own partition count.
-
-    Raises:
-        ConfigurationError: Topics are missing, which it names with the command that creates them; or the marks of the folds do not
-            fit into a commit.
-        TryAgainError: The broker cannot be reached.
-    """
-    if too_many := faults_of(settings.folds):
-        raise ConfigurationError(too_many)
-    await require(settings.kafka, topics_of(settings))
-
-
 async def require(kafka: KafkaSettings, topics: Sequence[Topic]) -> None:
-    """Refuses to go on where topics are missing.
+    """Refuses to go on where topics are missing: a broker that makes them on demand gives them its own partition count.
 
     Raises:
         ConfigurationError: All that are missing, and the command that creates them.

@@ -243,3 +243,15 @@ async def test_a_catalogue_that_cannot_run_ends_the_start(site: Site, old: str, 
 
     assert 1 == worker.exit_code
     assert fault in worker.log()
+
+
+async def test_a_worker_that_has_none_of_its_topics_names_them_all_at_once(site: Site) -> None:
+    await site.topics("events")
+    worker, _ = worker_of(site, CATALOGUE)
+    with worker:
+        await worker.wait_exit(LIMIT_SECONDS)
+    missing = ("events.dead", "folded", "paid", "sent", "again", "paid.ship.dead", "sent.write.dead", "folded.recompute.dead")
+
+    assert [] == [name for name in missing if f"topic {site.names.topic(name)!r} (" not in worker.log()]
+    assert f"topic {site.names.topic('events')!r} (" not in worker.log()
+    assert 1 == worker.log().count("streams-app topics create")
