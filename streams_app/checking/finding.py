@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from streams_app.words import MINUTE, span
+
 
 class Level(StrEnum):
     """How bad a finding is."""
@@ -29,3 +31,9 @@ class Finding:
     text: str
     advice: str = ""
     is_away: bool = False
+
+
+def lasting(span_ms: int) -> str:
+    """How long something takes or is kept, as findings say it: ``14 s``, ``1 h 10 min``."""
+    whole_seconds, rest_ms = divmod(span_ms, 1_000)
+    return f"{whole_seconds} s" if rest_ms == 0 and whole_seconds < MINUTE else span(span_ms)

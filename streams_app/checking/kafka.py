@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
-from streams_app.checking.finding import Finding, Level
+from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.fold_count import faults_of
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
@@ -68,16 +68,12 @@ def _retention(settings: Settings, sources: list[str], retention: Mapping[str, i
         if kept_ms is None:
             found.append(Finding(Level.WARNING, f"the retention of {source} is not known", "the broker does not tell it"))
         elif kept_ms != NO_RETENTION_LIMIT and kept_ms <= hold_ms:
-            text = f"{source} keeps its log for {_hours(kept_ms)}, groups may be held for {_hours(hold_ms)}"
+            text = f"{source} keeps its log for {lasting(kept_ms)}, groups may be held for {lasting(hold_ms)}"
             found.append(Finding(Level.ERROR, text, "lengthen retention.ms: it must exceed max_hold plus the longest outage"))
         elif kept_ms != NO_RETENTION_LIMIT and kept_ms < 2 * hold_ms:
-            text = f"{source} keeps its log for {_hours(kept_ms)}, groups may be held for {_hours(hold_ms)}"
+            text = f"{source} keeps its log for {lasting(kept_ms)}, groups may be held for {lasting(hold_ms)}"
             found.append(Finding(Level.WARNING, text, "there is little left for an outage: lengthen retention.ms"))
         else:
-            kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {_hours(kept_ms)}"
+            kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {lasting(kept_ms)}"
             found.append(Finding(Level.OK, f"{source} keeps its log {kept}"))
     return found
-
-
-def _hours(span_ms: int) -> str:
-    return f"{span_ms / 3_600_000:g} h"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from streams_app.checking.finding import Finding, Level
+from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import noted_in
@@ -113,14 +113,14 @@ def retention_findings(subscriptions: Sequence[Subscription], retention: Mapping
         what = f"subscriber {one.subscriber.name}"
         kept_ms = retention.get(one.topic)
         if kept_ms is None:
-            text = f"{what}: the retention of {one.topic} is not known, retries and patience take up to {_hours(span_ms)}"
+            text = f"{what}: the retention of {one.topic} is not known, retries and patience take up to {lasting(span_ms)}"
             yield Finding(Level.WARNING, text, "the broker does not tell it")
         elif kept_ms == NO_RETENTION_LIMIT or kept_ms >= 2 * span_ms:
-            kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {_hours(kept_ms)}"
-            yield Finding(Level.OK, f"{what}: {one.topic} keeps its log {kept}, retries and patience take up to {_hours(span_ms)}")
+            kept = "for ever" if kept_ms == NO_RETENTION_LIMIT else f"for {lasting(kept_ms)}"
+            yield Finding(Level.OK, f"{what}: {one.topic} keeps its log {kept}, retries and patience take up to {lasting(span_ms)}")
         else:
             level = Level.ERROR if kept_ms <= span_ms else Level.WARNING
-            text = f"{what}: {one.topic} keeps its log for {_hours(kept_ms)}, retries and patience take up to {_hours(span_ms)}"
+            text = f"{what}: {one.topic} keeps its log for {lasting(kept_ms)}, retries and patience take up to {lasting(span_ms)}"
             yield Finding(level, text, "lengthen retention.ms to twice that, or have fewer attempts and less patience")
 
 
@@ -135,7 +135,3 @@ def commit_finding(one: Subscription, tps: Collection[TP], held: Mapping[TP, Com
         advice = f"use a broker that keeps it, then streams-app reset --subscriber {name} --at ..."
         return Finding(Level.ERROR, f"subscriber {name}: {NO_METADATA}", advice)
     return Finding(Level.OK, f"subscriber {name}: its commits say what has begun")
-
-
-def _hours(span_ms: int) -> str:
-    return f"{span_ms / 3_600_000:.3g} h"

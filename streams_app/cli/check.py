@@ -41,6 +41,7 @@ def command(settings: Settings) -> int:
 
     asyncio.run(look())
     click.echo(f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}")
-    if settings.folds:
+    # Of no use beside errors: what is missing gets all its partitions when it is made.
+    if settings.folds and not counts["error"]:
         click.echo(ADVICE)
     return 1 if counts["error"] else 0

@@ -43,6 +43,7 @@ async def test_check_finds_nothing_wrong_once_the_topics_are_there(place: Place)
         assert re.search(rf"^ok +topic {re.escape(name)} .*has 4 partitions$", ran.out, re.MULTILINE)
     assert "maxmemory-policy is noeviction" in ran.out
     assert "ms apart" in ran.out
+    assert "Add partitions to a source only at lag 0" in ran.out
 
 
 def test_check_names_each_topic_that_is_missing_and_the_command(place: Place) -> None:
@@ -50,6 +51,7 @@ def test_check_names_each_topic_that_is_missing_and_the_command(place: Place) ->
 
     assert ran.code == 1
     assert counted(ran)[0] == 3
+    assert "Add partitions" not in ran.out
     for name in place.topics:
         assert re.search(
             rf"^error +topic {re.escape(name)} .*does not exist\n +-> streams-app topics create$", ran.out, re.MULTILINE

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from streams_app import Catalogue, Event
-from streams_app.checking.finding import Level
+from streams_app import Catalogue, Event, Retries
+from streams_app.checking.finding import Level, lasting
 from streams_app.checking.subscribers import commit_finding, field_findings, id_findings, key_findings, retention_findings
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
@@ -96,6 +96,21 @@ def test_the_longest_of_all_rules_counts() -> None:
     (finding,) = retention_findings([one], {one.topic: 2 * (longest_ms + HOUR_MS) - 1})
 
     assert Level.WARNING == finding.level
+
+
+def test_what_retries_take_is_said_as_people_say_it() -> None:
+    few = replace(ship, retry=Retries(attempts=2, first="9s", factor=1, longest="9s"), patience=timedelta(seconds=5))
+    (finding,) = retention_findings(subscriptions(few), {"orders": -1})
+
+    assert "subscriber ship: orders keeps its log for ever, retries and patience take up to 14 s" == finding.text
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [(0, "0 s"), (14_000, "14 s"), (1_500, "1.5 s"), (60_000, "1 min"), (4_248_000, "1 h 10 min"), (168 * HOUR_MS, "7 d")],
+)
+def test_spans_of_time_are_said_in_the_units_of_people(span_ms: int, text: str) -> None:
+    assert text == lasting(span_ms)
 
 
 def test_ids_are_counted_where_they_are_kept() -> None:
