@@ -261,7 +261,7 @@ def _note(found: Found) -> str:
         return "none that can be read: nothing above the mark is known to be finished"
     runs, begun = found.note.above.finished, found.note.above.begun
     text = f"{counted(sum(run.end - run.begin for run in runs), 'offset')} above the mark finished, {len(begun)} begun"
-    if found.offset < found.mark.offset:
+    if found.offset < found.mark.offset or found.offset >= found.end:
         return text
     is_what = "finished" if found.is_finished else "begun" if found.is_noted_begun else "neither"
     return f"{text}; this one is {is_what}. It is as old as the last commit"

@@ -126,6 +126,12 @@ def test_five_lines_say_what_is_known_each_with_its_label(ship: Subscription) ->
     ] == [line.rstrip() for line in lines]
 
 
+def test_the_note_says_nothing_of_an_offset_that_the_log_has_not(ship: Subscription) -> None:
+    lines = [line.rstrip() for line in describe(found(100, event_id=""), ship, None, NOW_MS, 10_000).splitlines()]
+
+    assert "  note    8 offsets above the mark finished, 1 begun" in lines
+
+
 def test_a_redis_that_does_not_answer_is_told_and_nothing_is_made_up(ship: Subscription) -> None:
     text = describe(found(redis_fault="Redis at redis://x does not answer"), ship, None, NOW_MS, 10_000)
 
