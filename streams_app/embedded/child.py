@@ -148,20 +148,30 @@ class Child:
         """Returns when ``is_ready`` is true; an ``OSError`` from it means: not yet.
 
         Raises:
-            EmbeddedServerError: The process ended, or the limit passed; the process is ended, and a temporary directory removed.
+            EmbeddedServerError: The process ended, or the limit passed. After this and any other error the process is ended, and a
+                temporary directory removed.
         """
-        deadline_ms = self._clock.monotonic_ms() + limit_ms
-        while self.is_running and self._clock.monotonic_ms() < deadline_ms:
-            with contextlib.suppress(OSError):
-                if is_ready():
-                    return
-            time.sleep(_POLL_SECONDS)
+        try:
+            if self._answers_within(is_ready, limit_ms):
+                return
+        except BaseException:  # Ctrl-C, say: nobody has this server yet who could end it
+            self.kill()
+            raise
         how = f"did not answer within {limit_ms} ms"
         if not self.is_running:
             how = f"ended at once with exit code {self._process.returncode}"
         log = self.log_tail() or "(its log is empty)"
         self.kill()
         raise EmbeddedServerError(f"{self.name} {how}; its log ends with:\n{log}")
+
+    def _answers_within(self, is_ready: Callable[[], bool], limit_ms: int) -> bool:
+        deadline_ms = self._clock.monotonic_ms() + limit_ms
+        while self.is_running and self._clock.monotonic_ms() < deadline_ms:
+            with contextlib.suppress(OSError):
+                if is_ready():
+                    return True
+            time.sleep(_POLL_SECONDS)
+        return False
 
     def kill(self) -> None:
         """Ends the process by SIGKILL, as a crash would, and cleans up as `stop` does."""

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from redis.asyncio import Redis
 
 from streams_app.embedded import Broker, EmbeddedServerError, Valkey
+from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port, is_free
 from streams_app.embedded.server import INSTALL
 from streams_app.settings import Settings
@@ -254,3 +255,16 @@ def test_the_configuration_the_other_tests_write_is_valid(tmp_path, names) -> No
 
 def address_of(server: Broker | Valkey) -> str:
     return server.bootstrap_servers if isinstance(server, Broker) else f"{LOOPBACK}:{server.port}"
+
+
+def test_a_server_whose_start_is_broken_off_is_ended_with_its_directory() -> None:
+    child = Child("sleep", ["/bin/sleep", "600"])
+
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        child.wait_until_ready(interrupted, 20_000)
+
+    assert not child.is_running
+    assert not child.directory.exists()
