@@ -22,12 +22,12 @@ from streams_app.reasons import Reason
 
 
 def text_of(error: BaseException) -> str:
-    """Class and message; the ``repr`` of redis-py's errors leaves the message out."""
+    """Class and message, or the class alone; the ``repr`` of redis-py's errors leaves the message out."""
     try:
         text = str(error)
     except Exception as broken:  # noqa: BLE001  # a class of the user's may raise anything
         text = f"its text raises {type(broken).__name__}"
-    return f"{type(error).__name__}({text!r})"
+    return f"{type(error).__name__}({text!r})" if text else type(error).__name__
 
 
 class StreamsAppError(Exception):

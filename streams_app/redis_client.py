@@ -96,7 +96,7 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
     fault = _password_fault(settings, error) or await _tls_fault(settings, error)
     if fault is not None:
         return ConfigurationError([f"{where}: {fault}"])
-    return TryAgainError(f"{where}: {str(error) or type(error).__name__}")
+    return TryAgainError(f"{where}: {str(error).rstrip('.') or type(error).__name__}")
 
 
 def _password_fault(settings: RedisSettings, error: BaseException) -> str | None:

@@ -135,15 +135,17 @@ class Ownership:
             self._claims.pop(tp, None)
             return None
         try:
-            async with asyncio.timeout(CLAIM_SECONDS):
+            async with asyncio.timeout(CLAIM_SECONDS) as limit:
                 partition = await self._claimer.claim_once(tp, generation, self, was_reset=was_reset)
         except ImpossibleClaimError as error:
             raise ConfigurationError([f"{error}: {error.advice}"]) from error
-        except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as error:
-            if isinstance(error, DEPENDENCY_ERRORS):
-                about = f"cannot claim {tp}: {text_of(error)}"
+        except (NotOwnerError, RefusedError, *DEPENDENCY_ERRORS) as fault:
+            is_over = isinstance(fault, TimeoutError) and limit.expired()
+            failure = TimeoutError(f"no end within {CLAIM_SECONDS:g} s") if is_over else fault
+            if isinstance(failure, DEPENDENCY_ERRORS):
+                about = f"cannot claim {tp}: {text_of(failure)}"
                 self._around.status.set_not_ready(self._around.about, about)
-            return tries.failed(tp, error)
+            return tries.failed(tp, failure)
         # Nothing is awaited from here on: a revocation finds either the claim or the partition.
         self._hold(partition)
         return None

@@ -139,7 +139,10 @@ class FoldingThread(AIOKafkaConsumerThread):
         """
 
         async def bounded() -> T:
-            async with asyncio.timeout(CALL_SECONDS):
-                return await work(self._ensure_consumer())
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    return await work(self._ensure_consumer())
+            except TimeoutError as error:
+                raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(bounded(), self.thread_loop))

@@ -272,8 +272,11 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
 
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         consumer = self._connected()
-        async with asyncio.timeout(CALL_SECONDS):
-            return await question(consumer)
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                return await question(consumer)
+        except TimeoutError as error:
+            raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
 
 
 def _assigned(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> list[TopicPartition]:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.ownership import CLAIM_SECONDS
 from streams_app.delivery.patience import LONG_AGO_MS, Stumbling
 from streams_app.delivery.processor import READS_NOTHING, Claim, Edges, Mark
 from streams_app.delivery.progress import Moves
 from streams_app.delivery.ranges import HOLE, IDLE, IDLE_MS, RESET, STUCK_MS, Ranges, Served
 from tests.helpers import wait_until
-from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch
+from tests.ownership import TICK_SECONDS, TP0, Host, Taker, Worker, batch, never
 from tests.virtual_loop import in_no_time
 
 # How far everything is
@@ -178,6 +179,20 @@ async def test_what_a_processor_says_after_its_partition_was_let_go_is_ignored()
 
 
 # How often it is claimed again
+
+
+def test_a_claim_that_does_not_end_says_after_how_long_it_was_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    async def claims() -> None:
+        worker = Worker()
+        silent: Any = worker.host
+        silent.assigned, silent.committed = {TP0}, never
+        worker.ownership.assigned(1)
+        await asyncio.sleep(CLAIM_SECONDS + 1)
+        await worker.end()
+
+    in_no_time(claims())
+
+    assert ["cannot claim yet, trying again source=t-0 error=TimeoutError('no end within 30 s')"] == caplog.messages
 
 
 def test_a_partition_that_gets_no_further_is_claimed_at_growing_intervals() -> None:

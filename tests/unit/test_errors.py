@@ -1,0 +1,26 @@
+"""What errors say where they are told."""
+
+from __future__ import annotations
+
+import pytest
+from redis.exceptions import ConnectionError as AwayError
+
+from streams_app.embedded.ports import free_port
+from streams_app.errors import text_of
+from streams_app.redis_client import why_unreachable
+from streams_app.settings import RedisSettings
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(TimeoutError(), "TimeoutError"), (ValueError("no"), "ValueError('no')"), (KeyError(""), "KeyError(\"''\")")],
+)
+def test_an_error_without_a_text_is_told_by_its_class_alone(error: BaseException, text: str) -> None:
+    assert text == text_of(error)
+
+
+async def test_what_is_told_of_a_redis_that_is_away_may_be_followed_by_more() -> None:
+    port = free_port()
+    told = await why_unreachable(RedisSettings(url=f"redis://127.0.0.1:{port}"), AwayError("Connect call failed."))
+
+    assert f"cannot reach Redis at redis://127.0.0.1:{port}: Connect call failed" == str(told)
