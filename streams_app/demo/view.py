@@ -73,6 +73,7 @@ class View:
         self._changed = changed
         self._live: Live | None = None
         self._line_at_ms = 0
+        self._told = 0, 0  # milliseconds and events of the line before
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -102,8 +103,11 @@ class View:
             self.step(self._line(now))
 
     def _line(self, now: Snapshot) -> str:
+        (before_ms, before), self._told = self._told, (now.elapsed_ms, now.events)
+        # Of all that came since the line before: the last second of it would not add up with the events.
+        rate = (now.events - before) * 1000 / max(1, now.elapsed_ms - before_ms)
         return (
-            f"{now.elapsed_ms / 1000:5.0f} s  {now.phase:<8}  events {now.events:>8,} ({now.events_per_second:>6,.0f}/s)  "
+            f"{now.elapsed_ms / 1000:5.0f} s  {now.phase:<8}  events {now.events:>8,} ({rate:>6,.0f}/s)  "
             f"open groups {now.open_groups:>5,}  folded records {now.records:>6,}  "
             f"folding ratio {share(now.folding_ratio, now.records):>6}  "
             f"read-store writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written)} saved)  "

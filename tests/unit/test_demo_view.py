@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from io import StringIO
 from typing import Any
 
@@ -74,6 +75,15 @@ def test_a_step_is_shown_as_it_is() -> None:
     shown.step("[red]x[/red] [/y] :smile: " + "long " * 30)
 
     assert "[red]x[/red] [/y] :smile: " + "long " * 30 == out.getvalue().rstrip("\n")
+
+
+def test_the_rate_of_a_line_is_that_of_the_time_since_the_line_before() -> None:
+    out = StringIO()
+    shown = View(Console(file=out, width=80), group_field="account_id", changed="metrics")
+    for elapsed_ms, phase, events, rate in ((2_000, "load", 3_140, 854), (3_000, "load", 4_000, 900), (4_000, "silence", 4_316, 0)):
+        shown.show(Snapshot(elapsed_ms, phase, events, rate))
+
+    assert ["3,140 ( 1,570/s)", "4,316 (   588/s)"] == re.findall(r"events +([\d,]+ \([^)]*/s\))", out.getvalue())
 
 
 class ClosedTerminal(StringIO):
