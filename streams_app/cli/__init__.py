@@ -28,6 +28,9 @@ COMMANDS: Final = {
     "events": "streams_app.cli.events",
 }
 
+OF_COMMANDS: Final = {"--config": "FILE", "--app": "MODULE:APP", "-A": "MODULE:APP"}
+"""Options that nearly every command has → what each takes."""
+
 
 class _LazyGroup(click.Group):
     """Imports a command when it runs: ``--help`` should not load Faust."""
@@ -88,7 +91,7 @@ def run(arguments: list[str] | None = None) -> int:
         tell(error)
         return error.exit_code
     except click.ClickException as error:
-        error.show()  # no arguments at all: the help
+        _hinting(error).show()  # no arguments at all: the help
         return ConfigurationError.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -97,6 +100,16 @@ def run(arguments: list[str] | None = None) -> int:
         logging.getLogger(__name__).exception("internal failure")
         return InternalError.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _hinting(error: click.ClickException) -> click.ClickException:
+    """The same; of an option that stands before the command it says where it belongs."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None or not isinstance(error.ctx.command, click.Group):
+        return error
+    if (option := error.option_name) not in OF_COMMANDS:
+        return error
+    text = f"{option} stands behind the command: {error.ctx.command_path} COMMAND {option} {OF_COMMANDS[option]}"
+    return click.UsageError(text, error.ctx)
 
 
 def tell(error: StreamsAppError) -> None:

@@ -39,6 +39,22 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, name), command
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--config", "x", "worker"], "--config stands behind the command: streams-app COMMAND --config FILE"),
+        (["groups", "--app", "m:a", "list"], "--app stands behind the command: streams-app groups COMMAND --app MODULE:APP"),
+        (["--conf", "x", "worker"], "No such option: --conf"),
+        (["demo", "--config", "x"], "No such option: --config"),
+    ],
+)
+def test_an_option_before_the_command_is_told_where_it_belongs(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 1 == cli.run(arguments)
+    assert hint in capsys.readouterr().err
+
+
 def test_every_command_with_a_config_takes_an_app_too() -> None:
     options = {path: {parameter.name for parameter in command.params} for path, command in commands(cli.group)}
     with_settings = {path for path, names in options.items() if "config" in names}
