@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
@@ -19,6 +20,19 @@ T = TypeVar("T")
 
 CALL_SECONDS: Final = 10.0
 """A call to the broker that takes longer is given up and made again by its caller."""
+
+
+async def in_time(question: Coroutine[Any, Any, T]) -> T:
+    """Waits for the answer of the broker, at most :data:`CALL_SECONDS`.
+
+    Raises:
+        TimeoutError: It took too long, which the error says; its outcome is unknown.
+    """
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            return await question
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
 
 
 class AskingHost(ABC):

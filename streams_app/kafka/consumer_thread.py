@@ -13,7 +13,7 @@ from aiokafka.errors import ConsumerStoppedError
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streams_app.delivery.batch import TP, Batch
-from streams_app.kafka.asking import CALL_SECONDS
+from streams_app.kafka.asking import in_time
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, is_behind, notify_waiters
 from streams_app.kafka.patches.fetch_times import watch
@@ -130,7 +130,7 @@ class FoldingThread(AIOKafkaConsumerThread):
             self.thread_loop.call_soon_threadsafe(notify_waiters, self._consumer)
 
     async def run(self, work: Callable[[aiokafka.AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        """Runs a coroutine in this thread and waits for it, at most :data:`CALL_SECONDS`.
+        """Runs a coroutine in this thread and waits for it, see :func:`.asking.in_time`.
 
         It does not go by way of mode's method queue: its two workers can both be busy with a fetch and a slow commit.
 
@@ -139,10 +139,6 @@ class FoldingThread(AIOKafkaConsumerThread):
         """
 
         async def bounded() -> T:
-            try:
-                async with asyncio.timeout(CALL_SECONDS):
-                    return await work(self._ensure_consumer())
-            except TimeoutError as error:
-                raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
+            return await in_time(work(self._ensure_consumer()))
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(bounded(), self.thread_loop))

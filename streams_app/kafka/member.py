@@ -20,7 +20,7 @@ from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.tasks import ended
-from streams_app.kafka.asking import CALL_SECONDS, AskingHost
+from streams_app.kafka.asking import AskingHost, in_time
 from streams_app.kafka.attempts import attempt, is_cancelled
 from streams_app.kafka.client import client_options
 from streams_app.kafka.fetching import drained, is_behind, moved, notify_waiters
@@ -271,12 +271,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         return self._consumer
 
     async def _asked(self, question: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
-        consumer = self._connected()
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                return await question(consumer)
-        except TimeoutError as error:
-            raise TimeoutError(str(error) or f"Kafka has not answered within {CALL_SECONDS:g} s") from error
+        return await in_time(question(self._connected()))
 
 
 def _assigned(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> list[TopicPartition]:

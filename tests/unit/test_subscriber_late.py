@@ -14,6 +14,7 @@ from streams_app import Catalogue, Event, Received, Retries, subscriber
 from streams_app.delivery.batch import TP
 from streams_app.local import LocalEvents
 from streams_app.local.member import LocalMember
+from streams_app.subscribers.declaration import Subscriber
 from streams_app.subscribers.processor import SubscriberProcessor
 from tests.helpers import wait_until
 
@@ -77,18 +78,7 @@ async def test_a_thread_that_was_cut_off_and_ends_well_under_another_claim_is_to
         begun.set()
         may_end.wait(LIMIT_SECONDS)
 
-    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
-        try:
-            await events.publish(paid, Paid("o1"))
-            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
-            await there(events, cut_off)
-            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
-            may_end.set()
-            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
-        finally:
-            may_end.set()
-
-        assert ["interrupted", "finished-late"] == letters(events)
+    assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
 
 
 @pytest.mark.parametrize("idempotent", ["unknown", "no"])
@@ -102,18 +92,7 @@ async def test_a_function_that_blocks_the_loop_beyond_the_end_of_its_claim_and_e
         begun.set()
         may_end.wait(LIMIT_SECONDS)
 
-    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
-        try:
-            await events.publish(paid, Paid("o1"))
-            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
-            await there(events, cut_off)
-            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
-            may_end.set()
-            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
-        finally:
-            may_end.set()
-
-        assert ["interrupted", "finished-late"] == letters(events)
+    assert ["interrupted", "finished-late"] == await letters_of_what_is_cut_off(ship, begun, may_end)
 
 
 async def test_the_letter_of_what_was_interrupted_waits_for_no_outage() -> None:
@@ -135,6 +114,23 @@ async def test_the_letter_of_what_was_interrupted_waits_for_no_outage() -> None:
             may_end.set()
 
         assert ["interrupted"] == letters(events)[:1]
+
+
+async def letters_of_what_is_cut_off(
+    ship: Subscriber[Any, Any, Any], begun: threading.Event, may_end: threading.Event
+) -> list[str]:
+    """Cuts a function off that has begun, and lets it end when its event has a letter."""
+    async with LocalEvents(Catalogue(events=(paid,), subscribers=(ship,))) as events:
+        try:
+            await events.publish(paid, Paid("o1"))
+            await asyncio.to_thread(begun.wait, LIMIT_SECONDS)
+            await there(events, cut_off)
+            await wait_until(lambda: letters(events), LIMIT_SECONDS, "it is claimed again")
+            may_end.set()
+            await wait_until(lambda: len(letters(events)) == 2, LIMIT_SECONDS, "its late end is told")
+        finally:
+            may_end.set()
+        return letters(events)
 
 
 async def cut_off(member: LocalMember) -> None:
