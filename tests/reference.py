@@ -31,6 +31,7 @@ DERIVED: Final = {
     "folds.<name>.output": '`"<source>.<name>"`',
     "folds.<name>.dead_letters": '`"<source>.dead"`',
     "read_stores.<name>.dead_letters": '`"<app_id>.read-store.<name>.dead"`',
+    "live.<name>.dead_letters": '`"<app_id>.live.dead"`',
 }
 """Defaults that are made of other settings."""
 
@@ -119,7 +120,13 @@ def _default(field: FieldInfo) -> str:
     if value is None:
         return "none"
     if isinstance(value, timedelta):
-        units = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
+        units = {
+            "d": timedelta(days=1),
+            "h": timedelta(hours=1),
+            "m": timedelta(minutes=1),
+            "s": timedelta(seconds=1),
+            "ms": timedelta(milliseconds=1),
+        }
         unit = next(unit for unit, length in units.items() if not value % length)
         return f'`"{value // units[unit]}{unit}"`'
     return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"

@@ -1,6 +1,7 @@
 """Everything a worker needs to know: ``streams.toml`` and the environment as frozen models."""
 
 from streams_app.settings.base import has_late_at, redacted, secret
+from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
     HttpSettings,
@@ -17,6 +18,8 @@ __all__ = [
     "HttpSettings",
     "KafkaSettings",
     "Limits",
+    "LiveServer",
+    "LiveView",
     "ReadStoreSettings",
     "RedisSettings",
     "Settings",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings.base import suggestion
+from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
     NOTHING_DECLARED,
@@ -51,7 +52,8 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         # The model says so itself only where there is no other fault.
-        missing = [] if values.get("folds") or _section(values, "events").get("catalogue") else [NOTHING_DECLARED]
+        is_declared = values.get("folds") or values.get("live") or _section(values, "events").get("catalogue")
+        missing = [] if is_declared else [NOTHING_DECLARED]
         raise ConfigurationError(list(dict.fromkeys([*_messages(error, values), *missing, *faults]))) from None
     if faults:
         raise ConfigurationError(faults)
@@ -133,11 +135,13 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "worker": WorkerSettings,
     "limits": Limits,
     "events": EventsSettings,
+    "live_server": LiveServer,
 }
 _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "folds": (Fold, "fold"),
     "read_stores": (ReadStoreSettings, "read store"),
     "subscribers": (SubscriberSettings, "subscriber"),
+    "live": (LiveView, "live view"),
 }
 """Sections with a table for each name: what the table is, and what it is called."""
 
@@ -175,6 +179,8 @@ def _unknown(variable: str, known: list[str]) -> str:
     if variable.startswith(f"{PREFIX}{FORMER}_".upper()):
         return f"{variable}: every read store has a name: write {PREFIX}READ_STORES_NAME_..."
     for section, (_, what) in _NAMED.items():
+        if any(variable.startswith(f"{PREFIX}{other}_".upper()) for other in _SECTIONS if other.startswith(f"{section}_")):
+            continue  # of live_server, not of a view [live.server]
         if variable.startswith(prefix := f"{PREFIX}{section}_".upper()):
             near = suggestion(variable, [one for one in known if one.startswith(prefix)])
             return f"{variable}: no such setting{near} (of a {what}, only where the file has its [{section}.NAME])"
@@ -198,7 +204,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
     """The value of a variable: a list where its setting may be one, else text, which the model converts."""
-    if target[-1] in ("folds", "columns") or (target[-1] == "group_key" and "," in text):
+    if target[-1] in ("folds", "columns", "payload", "origins") or (target[-1] == "group_key" and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

@@ -18,6 +18,7 @@ from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings.base import Section, redacted, secret, suggestion
+from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
@@ -25,7 +26,9 @@ REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "u
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 LAST_PORT: Final = 65_535
 
-NOTHING_DECLARED: Final = "folds: declare at least one fold, as a table [folds.NAME], or name a catalogue as events.catalogue"
+NOTHING_DECLARED: Final = (
+    "folds: declare at least one fold, as a table [folds.NAME], or a live view [live.NAME], or name a catalogue as events.catalogue"
+)
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -212,6 +215,8 @@ class Settings(Section):
     read_stores: tuple[ReadStoreSettings, ...] = ()
     events: EventsSettings = EventsSettings()
     subscribers: tuple[SubscriberSettings, ...] = ()
+    live: tuple[LiveView, ...] = ()
+    live_server: LiveServer = LiveServer()
 
     @field_validator("read_stores")
     @classmethod
@@ -223,10 +228,20 @@ class Settings(Section):
             for store in stores
         )
 
+    @field_validator("live")
+    @classmethod
+    def _name_dead_letters(cls, views: tuple[LiveView, ...], known: ValidationInfo) -> tuple[LiveView, ...]:
+        """Gives a view without a dead-letter topic the one that views share."""
+        app_id = known.data.get("app_id")
+        return tuple(
+            view if view.dead_letters or not view.is_of_topic else view.model_copy(update={"dead_letters": f"{app_id}.live.dead"})
+            for view in views
+        )
+
     @model_validator(mode="after")
     def _check(self) -> Settings:
         faults = []
-        if not self.folds and self.events.catalogue is None:
+        if not self.folds and self.events.catalogue is None and not self.live:
             faults.append(NOTHING_DECLARED)
         names = [fold.name for fold in self.folds]
         outputs = [fold.output for fold in self.folds]
@@ -237,6 +252,8 @@ class Settings(Section):
         if clash := set(outputs) & set(self.sources):
             faults.append(f"{sorted(clash)} is both an output and a source")
         letters = {fold.dead_letters for fold in self.folds} | {store.dead_letters for store in self.read_stores}
+        faults += faults_of_views(self.live, self.live_server, letters)
+        letters |= {view.dead_letters for view in self.live_of_topics}
         if clash := letters & (set(outputs) | set(self.sources)):
             faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
         faults += faults_of(self.read_stores, self.folds)
@@ -250,6 +267,24 @@ class Settings(Section):
     def sources(self) -> tuple[str, ...]:
         """Source topics, each once, in the order of the folds."""
         return tuple(dict.fromkeys(fold.source for fold in self.folds))
+
+    @property
+    def live_of_topics(self) -> tuple[LiveView, ...]:
+        """Live views that a worker keeps: all but presence."""
+        return tuple(view for view in self.live if view.is_of_topic)
+
+    def live_view(self, name: str) -> LiveView:
+        """The live view of that name.
+
+        Raises:
+            ConfigurationError: No view has it.
+        """
+        for view in self.live:
+            if view.name == name:
+                return view
+        names = [view.name for view in self.live]
+        there = ", ".join(names) or "none"
+        raise ConfigurationError([f"there is no live view {name!r}{suggestion(name, names)} (there are: {there})"])
 
     def fold(self, name: str) -> Fold:
         """The fold of that name.

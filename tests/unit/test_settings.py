@@ -31,6 +31,16 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
         "read_stores": (),
         "events": {"catalogue": None},
         "subscribers": (),
+        "live": (),
+        "live_server": {
+            "host": "127.0.0.1",
+            "port": 8090,
+            "interval": timedelta(milliseconds=250),
+            "beat": timedelta(seconds=15),
+            "connections": 1_000,
+            "origins": (),
+            "secret_file": None,
+        },
     } == loaded
     assert ("localhost:9092", "PLAINTEXT", timedelta(seconds=10), 4, 1) == tuple(
         kafka[key] for key in ("bootstrap_servers", "security_protocol", "session_timeout", "partitions", "replication_factor")

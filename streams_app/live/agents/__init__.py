@@ -1,0 +1,1 @@
+"""What fills live views in the worker."""

@@ -1,0 +1,1 @@
+"""What a live view decides, without Kafka, Redis and clocks (pure)."""

@@ -1,0 +1,90 @@
+"""Every Redis key of live views, in one table.
+
+=================================================  ======  ===================================================================
+key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
+=================================================  ======  ===================================================================
+``meta``                                           hash    token, fence, seq, clock, definition, topic_id, partitions, reading,
+                                                           whole_ms
+``pages``                                          hash    page → seq of its last change, while the page holds anything
+``due``                                            zset    page → time of its oldest item
+``items:<page>``                                   zset    item → its time
+``data:<page>``                                    hash    item → its payload, of a list
+=================================================  ======  ===================================================================
+
+=================================================  ======  ===================================================================
+key (after ``{app/live.VIEW}:v1:``)                 type    holds
+=================================================  ======  ===================================================================
+``here:<page>``                                    zset    open browser tab → until when it counts (ms); of presence
+``marker``                                         string  random: another one after a loss of Redis; of presence
+=================================================  ======  ===================================================================
+
+Owner of the first table: the worker whose token is in ``meta``. ``meta``, ``pages`` and ``due`` live as long as the view is
+deployed, ``items:`` and ``data:`` until the last item of the page has expired. Owner of
+the second: all hubs together; each key expires after twice the expiry of the view. Nothing is here that Kafka or an open browser
+cannot say again. The dot in ``live.VIEW`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STATE_VERSION: Final = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewKeys:
+    """The keys of one view and partition, in the order in which scripts take them; the last two are prefixes."""
+
+    meta: str
+    pages: str
+    due: str
+    items_prefix: str
+    data_prefix: str
+
+    @property
+    def in_order(self) -> list[str]:
+        """As scripts take them."""
+        return [self.meta, self.pages, self.due, self.items_prefix, self.data_prefix]
+
+
+def view_keys(app_id: str, view: str, topic: str, partition: int) -> ViewKeys:
+    """The keys of one view and partition.
+
+    Args:
+        app_id: Validated by the settings, as are view and topic: none can hold a brace or a slash.
+        view: Name of the view.
+        topic: Its source.
+        partition: Partition of the source.
+    """
+    base = f"{{{app_id}/live.{view}/{topic}/{partition}}}:{STATE_VERSION}"
+    return ViewKeys(f"{base}:meta", f"{base}:pages", f"{base}:due", f"{base}:items:", f"{base}:data:")
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceKeys:
+    """The keys of one view of presence, in the order in which its script takes them; the last is a prefix."""
+
+    marker: str
+    here_prefix: str
+
+    @property
+    def in_order(self) -> list[str]:
+        """As the script takes them."""
+        return [self.marker, self.here_prefix]
+
+
+def presence_keys(app_id: str, view: str) -> PresenceKeys:
+    """The keys of one view of presence."""
+    base = f"{{{app_id}/live.{view}}}:{STATE_VERSION}"
+    return PresenceKeys(f"{base}:marker", f"{base}:here:")
+
+
+def view_pattern(app_id: str, view: str) -> str:
+    """``SCAN`` pattern of the keys of all partitions of a view, whatever the topic and the version of the state."""
+    return f"{{{app_id}/live.{view}/*"
+
+
+def presence_pattern(app_id: str, view: str) -> str:
+    """``SCAN`` pattern of the keys of a view of presence."""
+    return f"{{{app_id}/live.{view}}}*"

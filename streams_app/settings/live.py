@@ -1,0 +1,257 @@
+"""``[live.NAME]`` and ``[live_server]``: live views of topics, and the server that shows them to browsers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from streams_app.durations import Duration, milliseconds
+from streams_app.errors import ConfigurationError
+from streams_app.fold import FOLD_NAME, TOPIC_NAME
+from streams_app.settings.base import Section, secret
+
+TYPE_HEADER: Final = "@type"
+"""In ``only`` and ``remove``: the header ``ce_type`` of a record."""
+
+MAX_SHOWN: Final = 50
+LIST_ITEMS: Final = 1_000
+COUNT_ITEMS: Final = 100_000
+SECRET_BYTES: Final = 32
+
+MIN_EXPIRY: Final = timedelta(seconds=1)
+MAX_EXPIRY: Final = timedelta(days=30)
+
+OF_TOPICS: Final = ("source", "page", "item", "only", "remove", "dead_letters")
+"""What a view of a topic has, and ``presence`` has not."""
+
+ORIGIN: Final = re.compile(r"https?://[^/?#\s@]+")
+
+Scalar = str | int | float | bool
+
+
+def _as_list(given: Any) -> Any:
+    """Each condition as a list of the values that satisfy it."""
+    if not isinstance(given, dict):
+        raise ValueError(  # noqa: TRY004  # pydantic makes a fault of it, and only of this one
+            f'expected fields and their values, as in {{"{TYPE_HEADER}" = "contribution.made"}}'
+        )
+    for field, values in given.items():
+        listed = values if isinstance(values, list | tuple) else [values]
+        if not listed or not all(isinstance(value, Scalar) for value in listed):
+            raise ValueError(f"{field!r} wants a string, number or boolean, or a list of them")
+        if field == TYPE_HEADER and not all(isinstance(value, str) for value in listed):
+            raise ValueError(f"{TYPE_HEADER} is a header, which wants strings")
+        if (field.startswith("@") and field != TYPE_HEADER) or not all(field.split(".")):
+            raise ValueError(f"{field!r} is neither {TYPE_HEADER} nor a field or dotted path")
+    return {field: tuple(values) if isinstance(values, list | tuple) else (values,) for field, values in given.items()}
+
+
+Conditions = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_as_list)]
+"""Field or ``@type`` → values; all fields must match, each with one of its values."""
+
+
+class LiveView(Section):
+    """``[live.NAME]``: what a page shows now, of one topic or of the browsers that are connected."""
+
+    name: str
+    """Name of the view, which pages ask for; label ``view`` of its metrics."""
+    kind: Literal["count", "list", "presence"]
+    """``count``: how many items; ``list``: the newest items; ``presence``: how many browsers have the page open."""
+    source: str = ""
+    """Topic of its events: a raw topic or the output of a fold; required unless ``presence``."""
+    page: str = ""
+    """Field or dotted path that names the page; 1 and ``"1"`` are one page; required unless ``presence``."""
+    item: str = ""
+    """Field or dotted path that names the item; none: the fold id of a folded record, else the place of the record in its topic, so
+    that an event that is sent twice counts twice."""
+    expiry: Duration
+    """An item is gone so long after its record timestamp; a browser so long after its hub was last alive; 1s to 30d."""
+    only: Conditions = Field({})
+    """Field → value or list of values: only such events are shown; ``@type`` is the header ``ce_type``."""
+    remove: Conditions = Field({})
+    """Field → value or list of values: such an event removes its item."""
+    payload: tuple[str, ...] = ()
+    """Of a ``list``: fields or dotted paths of an event that are shown; none: the whole event; at most 1 kB an item."""
+    show: Annotated[int, Field(ge=1)] = 10
+    """Of a ``list``: newest items that are sent; at most 50."""
+    max_items: Annotated[int, Field(ge=0, le=COUNT_ITEMS)] = 0
+    """Newest items of a page that are kept; 0: 1000 of a ``list``, 100000 of a ``count``."""
+    people: bool = False
+    """Of ``presence``: also who has the page open, by the ``sub`` of their tokens."""
+    public: bool = False
+    """Whether the view is shown without a token."""
+    dead_letters: str = ""
+    """Topic of the events that cannot be shown."""
+
+    if TYPE_CHECKING:
+        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        def __init__(
+            self,
+            *,
+            name: str,
+            kind: Literal["count", "list", "presence"],
+            expiry: str | timedelta,
+            source: str = ...,
+            page: str = ...,
+            item: str = ...,
+            only: Mapping[str, Scalar | Sequence[Scalar]] = ...,
+            remove: Mapping[str, Scalar | Sequence[Scalar]] = ...,
+            payload: Sequence[str] = ...,
+            show: int = ...,
+            max_items: int = ...,
+            people: bool = ...,
+            public: bool = ...,
+            dead_letters: str = ...,
+        ) -> None: ...
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not FOLD_NAME.fullmatch(name):
+            raise ValueError("the name of a live view has a-z, 0-9, _ and -, and begins with a letter or digit; at most 63")
+        return name
+
+    @model_validator(mode="after")
+    def _check(self) -> LiveView:
+        faults = self._presence_faults() if self.kind == "presence" else self._topic_faults()
+        if not MIN_EXPIRY <= self.expiry <= MAX_EXPIRY:
+            faults.append("expiry must be between 1s and 30d")
+        if self.kind != "list":
+            faults += [f'{key} is for kind = "list"' for key in ("payload", "show") if key in self.model_fields_set]
+        elif self.show > MAX_SHOWN:
+            faults.append(f"show is at most {MAX_SHOWN}: a page that needs more wants a query of its own, not a live view")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _presence_faults(self) -> list[str]:
+        given = [key for key in (*OF_TOPICS, "max_items") if key in self.model_fields_set and getattr(self, key)]
+        faults = [f'kind = "presence" counts open pages and takes no {key}' for key in given]
+        if self.people and self.public:
+            faults.append("people = true shows who is there, by their tokens: such a view cannot be public")
+        return faults
+
+    def _topic_faults(self) -> list[str]:
+        faults = [f'{key} is required for kind = "{self.kind}"' for key in ("source", "page") if not getattr(self, key)]
+        for label, topic in (("source", self.source), ("dead_letters", self.dead_letters)):
+            if topic and (not TOPIC_NAME.fullmatch(topic) or topic in (".", "..")):
+                faults.append(f"{label} = {topic!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
+        for label, path in (("page", self.page), ("item", self.item), *(("payload", path) for path in self.payload)):
+            if (path or label == "payload") and not all(path.split(".")):
+                faults.append(f"{label} = {path!r} is not a field or a dotted path")
+        if self.people:
+            faults.append('people is for kind = "presence"')
+        return faults
+
+    @property
+    def expiry_ms(self) -> int:
+        """Time after which an item is gone."""
+        return milliseconds(self.expiry)
+
+    @property
+    def is_of_topic(self) -> bool:
+        """Whether a worker reads events for it; presence is kept by the hubs alone."""
+        return self.kind != "presence"
+
+    @property
+    def keeps(self) -> int:
+        """Newest items of a page that are kept."""
+        return self.max_items or (LIST_ITEMS if self.kind == "list" else COUNT_ITEMS)
+
+    @property
+    def group(self) -> str:
+        """Short name of its consumer group."""
+        return f"live.{self.name}"
+
+    @property
+    def section(self) -> str:
+        """Where it stands in the file, for messages."""
+        return f"live.{self.name}"
+
+
+class LiveServer(Section):
+    """``[live_server]``: how live views are served to browsers, and to which."""
+
+    host: str = "127.0.0.1"
+    """Where live views are served."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8090
+    """0: any free one; one that is taken is an error."""
+    interval: Duration = timedelta(milliseconds=250)
+    """How often open pages are compared with Redis, and how often one is sent the same view, at most; 50ms to 10s."""
+    beat: Duration = timedelta(seconds=15)
+    """How often an open page hears that its connection is alive; 1s to 1m."""
+    connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Open pages of one server, at most; more are refused with 503."""
+    origins: tuple[str, ...] = ()
+    """Origins of pages that may connect from elsewhere, exactly as a browser sends them: ``https://www.example.com``."""
+    secret_file: Path | None = None
+    """File with the secret that tokens are signed with, at least 32 bytes; further lines hold former ones, which are accepted."""
+
+    @field_validator("origins")
+    @classmethod
+    def _check_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [origin for origin in origins if not ORIGIN.fullmatch(origin) or origin != origin.lower()]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is not an origin: scheme and host in lower case, as in https://www.example.com")
+        return origins
+
+    @model_validator(mode="after")
+    def _check(self) -> LiveServer:
+        faults = []
+        if not timedelta(milliseconds=50) <= self.interval <= timedelta(seconds=10):
+            faults.append("interval must be between 50ms and 10s")
+        if not timedelta(seconds=1) <= self.beat <= timedelta(minutes=1):
+            faults.append("beat must be between 1s and 1m")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @property
+    def interval_ms(self) -> int:
+        """How often open pages are compared with Redis."""
+        return milliseconds(self.interval)
+
+    @property
+    def beat_ms(self) -> int:
+        """How often an open page hears that its connection is alive."""
+        return milliseconds(self.beat)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secrets, read from ``secret_file`` at each use: the first one signs, all are accepted; none: there is no file.
+
+        Raises:
+            ConfigurationError: The file cannot be read, or holds one that is too short.
+        """
+        text = secret("live_server.secret_file", self.secret_file)
+        found = tuple(line.strip() for line in (text or "").splitlines() if line.strip())
+        if any(len(one.encode()) < SECRET_BYTES for one in found):
+            raise ConfigurationError(
+                [f"live_server.secret_file: a secret has at least {SECRET_BYTES} bytes (openssl rand -hex 32)"]
+            )
+        return found
+
+
+def faults_of_views(views: Sequence[LiveView], server: LiveServer, taken: Collection[str]) -> list[str]:
+    """What is wrong with the live views of an application, a sentence each.
+
+    Args:
+        views: All of them.
+        server: Their server.
+        taken: Names of dead-letter topics of others, which a view cannot read.
+    """
+    names = [view.name for view in views]
+    faults = ["two live views have the same name"] if len(set(names)) != len(names) else []
+    if server.secret_file is None and (private := [view.section for view in views if not view.public]):
+        faults.append(
+            f"{', '.join(private)}: wants tokens, and live_server.secret_file is not set: name a file with a secret, "
+            "or say public = true"
+        )
+    letters = {*taken, *(view.dead_letters for view in views if view.is_of_topic)}
+    faults += [f"{view.section}.source is a dead-letter topic" for view in views if view.is_of_topic and view.source in letters]
+    return faults
