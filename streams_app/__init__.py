@@ -1,7 +1,7 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
-Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings` and
-:class:`ReadStoreSettings`. For events and who consumes them:
+Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
+:class:`ReadStoreSettings`, :class:`LiveView` and :class:`LiveServer`. For events and who consumes them:
 :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
 :class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and :class:`SubscriberSettings`.
 """
@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
 from streams_app.fold import Fold
-from streams_app.settings import EventsSettings, KafkaSettings, ReadStoreSettings, RedisSettings, Settings, SubscriberSettings
+from streams_app.settings import (
+    EventsSettings,
+    KafkaSettings,
+    LiveServer,
+    LiveView,
+    ReadStoreSettings,
+    RedisSettings,
+    Settings,
+    SubscriberSettings,
+)
 from streams_app.subscribers.catalogue import Catalogue
 from streams_app.subscribers.declaration import records_of, subscriber
 from streams_app.subscribers.received import Received, Reject, Retry
@@ -29,6 +38,8 @@ __all__ = [
     "EventsSettings",
     "Fold",
     "KafkaSettings",
+    "LiveServer",
+    "LiveView",
     "ReadStoreSettings",
     "Received",
     "RedisSettings",

@@ -234,6 +234,28 @@ METRICS: Final = (
         "Times a partition was claimed again after a refusal.", "As for resyncs of folds.",
     ),
     Description(
+        "streams_app_live_events_total", "counter", ("view", "result"),
+        "Events of a live view: put, removed, late (older than its expiry), other (not for it) or refused (a dead letter).",
+        "Mostly other: the topic has little for this view. late: producers or an import are late. refused: see dead-letters list.",
+    ),
+    Description(
+        "streams_app_live_expired_total", "counter", ("view",), "Items of a live view that have expired.",
+        "Stands still while put rises: its clock does, see lag_records and the clock of the worker.",
+    ),
+    Description(
+        "streams_app_live_pages", "gauge", ("view",), "Pages of a live view that hold anything, in the partitions of this worker.",
+        "Rising for ever: page is no page but an id.",
+    ),
+    Description(
+        "streams_app_live_lag_records", "gauge", ("view",), "Records not yet in a live view.",
+        "Rising: the view is shown as behind; add workers, or look at Redis.",
+    ),
+    Description(
+        "streams_app_live_reading", "gauge", ("view",),
+        "1 while a live view is read anew, after a loss of Redis or with another definition: nothing of it is shown.",
+        "For long: lag_records says how much is left.",
+    ),
+    Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
         "1 while a subscriber waits: for redis, redis-memory, broker, window (too many unfinished events), note (it is full) or "
         "operator (nothing but a command mends it).",

@@ -17,6 +17,9 @@ from streams_app.metric_table import METRICS, Description
 from streams_app.reasons import OF_FOLDS, OF_READ_STORES, Reason
 from streams_app.settings import Settings
 
+LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
+"""What a record was to a live view."""
+
 
 class Metrics:
     """The metrics of one worker, in a registry of their own (a process may hold several applications, as tests do).
@@ -65,6 +68,11 @@ class Metrics:
     subscriber_loop_lag_seconds: Gauge
     subscriber_note_bytes: Gauge
     subscriber_resyncs: Counter
+    live_events: Counter
+    live_expired: Counter
+    live_pages: Gauge
+    live_lag_records: Gauge
+    live_reading: Gauge
     waiting_for: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
@@ -77,16 +85,14 @@ class Metrics:
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))
         for fold in settings.folds:
-            for metric in METRICS:
-                if metric.labels == ("fold",):
-                    series = getattr(self, metric.attribute).labels(fold=fold.name)
-                    if metric.initial:
-                        series.set(metric.initial)
-            for reason in OF_FOLDS:
-                self.dead_letters.labels(fold=fold.name, reason=reason)
+            self._begin_fold(fold.name)
         for store in settings.read_stores:
             for reason in OF_READ_STORES:
                 self.read_store_dead_letters.labels(store=store.name, reason=reason)
+        for view in settings.live_of_topics:
+            self.live_expired.labels(view=view.name)
+            for result in LIVE_RESULTS:
+                self.live_events.labels(view=view.name, result=result)
         self.build_info.labels(version=_version(), app_id=settings.app_id).set(1)
         # Memory, processor time and open files of this process, by the names they have everywhere.
         ProcessCollector(registry=self.registry)
@@ -94,6 +100,15 @@ class Metrics:
         self._hours = {fold.name: LastHour() for fold in settings.folds}
         self._misrouted: set[str] = set()
         self._refused: dict[str, Tally[Reason]] = {}
+
+    def _begin_fold(self, fold: str) -> None:
+        for metric in METRICS:
+            if metric.labels == ("fold",):
+                series = getattr(self, metric.attribute).labels(fold=fold)
+                if metric.initial:
+                    series.set(metric.initial)
+        for reason in OF_FOLDS:
+            self.dead_letters.labels(fold=fold, reason=reason)
 
     def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
         """Counts records the broker has acknowledged, and the events folded into them."""

@@ -28,6 +28,8 @@ Reason = Literal[
     "interrupted",
     "crashed",
     "finished-late",
+    "no-page",
+    "no-item",
 ]
 
 RECORD_TOO_LARGE: Final = "record-too-large"
@@ -70,9 +72,15 @@ _OF_SUBSCRIBERS: Final[dict[Reason, str]] = {
     "finished-late": "ended well in a subscriber after all, when its letter `interrupted` or `timed-out` had been written",
 }
 
-REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS
+_OF_VIEWS: Final[dict[Reason, str]] = {
+    "no-page": "has no page of a live view: its field is missing, empty, null, not a scalar or longer than 512 bytes",
+    "no-item": "has no item of a live view: likewise",
+}
+
+REASONS: Final[dict[Reason, str]] = _OF_FOLDS | _OF_READ_STORES | _OF_SUBSCRIBERS | _OF_VIEWS
 """Reason → what the event is or did, for people; in the order of the reference."""
 
 OF_FOLDS: Final[tuple[Reason, ...]] = tuple(_OF_FOLDS)
 OF_READ_STORES: Final[tuple[Reason, ...]] = tuple(_OF_READ_STORES)
 OF_SUBSCRIBERS: Final[tuple[Reason, ...]] = ("too-large", *_OF_SUBSCRIBERS)
+OF_VIEWS: Final[tuple[Reason, ...]] = ("not-json", "not-an-object", "too-large", *_OF_VIEWS)

@@ -1,4 +1,4 @@
-"""What runs beside Faust, started and ended together: Redis, HTTP, the watchdog, the heartbeat, read stores and subscribers."""
+"""What runs beside Faust, started and ended together: Redis, HTTP, watchdog, heartbeat, read stores, subscribers, live views."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from streams_app.errors import TryAgainError
 from streams_app.folding.agents.held import Held
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.producer import AckedProducer
+from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
 from streams_app.read_store.agents.agent import ReadStoreAgent
@@ -83,6 +84,7 @@ class Services:
             )
             await subscribers.require_topics()
             self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
+        live = self._live_views()
         self.status.groups_provider = lambda fold, limit: groups_of_worker(
             self.held.shards(), self.settings, self.redis, fold, limit
         )
@@ -95,6 +97,15 @@ class Services:
             self._run(agent.run(self.stopping), store.group)
         if subscribers is not None:
             self._run(subscribers.run(self.stopping), "subscribers")
+        if live is not None:
+            self._run(live.run(self.stopping), "live views")
+
+    def _live_views(self) -> LiveViews | None:
+        if not (views := self.settings.live_of_topics):
+            return None
+        return LiveViews(
+            self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.watchdog.watch, views
+        )  # fmt: skip
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs a task; an error of it is one that nobody knows, and ends the process."""

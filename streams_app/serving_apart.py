@@ -1,4 +1,4 @@
-"""A worker that folds nothing: it runs read stores or subscribers.
+"""A worker that folds nothing: it runs read stores, subscribers or live views.
 
 ``streams-app worker --only NAME`` and the worker of an application without folds are such. They are members of their consumer
 groups as any worker is, and share partitions with the others. Faust is not used.
@@ -26,10 +26,11 @@ from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave_in_time
+from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import connect
-from streams_app.settings import ReadStoreSettings, Settings
+from streams_app.settings import LiveView, ReadStoreSettings, Settings
 from streams_app.settings.base import suggestion
 from streams_app.status import Status
 from streams_app.subscribers.loading import catalogue_of
@@ -48,19 +49,21 @@ class Chosen(NamedTuple):
     Attributes:
         stores: Read stores.
         subscribers: Names of subscribers.
+        views: Live views.
     """
 
     stores: Sequence[ReadStoreSettings]
     subscribers: Collection[str]
+    views: Sequence[LiveView] = ()
 
     @property
     def names(self) -> list[str]:
         """All names, for people."""
-        return [*(store.name for store in self.stores), *self.subscribers]
+        return [*(store.name for store in self.stores), *self.subscribers, *(view.name for view in self.views)]
 
 
 def chosen(settings: Settings, names: Collection[str]) -> Chosen:
-    """What is called by these names, a read store or a subscriber or both; without a name all subscribers that are enabled.
+    """What is called by these names: read stores, subscribers, live views; without a name all enabled subscribers and all views.
 
     Raises:
         ConfigurationError: Nothing is called so, a subscriber is not enabled, or there is nothing to run.
@@ -70,22 +73,27 @@ def chosen(settings: Settings, names: Collection[str]) -> Chosen:
         found = [one.subscriber for one in subscriptions_of(catalogue_of(settings), settings)]
         enabled = {one.name: one.is_enabled for one in found}
     stores = {store.name: store for store in settings.read_stores}
-    known = list(dict.fromkeys([*stores, *enabled]))
+    views = {view.name: view for view in settings.live_of_topics}
+    known = list(dict.fromkeys([*stores, *enabled, *views]))
     folds, there = {fold.name for fold in settings.folds}, ", ".join(known) or "none"
     faults = [
-        f"there is neither a read store nor a subscriber {name!r}{_hint(name, known, folds)} (there are: {there})"
+        f"there is no read store, subscriber or live view {name!r}{_hint(name, known, folds)} (there are: {there})"
         for name in names
         if name not in known
     ]
     if faults and settings.events.catalogue is None:
         faults.append("subscribers are declared in a catalogue, and events.catalogue is not set")
-    faults += [f"subscriber {name!r} is not enabled" for name in names if name not in stores and enabled.get(name) is False]
-    if not names and not any(enabled.values()):
-        faults.append("there is nothing to run: no fold, and no subscriber that is enabled")
+    others = {*stores, *views}
+    faults += [f"subscriber {name!r} is not enabled" for name in names if name not in others and enabled.get(name) is False]
+    if not names and not views and not any(enabled.values()):
+        faults.append("there is nothing to run: no fold, no live view of a topic, and no subscriber that is enabled")
     if faults:
         raise ConfigurationError(faults)
-    wanted = names or enabled
-    return Chosen([stores[name] for name in names if name in stores], [name for name in wanted if enabled.get(name)])
+    return Chosen(
+        [stores[name] for name in names if name in stores],
+        [name for name in names or enabled if enabled.get(name)],
+        [views[name] for name in names or views if name in views],
+    )
 
 
 def _hint(name: str, known: list[str], folds: Collection[str]) -> str:
@@ -111,24 +119,27 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         works: dict[str, Coroutine[Any, Any, None]] = {}
         # Of the folds, which other workers run, this one tells nothing; and a read store keeps nothing in Redis.
         foldless = settings.model_copy(update={"folds": ()})
-        watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=bool(runs.subscribers))
+        watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=bool(runs.subscribers or runs.views))
         agents = [(store, ReadStoreAgent(settings, store, metrics, clock)) for store in runs.stores]
-        if runs.subscribers:
+        if runs.subscribers or runs.views:
             producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
             stack.push_async_callback(producer.stop)
             redis = connect(settings.redis)
             stack.push_async_callback(redis.aclose)
             skew = SkewWatch(TrustedClock(clock), status, redis.time)
             await skew.try_once()
+            works["redis"] = _look_at_redis(skew, partial(warn_of_servers, redis, settings), stop)
+        if runs.subscribers:
             subscribers = Subscribers(
                 settings, redis, producer, skew.clock, metrics, status, fatal.put, watchdog.watch, runs.subscribers
             )
             await subscribers.require_topics()
             status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
-            works |= {
-                "subscribers": subscribers.run(stop),
-                "redis": _look_at_redis(skew, partial(warn_of_servers, redis, settings), stop),
-            }
+            works["subscribers"] = subscribers.run(stop)
+        if runs.views:
+            live = LiveViews(settings, redis, producer, skew.clock, metrics, watchdog.watch, runs.views)
+            await live.require_topics()
+            works["live views"] = live.run(stop)
         works |= {store.group: agent.run(stop) for store, agent in agents}
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()

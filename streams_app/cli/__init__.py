@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "reset": "streams_app.cli.reset",
     "read-store": "streams_app.cli.read_store",
     "events": "streams_app.cli.events",
+    "live": "streams_app.cli.live",
 }
 
 OF_COMMANDS: Final = {"--config": "FILE", "--app": "MODULE:APP", "-A": "MODULE:APP"}

@@ -17,7 +17,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthoriz
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
-from streams_app.settings import KafkaSettings, Settings
+from streams_app.settings import KafkaSettings, LiveView, Settings
 
 TOPIC_EXISTS = 36
 NO_RETENTION_LIMIT = -1
@@ -32,7 +32,7 @@ class Topic:
     Attributes:
         name: Name of the topic.
         role: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
-        users: Names of what uses it: folds, read stores, events, subscribers.
+        users: Names of what uses it: folds, read stores, events, subscribers, live views.
     """
 
     name: str
@@ -48,6 +48,18 @@ def topics_of(settings: Settings) -> list[Topic]:
             found.setdefault(getattr(fold, attribute), (role, []))[1].append(fold.name)
     for store in settings.read_stores:
         found.setdefault(store.dead_letters, ("dead letters", []))[1].append(store.name)
+    for topic in topics_of_views(settings.live_of_topics):
+        found.setdefault(topic.name, (topic.role, []))[1].extend(topic.users)
+    return [Topic(name, role, tuple(users)) for name, (role, users) in found.items()]
+
+
+def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:
+    """Every topic that live views name, each once, sources first."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for view in views:
+        found.setdefault(view.source, ("source", []))[1].append(view.name)
+    for view in views:
+        found.setdefault(view.dead_letters, ("dead letters", []))[1].append(view.name)
     return [Topic(name, role, tuple(users)) for name, (role, users) in found.items()]
 
 

@@ -8,12 +8,12 @@ import pytest
 import redis.asyncio
 
 from streams_app.delivery.scripts import RefusedError
+from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
 from streams_app.live.store.keys import presence_keys, view_keys
 from streams_app.live.store.view_store import (
     Applied,
     Beginning,
-    Change,
     Claimed,
     Closed,
     Marks,

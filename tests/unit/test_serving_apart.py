@@ -35,21 +35,25 @@ def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
 @pytest.mark.parametrize(
     ("names", "more", "fault"),
     [
-        (["shp"], {}, "there is neither a read store nor a subscriber 'shp', did you mean 'ship'? (there are: ship, recompute)"),
+        (["shp"], {}, "there is no read store, subscriber or live view 'shp', did you mean 'ship'? (there are: ship, recompute)"),
         (
             ["account-metrics"],
             {},
-            "there is neither a read store nor a subscriber 'account-metrics', but a fold: workers without --only run all folds "
+            "there is no read store, subscriber or live view 'account-metrics', but a fold: workers without --only run all folds "
             "(there are: ship, recompute)",
         ),
         (
             ["ship"],
             {"events": EventsSettings()},
-            "there is neither a read store nor a subscriber 'ship' (there are: none)\n"
+            "there is no read store, subscriber or live view 'ship' (there are: none)\n"
             "subscribers are declared in a catalogue, and events.catalogue is not set",
         ),
         (["ship"], {"subscribers": [{"name": "ship", "enabled": False}]}, "subscriber 'ship' is not enabled"),
-        ([], {"events": EventsSettings()}, "there is nothing to run: no fold, and no subscriber that is enabled"),
+        (
+            [],
+            {"events": EventsSettings()},
+            "there is nothing to run: no fold, no live view of a topic, and no subscriber that is enabled",
+        ),
     ],
 )
 def test_what_cannot_run_is_told(names: list[str], more: dict[str, Any], fault: str) -> None:

@@ -32,6 +32,11 @@ class Item(NamedTuple):
     time_ms: int
     payload: bytes = b""
 
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Items of one time stand in the order of their bytes, as Redis has them."""
+        return self.time_ms, self.item.encode()
+
 
 @dataclass(frozen=True, slots=True)
 class ShardHead:
@@ -180,9 +185,4 @@ def newest(pages: Sequence[ShardPage], most: int) -> tuple[Item, ...]:
             known = found.get(item.item)
             if known is None or known.time_ms < item.time_ms:
                 found[item.item] = item
-    return tuple(sorted(found.values(), key=_age, reverse=True)[:most])
-
-
-def _age(item: Item) -> tuple[int, bytes]:
-    """Items of one time stand in the order of their bytes, as Redis has them."""
-    return item.time_ms, item.item.encode()
+    return tuple(sorted(found.values(), key=lambda item: item.order, reverse=True)[:most])

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from redis.asyncio import Redis
 
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
+from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
 from streams_app.live.store.keys import PresenceKeys, ViewKeys
 
@@ -24,20 +25,6 @@ MAX_NAMED: Final = 1_000
 """Tabs of a page that are read to find the people behind them: one of them may have many."""
 
 _HEAD: Final = ("token", "seq", "fence", "clock", "reading", "whole_ms", "partitions")
-
-
-class Change(NamedTuple):
-    """What a part of the log does to one page: removals first.
-
-    Attributes:
-        page: Its name.
-        removed: Items that leave.
-        puts: Items that come, or are moved.
-    """
-
-    page: str
-    removed: Sequence[str]
-    puts: Sequence[Item]
 
 
 class Marks(NamedTuple):

@@ -1,0 +1,170 @@
+"""The live views of a worker: each is a member of a consumer group of its own, ``<app_id>.live.<view>``.
+
+A view that reads two days back, a rebalance of its group or a client that fails delays no other view, no fold and no subscriber.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from redis.asyncio import Redis
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.outgoing import Producer
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.kafka.admin import require, topics_of_views
+from streams_app.kafka.member import GroupMember, wait
+from streams_app.live.agents.processor import ViewContext, ViewProcessors
+from streams_app.live.core.operations import Part
+from streams_app.live.store.view_store import Applied, Expired, Scripts, ScriptSet
+from streams_app.metrics import Metrics
+from streams_app.patience import Patience
+from streams_app.settings import LiveView, Settings
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+REPORT_EVERY_SECONDS: Final = 2.0
+
+
+class ViewAgent:
+    """Keeps one view; several workers share the partitions of its source.
+
+    Attributes:
+        ownership: Of its partitions.
+    """
+
+    def __init__(
+        self, settings: Settings, view: LiveView, scripts: Scripts, producer: Producer, clock: TrustedClock, metrics: Metrics
+    ) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application.
+            view: The view, of a topic.
+            scripts: Those of the application's Redis.
+            producer: Sends dead letters.
+            clock: Of the worker.
+            metrics: Where it counts.
+        """
+        self._view = view
+        self._metrics = metrics
+        refuser = Refuser("view", view.name, settings.app_id, view.dead_letters)
+
+        def dead_letters_of(tp: TP) -> DeadLetters:
+            return DeadLetters(refuser, tp, producer, clock, lambda name, reason: None)
+
+        patience = Patience(f"live view {view.name}")
+        self._processors = ViewProcessors(
+            ViewContext(
+                settings.app_id, view, settings.limits.value_bytes, scripts, dead_letters_of, clock, patience,
+                self._on_part, self._on_expired,
+            )
+        )  # fmt: skip
+        self._member = GroupMember(settings, view.group, self._processors.topics)
+        self.ownership = Ownership(
+            self._member,
+            self._processors,
+            Surroundings(
+                clock,
+                Status(),  # a worker whose view is read anew is ready: it folds, and the view says so itself
+                on_fatal=self._member.fail,
+                on_resync=lambda name, cause: None,
+                session_ms=settings.kafka.session_timeout_ms,
+                tick_seconds=settings.worker.tick_ms / 1000,
+            ),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keeps the view until told to stop, then commits and leaves the group; whatever is away is waited for.
+
+        Args:
+            stop: Set by the application.
+        """
+        reporting = asyncio.create_task(self._report(stop), name=f"live-report {self._view.name}")
+        try:
+            await self._member.run(self.ownership, stop)
+        finally:
+            reporting.cancel()
+
+    async def _report(self, stop: asyncio.Event) -> None:
+        name, metrics = self._view.name, self._metrics
+        while not stop.is_set():
+            pages, is_reading = self._processors.standing()
+            metrics.live_pages.labels(view=name).set(pages)
+            metrics.live_reading.labels(view=name).set(is_reading)
+            try:
+                places = await self._member.places(self.ownership.positions())
+            except Exception as error:  # whatever it is: it is asked again
+                logger.debug("lag of a live view is not known now", exc_info=error)
+            else:
+                lag = sum(max(0, end - position) for position, end in places.values())
+                metrics.live_lag_records.labels(view=name).set(lag)
+            await wait(stop, REPORT_EVERY_SECONDS)
+
+    def _on_part(self, part: Part, applied: Applied) -> None:
+        counts = dict(part.counts)
+        if applied.late:
+            counts["put"] = max(0, counts.get("put", 0) - applied.late)
+            counts["late"] = applied.late
+        for result, count in counts.items():
+            self._metrics.live_events.labels(view=self._view.name, result=result).inc(count)
+
+    def _on_expired(self, expired: Expired) -> None:
+        self._metrics.live_expired.labels(view=self._view.name).inc(expired.items)
+
+
+class LiveViews:
+    """The live views that a worker keeps."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        producer: Producer,
+        clock: TrustedClock,
+        metrics: Metrics,
+        watch: Callable[[str, Ownership], None],
+        views: Sequence[LiveView],
+    ) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application.
+            redis: The application's Redis.
+            producer: Sends dead letters.
+            clock: Of the worker.
+            metrics: Where the views count.
+            watch: Called with the group and the ownership of each view whose progress is to be watched.
+            views: Those of topics that this worker keeps.
+        """
+        self._settings = settings
+        self._views = views
+        self._watch = watch
+        scripts = ScriptSet(redis, lambda name: metrics.script_seconds.labels(script=name).time())
+        self._agents = [ViewAgent(settings, view, scripts, producer, clock, metrics) for view in views]
+
+    async def require_topics(self) -> None:
+        """Refuses to start where a topic is missing.
+
+        Raises:
+            ConfigurationError: Topics are missing; all are named.
+            TryAgainError: The broker cannot be reached.
+        """
+        await require(self._settings.kafka, topics_of_views(self._views))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keeps them until told to stop.
+
+        Args:
+            stop: Set by the application.
+        """
+        for view, agent in zip(self._views, self._agents, strict=True):
+            self._watch(view.group, agent.ownership)
+        await asyncio.gather(*(agent.run(stop) for agent in self._agents))

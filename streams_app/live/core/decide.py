@@ -1,0 +1,197 @@
+"""What a record means to a view: a put, a removal, nothing, or a dead letter (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
+
+from streams_app.codec import decode_object
+from streams_app.errors import BadEventError
+from streams_app.live.core.state import Item
+from streams_app.reasons import Reason
+from streams_app.settings.live import TYPE_HEADER, LiveView
+
+NAME_BYTES: Final = 512
+"""Bytes of the name of a page or an item, at most."""
+
+PAYLOAD_BYTES: Final = 1_024
+"""Bytes of what is shown of an item, at most: each message carries all that are shown."""
+
+TYPE_RECORD_HEADER: Final = "ce_type"
+FOLD_ID: Final = ("fold", "id")
+
+
+class Record(Protocol):
+    """The attributes of a consumer record that are used."""
+
+    @property
+    def offset(self) -> int:
+        """In its partition."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Timestamp of the record, ms; negative or None where it has none."""
+
+    @property
+    def value(self) -> bytes | None:
+        """As produced."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        """As produced."""
+
+
+class Put(NamedTuple):
+    """An item comes, or is moved.
+
+    Attributes:
+        page: Name of the page.
+        item: The item.
+    """
+
+    page: str
+    item: Item
+
+
+class Removal(NamedTuple):
+    """An item leaves.
+
+    Attributes:
+        page: Name of the page.
+        item: Name of the item.
+    """
+
+    page: str
+    item: str
+
+
+class Decider:
+    """Says of records what they mean to one view."""
+
+    def __init__(self, view: LiveView, value_bytes: int) -> None:
+        """Prepares the paths and conditions of the view.
+
+        Args:
+            view: The view, of a topic.
+            value_bytes: Bytes of an event, at most.
+        """
+        self._page = view.page.split(".")
+        self._item = view.item.split(".") if view.item else None
+        self._payload = [(path, path.split(".")) for path in view.payload]
+        self._has_payload = view.kind == "list"
+        self._only, self._remove = _conditions(view.only), _conditions(view.remove)
+        self._needs_event = any(path is not None for path, _ in (*self._only, *self._remove))
+        self._value_bytes = value_bytes
+
+    def decide(self, partition: int, record: Record, now_ms: int) -> Put | Removal | None:
+        """What a record means.
+
+        Args:
+            partition: Partition of the record.
+            record: The record.
+            now_ms: Wall clock: a timestamp to come is taken for now.
+
+        Returns:
+            None where it is not for this view: an empty value, or one that no condition takes.
+
+        Raises:
+            BadEventError: It is for this view, as far as that can be told, and cannot be shown.
+        """
+        value = record.value
+        if not value:
+            return None
+        type_name = _type_of(record)
+        event: dict[str, Any] | None = None
+        if self._needs_event:
+            event = self._decoded(value)
+        is_removal = bool(self._remove) and _matches(self._remove, type_name, event)
+        if not is_removal and not _matches(self._only, type_name, event):
+            return None
+        event = self._decoded(value) if event is None else event
+        page = _name(_at(event, self._page), "no-page", "page")
+        item = self._item_of(event, partition, record.offset)
+        if is_removal:
+            return Removal(page, item)
+        stamp = record.timestamp
+        time_ms = now_ms if stamp is None or stamp < 0 else min(stamp, now_ms)
+        return Put(page, Item(item, time_ms, self._payload_of(event) if self._has_payload else b""))
+
+    def _decoded(self, value: bytes) -> dict[str, Any]:
+        if len(value) > self._value_bytes:
+            raise BadEventError("too-large", f"the value has {len(value)} bytes, the limit is {self._value_bytes}")
+        return decode_object(value)
+
+    def _item_of(self, event: dict[str, Any], partition: int, offset: int) -> str:
+        if self._item is not None:
+            return _name(_at(event, self._item), "no-item", "item")
+        fold_id = _at(event, FOLD_ID)
+        return fold_id if type(fold_id) is str and fold_id else f"{partition}-{offset}"
+
+    def _payload_of(self, event: dict[str, Any]) -> bytes:
+        payload = orjson.dumps({name: _at(event, path) for name, path in self._payload} if self._payload else event)
+        if len(payload) > PAYLOAD_BYTES:
+            what = "set payload to the fields that are shown" if not self._payload else "show fewer or shorter fields"
+            raise BadEventError("too-large", f"what is shown has {len(payload)} bytes, the limit is {PAYLOAD_BYTES}: {what}")
+        return payload
+
+
+def definition_of(view: LiveView) -> str:
+    """What a stored state means: with another definition it is read anew."""
+    stored = {
+        "kind": view.kind, "page": view.page, "item": view.item, "expiry_ms": view.expiry_ms, "only": view.only,
+        "remove": view.remove, "payload": view.payload, "keeps": view.keeps,
+    }  # fmt: skip
+    return orjson.dumps(stored, option=orjson.OPT_SORT_KEYS).decode()
+
+
+_Condition = tuple[list[str] | None, frozenset[tuple[bool, Any]]]
+"""Path of a field, None for the type header; the values that satisfy it, each with whether it is a boolean."""
+
+
+def _conditions(given: Mapping[str, Sequence[Any]]) -> list[_Condition]:
+    return [
+        (None if field == TYPE_HEADER else field.split("."), frozenset((type(value) is bool, value) for value in values))
+        for field, values in given.items()
+    ]
+
+
+def _matches(conditions: Sequence[_Condition], type_name: str | None, event: dict[str, Any] | None) -> bool:
+    for path, values in conditions:
+        found = type_name if path is None else _at(event, path)
+        if isinstance(found, dict | list) or (type(found) is bool, found) not in values:
+            return False
+    return True
+
+
+def _type_of(record: Record) -> str | None:
+    for name, value in record.headers:
+        if name == TYPE_RECORD_HEADER:
+            return value.decode(errors="replace")
+    return None
+
+
+def _at(event: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        if type(event) is not dict:
+            return None
+        event = event.get(step)
+    return event
+
+
+def _name(value: Any, reason: Reason, what: str) -> str:
+    """The name of a page or an item: a number and its text are the same.
+
+    Raises:
+        BadEventError: It is none, or too long.
+    """
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if value is None or value == "" or isinstance(value, dict | list):
+        found = "missing, null or empty" if not value and not isinstance(value, dict | list) else f"a JSON {type(value).__name__}"
+        raise BadEventError(reason, f"the field of {what} is {found}, not a string, a number or a boolean")
+    name = value if type(value) is str else orjson.dumps(value).decode()
+    if len(name.encode()) > NAME_BYTES:
+        raise BadEventError(reason, f"the field of {what} has {len(name.encode())} bytes, the limit is {NAME_BYTES}")
+    return name

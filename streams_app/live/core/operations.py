@@ -1,0 +1,122 @@
+"""A range of records as parts that one script each applies (pure).
+
+Of what a part does to one item only what it comes to is kept: whether the item is removed first, and the put of the newest time
+after that. So it does not matter where a range is cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from streams_app.delivery.refused import Refused
+from streams_app.errors import BadEventError
+from streams_app.live.core.decide import Decider, Put, Record, Removal
+from streams_app.live.core.state import Item
+
+MAX_EVENTS: Final = 1_000
+MAX_PAGES: Final = 500
+"""What one part has, at most: some milliseconds of Redis."""
+
+
+class Change(NamedTuple):
+    """What a part of the log does to one page: removals first.
+
+    Attributes:
+        page: Its name.
+        removed: Items that leave.
+        puts: Items that come, or are moved.
+    """
+
+    page: str
+    removed: Sequence[str]
+    puts: Sequence[Item]
+
+
+@dataclass(slots=True)
+class PageChange:
+    """What a part does to one page, while it is read.
+
+    Attributes:
+        removed: Items that leave, in the order of the log.
+        puts: Item → its put, of those that come after their last removal.
+    """
+
+    removed: dict[str, None] = field(default_factory=dict)
+    puts: dict[str, Item] = field(default_factory=dict)
+
+    def put(self, item: Item) -> None:
+        """Of puts of one item the newest one counts, of those of one time the last."""
+        known = self.puts.get(item.item)
+        if known is None or known.time_ms <= item.time_ms:
+            self.puts[item.item] = item
+
+    def remove(self, item: str) -> None:
+        """Takes back what was put before, in this part and in those before it."""
+        self.puts.pop(item, None)
+        self.removed[item] = None
+
+
+@dataclass(slots=True)
+class Part:
+    """A part of a range.
+
+    Attributes:
+        to: Its last offset.
+        pages: Page → what happens to it.
+        refused: Records that become dead letters.
+        counts: ``put``, ``removed``, ``other`` and ``refused`` → records.
+        events: Records.
+    """
+
+    to: int
+    pages: dict[str, PageChange] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    counts: Tally[str] = field(default_factory=Tally)
+    events: int = 0
+
+    @property
+    def changes(self) -> list[Change]:
+        """As the script takes them."""
+        return [Change(page, list(change.removed), list(change.puts.values())) for page, change in self.pages.items()]
+
+    def add(self, decider: Decider, partition: int, record: Record, now_ms: int) -> None:
+        """Takes the next record."""
+        self.to = record.offset
+        self.events += 1
+        try:
+            meant = decider.decide(partition, record, now_ms)
+        except BadEventError as error:
+            self.refused.append(Refused(record, error.reason, error.detail))
+            self.counts["refused"] += 1
+            return
+        if isinstance(meant, Put):
+            self.pages.setdefault(meant.page, PageChange()).put(meant.item)
+            self.counts["put"] += 1
+        elif isinstance(meant, Removal):
+            self.pages.setdefault(meant.page, PageChange()).remove(meant.item)
+            self.counts["removed"] += 1
+        else:
+            self.counts["other"] += 1
+
+
+def parts_of(decider: Decider, partition: int, records: Sequence[Record], end: int, now_ms: int) -> Iterator[Part]:
+    """The parts of a range, in order; the last one ends at the end of the range, also where there is no record.
+
+    Args:
+        decider: Of the view.
+        partition: Of the records.
+        records: In offset order.
+        end: The offset after the range.
+        now_ms: Wall clock.
+    """
+    part = Part(end - 1)
+    for record in records:
+        if part.events >= MAX_EVENTS or len(part.pages) >= MAX_PAGES:
+            yield part
+            part = Part(end - 1)
+        part.add(decider, partition, record, now_ms)
+    part.to = end - 1
+    yield part

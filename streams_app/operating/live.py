@@ -1,0 +1,136 @@
+"""What live views hold of a page, as a hub would show it, and why: for ``streams-app live show``; nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
+from streams_app.live.store.keys import ViewKeys, presence_keys, view_keys
+from streams_app.live.store.view_store import ScriptSet, ViewReader, heads_of
+from streams_app.operating.groups import redis_of
+from streams_app.operating.text import escaped, shown
+from streams_app.settings import LiveView, Settings
+from streams_app.words import counted, span, time_text
+
+MOST_SHOWN: Final = 1_000
+"""Items of a page that are read of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageOfView:
+    """What one view shows of a page.
+
+    Attributes:
+        view: The view.
+        state: As it is shown.
+        why: Why it is not ``ok``, in words; empty where it is.
+        items: Items of the page, newest first, also of a count; tabs of presence with the time at which each lapses.
+        next_ms: When the oldest of all items leaves; None: there is none.
+        now_ms: By the clock of Redis.
+    """
+
+    view: LiveView
+    state: ViewState
+    why: str
+    items: tuple[Item, ...]
+    next_ms: int | None
+    now_ms: int
+
+
+async def page_of_views(settings: Settings, page: str, names: Sequence[str] = (), most: int = MOST_SHOWN) -> list[PageOfView]:
+    """What a page shows of views.
+
+    Args:
+        settings: Settings of the application.
+        page: Name of the page.
+        names: Views; none: all.
+        most: Items that are returned of each, at most.
+
+    Raises:
+        ConfigurationError: There is no such view.
+        TryAgainError: Redis does not answer.
+    """
+    views = [settings.live_view(name) for name in names] or list(settings.live)
+    async with redis_of(settings) as redis:
+        return [await _page_of(redis, settings.app_id, view, page, most) for view in views]
+
+
+async def _page_of(redis: Redis, app_id: str, view: LiveView, page: str, most: int) -> PageOfView:
+    if not view.is_of_topic:
+        return await _present(redis, app_id, view, page, most)
+    shards = await shards_of(redis, app_id, view)
+    reader = ViewReader(redis, ScriptSet(redis), most)
+    polled = await asyncio.gather(*(reader.poll(keys, {page: ""}) for keys in shards))
+    now_ms, _ = await heads_of(redis, [])
+    heads = [None if one is None else one.head for one in polled]
+    pages = [EMPTY_PAGE if one is None else one.pages[page] for one in polled]
+    oldest = await asyncio.gather(*(redis.zrange(f"{keys.items_prefix}{page}", 0, 0, withscores=True) for keys in shards))
+    times = [int(found[0][1]) for found in oldest if found]
+    return PageOfView(
+        view, merged(view, heads, _as_shown(view, pages), now_ms), why(heads, now_ms, view.expiry_ms), newest(pages, most),
+        min(times) + view.expiry_ms if times else None, now_ms,
+    )  # fmt: skip
+
+
+def _as_shown(view: LiveView, pages: Sequence[ShardPage]) -> list[ShardPage]:
+    """Without what a page is not sent."""
+    most = view.show if view.kind == "list" else 0
+    return [ShardPage(page.version, page.count, page.items[:most]) for page in pages]
+
+
+async def shards_of(redis: Redis, app_id: str, view: LiveView) -> list[ViewKeys]:
+    """The shards of a view, as many as the first one says; that one alone where no worker has ever run."""
+    first = view_keys(app_id, view.name, view.source, 0)
+    _, (head,) = await heads_of(redis, [first])
+    count = 1 if head is None else max(1, head.partitions)
+    return [view_keys(app_id, view.name, view.source, number) for number in range(count)]
+
+
+async def _present(redis: Redis, app_id: str, view: LiveView, page: str, most: int) -> PageOfView:
+    here = f"{presence_keys(app_id, view.name).here_prefix}{page}"
+    now_ms, _ = await heads_of(redis, [])
+    found: Any = await redis.zrange(here, f"({now_ms}", "+inf", byscore=True, withscores=True)
+    tabs = tuple(Item(tab.decode(errors="backslashreplace"), int(until_ms)) for tab, until_ms in reversed(found))
+    state = ViewState(view.name, view.kind, "ok", view.expiry_ms, count=len(tabs))
+    return PageOfView(view, state, "", tabs[:most], tabs[-1].time_ms if tabs else None, now_ms)
+
+
+def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
+    """Why a view is not ``ok``, in words (pure)."""
+    state, since_ms = state_of(heads, now_ms, expiry_ms)
+    if state == "reading":
+        missing = [number for number, head in enumerate(heads) if head is None]
+        if missing and len(missing) == len(heads):
+            return "no worker has read its source yet, or Redis was wiped and none runs"
+        being_read = [number for number, head in enumerate(heads) if head is not None and head.is_reading]
+        parts = [f"{counted(len(being_read), 'partition')} read anew"] if being_read else []
+        parts += [f"{counted(len(missing), 'partition')} not read yet"] if missing else []
+        return f"{' and '.join(parts)} of {len(heads)}: a worker has to read them to their end first"
+    if state == "behind" and since_ms is not None:
+        late = [number for number, head in enumerate(heads) if head is not None and now_ms - head.clock_ms == now_ms - since_ms]
+        return f"partition {late[0]} is {span(now_ms - since_ms)} behind: no worker runs, it lags, or Redis is full"
+    if state == "incomplete":
+        return "retention had removed events that were to be shown: raise retention.ms of the source above the expiry"
+    return ""
+
+
+def lines_of(found: PageOfView) -> list[str]:
+    """What is told of one view, for people (pure)."""
+    view, state = found.view, found.state
+    held = "nothing to show" if state.count is None else f"{counted(state.count, 'item')}{' or more' if state.more else ''}"
+    lines = [f"{view.name} ({view.kind}): {state.state}, {held}"]
+    if found.why:
+        lines.append(f"  {found.why}")
+    for name, time_ms, payload in found.items:
+        until_ms = time_ms + view.expiry_ms if view.is_of_topic else time_ms
+        told = f"  {shown(name)}  leaves in {span(until_ms - found.now_ms)}"
+        told += f"  of {time_text(time_ms)}" if view.is_of_topic else ""
+        lines.append(f"{told}  {escaped(payload.decode(errors='backslashreplace'))}".rstrip())
+    if found.next_ms is not None:
+        lines.append(f"  the next one leaves in {span(found.next_ms - found.now_ms)}")
+    return lines

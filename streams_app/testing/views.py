@@ -1,0 +1,105 @@
+"""A test kit for your own live views: send events, advance a virtual clock, see what a page shows. No Kafka, no Redis, no waiting.
+
+It decides with the same code as the worker, and holds what :mod:`streams_app.live.core.model` says, which the worker's scripts are
+compared with on a real Redis.
+
+::
+
+    view = LiveView(name="news", kind="list", source="news", page="project", item="id", expiry="24h", public=True)
+    kit = ViewTester(view)
+    kit.send({"project": 7, "id": "n1", "title": "Hello"})
+    assert kit.shown("7").count == 1
+    kit.advance("24h")
+    assert kit.shown("7").count == 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from streams_app.durations import milliseconds, parse_duration
+from streams_app.errors import BadEventError
+from streams_app.live.core.decide import TYPE_RECORD_HEADER, Decider, Put, Removal
+from streams_app.live.core.model import held, shard_page
+from streams_app.live.core.state import EMPTY_PAGE, ShardHead, ViewState, merged
+from streams_app.settings import Limits, LiveView
+from streams_app.testing.folds import START_MS, DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class SentEvent:
+    """An event as it is in the log."""
+
+    offset: int
+    timestamp: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes]] = field(default=())
+
+
+class ViewTester:
+    """One partition of one view under a virtual clock, with a worker that has caught up.
+
+    Attributes:
+        now_ms: Virtual wall clock.
+        dead_letters: Everything refused so far.
+    """
+
+    def __init__(self, view: LiveView, *, start_ms: int = START_MS, limits: Limits | None = None) -> None:
+        """An empty view at ``start_ms``.
+
+        Args:
+            view: The declaration under test, of a topic.
+            start_ms: Wall clock at the beginning, ms since 1970.
+            limits: As ``[limits]``; the defaults where it is None.
+
+        Raises:
+            ValueError: The view is one of presence: no event makes anybody present.
+        """
+        if not view.is_of_topic:
+            raise ValueError(f"live view {view.name!r} shows who is there, and takes no events")
+        self.now_ms = start_ms
+        self.dead_letters: list[DeadLetter] = []
+        self._view = view
+        self._decider = Decider(view, (limits or Limits()).value_bytes)
+        self._meant: list[Put | Removal | None] = []
+
+    def send(self, value: Any, *, type: str | None = None, at_ms: int | None = None) -> Put | Removal | None:  # as in ce_type
+        """Produces one event.
+
+        Args:
+            value: Bytes or None as they are; anything else as JSON.
+            type: Header ``ce_type``, which conditions name ``@type``.
+            at_ms: Record timestamp; None: now.
+
+        Returns:
+            What it means to the view; None where it is not for it, or became a dead letter.
+        """
+        raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+        headers = () if type is None else ((TYPE_RECORD_HEADER, type.encode()),)
+        offset = len(self._meant)
+        sent = SentEvent(offset, self.now_ms if at_ms is None else at_ms, raw, headers=headers)
+        meant: Put | Removal | None = None
+        try:
+            meant = self._decider.decide(0, sent, self.now_ms)
+        except BadEventError as error:
+            self.dead_letters.append(DeadLetter(None, raw, error.reason, error.detail))
+        self._meant.append(meant)
+        return meant
+
+    def advance(self, by: str | timedelta) -> None:
+        """Lets time pass in silence."""
+        self.now_ms += milliseconds(parse_duration(by))
+
+    def shown(self, page: str) -> ViewState:
+        """What a page shows now."""
+        view = self._view
+        items = held(self._meant, self.now_ms, view.expiry_ms, view.keeps).get(page)
+        one = EMPTY_PAGE if items is None else shard_page(items, view.show if view.kind == "list" else 0)
+        head = ShardHead("kit", "0", len(self._meant) - 1, self.now_ms, is_reading=False, whole_ms=0, partitions=1)
+        return merged(view, [head], [one], self.now_ms)

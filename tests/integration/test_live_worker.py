@@ -1,0 +1,147 @@
+"""Live views kept by real worker processes, whatever happens to them and to Redis."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import redis.asyncio
+from aiokafka.admin import NewPartitions
+
+from tests.helpers import admin_of
+from tests.integration.site import Site
+from tests.integration.watched import COUNT, LIST, Watched
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def watched(site: Site) -> Watched:
+    return Watched(site)
+
+
+async def test_page_follows_what_happens_and_what_merely_expires(watched: Watched) -> None:
+    config = watched.config(
+        made=COUNT | {"only": {"@type": "made"}, "remove": {"@type": "gone"}}, short=COUNT | {"expiry": "3s"}, news=LIST
+    )  # fmt: skip
+    await watched.topics()
+    with watched.site.worker(config):
+        await watched.put({"project": 7, "id": 1, "title": "one"}, {"project": "7", "id": 2}, headers=[("ce_type", b"made")])
+        await watched.shows(config, "short", 2)
+        made = await watched.shows(config, "made", 2)
+        news = await watched.shows(config, "news", 2)
+        await watched.put({"project": 7, "id": 2}, headers=[("ce_type", b"gone")])
+        left = await watched.shows(config, "made", 1)
+        await watched.shows(config, "short", 0)
+
+    assert {b'{"title":"one"}', b'{"title":null}'} == {item.payload for item in news.state.items or ()}
+    assert ({"1", "2"}, ["1"]) == ({item.item for item in made.items}, [item.item for item in left.items])
+
+
+async def test_repeated_event_counts_once_and_prolongs_its_item(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    first_ms = int(time.time() * 1000) - 60_000
+    with watched.site.worker(config):
+        await watched.put({"project": 7, "id": 1}, timestamp_ms=first_ms)
+        await watched.shows(config, "made", 1)
+        await watched.put({"project": 7, "id": 1}, {"project": 7, "id": 2}, timestamp_ms=first_ms + 9_000)
+        found = await watched.shows(config, "made", 2)
+
+    assert {first_ms + 9_000} == {item.time_ms for item in found.items}
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+async def test_another_worker_goes_on_where_one_was_cut_off(watched: Watched, how: signal.Signals) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics(partitions=2)
+    with watched.site.worker(config) as first:
+        await watched.put(*({"project": 7, "id": number} for number in range(20)))
+        await watched.shows(config, "made", 20)
+        os.kill(first.pid, how)
+        await watched.put(*({"project": 7, "id": number} for number in range(10, 30)))
+        with watched.site.worker(config):
+            await watched.shows(config, "made", 30)
+            if how == signal.SIGSTOP:
+                os.kill(first.pid, signal.SIGCONT)
+            await watched.put({"project": 7, "id": 30})
+            await watched.shows(config, "made", 31)
+
+
+async def test_view_without_a_worker_says_that_it_is_behind_and_one_that_never_had_any_that_it_is_read(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    before = await watched.page(config, "made")
+    with watched.site.worker(config):
+        await watched.put({"project": 7, "id": 1})
+        await watched.shows(config, "made", 1)
+    found = await watched.says(config, "made", "behind")
+
+    assert ("reading", None) == (before.state.state, before.state.count)
+    assert "no worker has read its source yet" in before.why
+    assert (1, True) == (found.state.count, "no worker runs" in found.why)
+
+
+async def test_wiped_redis_is_read_from_kafka_below_the_commit(watched: Watched, redis_client: redis.asyncio.Redis) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    with watched.site.worker(config):
+        await watched.put(*({"project": 7, "id": number} for number in range(20)))
+        await watched.shows(config, "made", 20)
+        for key in [key async for key in redis_client.scan_iter(f"{{{watched.site.names.app_id}/*")]:
+            await redis_client.delete(key)
+        await watched.shows(config, "made", 20)
+
+
+async def test_redis_that_was_rolled_back_is_noticed_in_silence(watched: Watched, redis_client: redis.asyncio.Redis) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    with watched.site.worker(config):
+        await watched.put({"project": 7, "id": 1})
+        await watched.shows(config, "made", 1)
+        images = {
+            key: await redis_client.dump(key) or b""
+            for key in [key async for key in redis_client.scan_iter(f"{{{watched.site.names.app_id}/*")]
+        }
+        await watched.put({"project": 7, "id": 2})
+        await watched.shows(config, "made", 2)
+        for key, image in images.items():
+            await redis_client.restore(key, 0, image, replace=True)
+        await watched.shows(config, "made", 2)
+
+
+async def test_another_definition_is_read_from_kafka(watched: Watched) -> None:
+    short, long = watched.config(made=COUNT | {"expiry": "10m"}), watched.config("long.toml", made=COUNT | {"expiry": "2h"})
+    await watched.topics()
+    await watched.put({"project": 7, "id": 1}, timestamp_ms=int(time.time() * 1000) - 3_600_000)
+    await watched.put({"project": 7, "id": 2})
+    with watched.site.worker(short):
+        await watched.shows(short, "made", 1)
+    with watched.site.worker(long):
+        await watched.shows(long, "made", 2)
+
+
+@pytest.mark.apache
+async def test_partitions_that_are_added_are_shown_too(watched: Watched) -> None:
+    config = watched.config(made=COUNT | {"item": ""})
+    await watched.topics()
+    with watched.site.worker(config):
+        await watched.put({"project": 7})
+        await watched.shows(config, "made", 1)
+        async with admin_of(watched.site.bootstrap) as admin:
+            await admin.create_partitions({watched.source: NewPartitions(3)})
+        for partition in (1, 2):
+            await watched.put({"project": 7}, partition=partition)
+        await watched.shows(config, "made", 3)
+
+
+async def test_worker_refuses_to_start_where_topics_are_missing_and_names_them(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    with watched.site.worker(config) as worker:
+        code = await worker.wait_exit(60)
+
+    assert 1 == code
+    assert f"topic '{watched.source}' (source of made) does not exist" in worker.log()
+    assert "streams-app topics create" in worker.log()

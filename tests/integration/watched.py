@@ -1,0 +1,77 @@
+"""Live views of a test, as somebody declares them and somebody looks at a page of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from streams_app.operating.live import PageOfView, page_of_views
+from streams_app.settings import Settings
+from tests.helpers import wait_until
+from tests.integration.site import LIMIT_SECONDS, Site
+
+COUNT = {"kind": "count", "page": "project", "item": "id", "expiry": "1h", "public": True}
+LIST = {**COUNT, "kind": "list", "payload": ["title"]}
+
+
+class Watched:
+    """An application of live views alone, of the topic ``events``."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    @property
+    def source(self) -> str:
+        return self.site.names.topic("events")
+
+    def config(self, name: str = "streams.toml", **views: dict[str, Any]) -> Path:
+        """Settings with these views; the dead letters of all go into one topic of this test."""
+        text = ""
+        for view, given in views.items():
+            table = {"source": self.source, "dead_letters": self.site.names.topic("dead"), **given}
+            text += f"[live.{view}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
+        return self.site.config(text, name)
+
+    async def topics(self, **options: Any) -> None:
+        await self.site.topics("events", "dead", **options)
+
+    async def put(self, *events: dict[str, Any], **options: Any) -> None:
+        """Events keyed by their project."""
+        await self.site.send("events", [(str(event["project"]).encode(), orjson.dumps(event)) for event in events], **options)
+
+    async def page(self, config: Path, view: str, page: str = "7") -> PageOfView:
+        settings = Settings.load(config, {})
+        (found,) = await page_of_views(settings, page, [view])
+        return found
+
+    async def shows(self, config: Path, view: str, count: int, page: str = "7") -> PageOfView:
+        """The view, once it shows that many items and says that it is true."""
+
+        async def shown() -> PageOfView | None:
+            found = await self.page(config, view, page)
+            return found if (found.state.state, found.state.count) == ("ok", count) else None
+
+        found = await wait_until(shown, LIMIT_SECONDS, f"{view} shows {count} on {page}")
+        assert found is not None
+        return found
+
+    async def says(self, config: Path, view: str, state: str) -> PageOfView:
+        """The view, once it is in a state."""
+
+        async def said() -> PageOfView | None:
+            found = await self.page(config, view)
+            return found if found.state.state == state else None
+
+        found = await wait_until(said, LIMIT_SECONDS, f"{view} is {state}")
+        assert found is not None
+        return found
+
+
+def _toml(value: Any) -> str:
+    """A JSON value as TOML has it; a table stands on one line."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{json.dumps(key)} = {json.dumps(one)}" for key, one in value.items()) + "}"

@@ -1,0 +1,198 @@
+"""What a record means to a live view, and which records it cannot show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.errors import BadEventError
+from streams_app.live.core.decide import Decider, Put, Removal, definition_of
+from streams_app.live.core.model import held
+from streams_app.live.core.operations import MAX_EVENTS, MAX_PAGES, parts_of
+from streams_app.live.core.state import Item
+from streams_app.settings import LiveView
+from streams_app.testing.views import SentEvent
+
+NOW_MS = 1_700_000_000_000
+
+
+def view(**more: Any) -> LiveView:
+    given: dict[str, Any] = {
+        "name": "v",
+        "kind": "count",
+        "source": "s",
+        "page": "p.id",
+        "item": "i",
+        "expiry": "1h",
+        "public": True,
+    }
+    return LiveView(**given | more)
+
+
+def sent(value: Any, *, offset: int = 7, at_ms: int = NOW_MS - 5, **headers: str) -> SentEvent:
+    raw = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+    return SentEvent(offset, at_ms, raw, headers=[(name, text.encode()) for name, text in headers.items()])
+
+
+def meant(declared: LiveView, value: Any, **more: Any) -> Put | Removal | None:
+    return Decider(declared, 1_000).decide(3, sent(value, **more), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), [("7", "7"), (7, "7"), (7.0, "7"), (7.5, "7.5"), (True, "true"), ("a b", "a b"), ("ü", "ü")]
+)
+def test_page_is_any_scalar_and_a_number_is_its_text(page: Any, name: str) -> None:
+    assert Put(name, Item("x", NOW_MS - 5)) == meant(view(), {"p": {"id": page}, "i": "x"})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "not-json"),
+        (b"[1]", "not-an-object"),
+        (b'{"p": {"id": 1e999}, "i": 1}', "not-json"),
+        ({"i": "x"}, "no-page"),
+        ({"p": 1, "i": "x"}, "no-page"),
+        ({"p": {"id": None}, "i": "x"}, "no-page"),
+        ({"p": {"id": ""}, "i": "x"}, "no-page"),
+        ({"p": {"id": {}}, "i": "x"}, "no-page"),
+        ({"p": {"id": [1]}, "i": "x"}, "no-page"),
+        ({"p": {"id": "ü" * 257}, "i": "x"}, "no-page"),
+        ({"p": {"id": 1}}, "no-item"),
+        ({"p": {"id": 1}, "i": None}, "no-item"),
+        ({"p": {"id": 1}, "i": {"a": 1}}, "no-item"),
+        ({"p": {"id": 1}, "i": "x" * 513}, "no-item"),
+        ({"p": {"id": 1}, "i": "x", "more": "x" * 1_000}, "too-large"),
+    ],
+)
+def test_record_that_cannot_be_shown_has_its_reason(value: Any, reason: str) -> None:
+    with pytest.raises(BadEventError) as caught:
+        meant(view(), value)
+
+    assert reason == caught.value.reason
+
+
+def test_payload_beyond_its_limit_is_too_large_and_says_what_to_do() -> None:
+    listed = Decider(view(kind="list"), 10_000)
+    with pytest.raises(BadEventError, match="set payload to the fields that are shown"):
+        listed.decide(0, sent({"p": {"id": 1}, "i": "x", "text": "x" * 1_000}), NOW_MS)
+
+
+@pytest.mark.parametrize("value", [None, b""])
+def test_tombstone_is_nothing(value: bytes | None) -> None:
+    assert meant(view(), value) is None
+
+
+@pytest.mark.parametrize(
+    ("only", "remove", "headers", "value", "expected"),
+    [
+        ({"@type": "made"}, {}, {"ce_type": "made"}, b'{"p":{"id":1},"i":1}', "put"),
+        ({"@type": "made"}, {}, {"ce_type": "other"}, b"not even JSON", "other"),
+        ({"@type": "made"}, {}, {}, b"not even JSON", "other"),
+        ({"@type": ["made", "more"]}, {"@type": "gone"}, {"ce_type": "gone"}, b'{"p":{"id":1},"i":1}', "removed"),
+        ({"k": 1}, {}, {}, b'{"p":{"id":1},"i":1,"k":1}', "put"),
+        ({"k": 1}, {}, {}, b'{"p":{"id":1},"i":1,"k":1.0}', "put"),
+        ({"k": 1}, {}, {}, b'{"p":{"id":1},"i":1,"k":true}', "other"),
+        ({"k": 1}, {}, {}, b'{"p":{"id":1},"i":1,"k":"1"}', "other"),
+        ({"k": 1}, {}, {}, b'{"p":{"id":1},"i":1,"k":[1]}', "other"),
+        ({"k": 1}, {}, {}, b"{}", "other"),
+        ({"k": 1, "a.b": [True, "x"]}, {}, {}, b'{"p":{"id":1},"i":1,"k":1,"a":{"b":true}}', "put"),
+        ({"k": 1, "a.b": [True, "x"]}, {}, {}, b'{"p":{"id":1},"i":1,"k":1,"a":{"b":false}}', "other"),
+        ({}, {"gone": True}, {}, b'{"p":{"id":1},"i":1,"gone":true}', "removed"),
+        ({}, {"gone": True}, {}, b'{"p":{"id":1},"i":1}', "put"),
+    ],
+)
+def test_conditions_choose(only: Any, remove: Any, headers: dict[str, str], value: bytes, expected: str) -> None:
+    found = meant(view(only=only, remove=remove), value, **headers)
+
+    assert expected == {Put: "put", Removal: "removed", type(None): "other"}[type(found)]
+
+
+@pytest.mark.parametrize(("at_ms", "time_ms"), [(NOW_MS + 1, NOW_MS), (NOW_MS - 1, NOW_MS - 1), (-1, NOW_MS), (0, 0)])
+def test_time_is_that_of_the_record_and_never_to_come(at_ms: int, time_ms: int) -> None:
+    put = meant(view(), {"p": {"id": 1}, "i": 1}, at_ms=at_ms)
+
+    assert isinstance(put, Put)
+    assert time_ms == put.item.time_ms
+
+
+@pytest.mark.parametrize(("event", "item"), [({"fold": {"id": "f:t:0:1-2"}}, "f:t:0:1-2"), ({"fold": {}}, "3-7"), ({}, "3-7")])
+def test_item_is_by_default_the_fold_id_else_the_place_of_the_record(event: dict[str, Any], item: str) -> None:
+    put = meant(view(item=""), {"p": {"id": 1}, **event})
+
+    assert isinstance(put, Put)
+    assert item == put.item.item
+
+
+def test_payload_has_the_fields_that_are_named_else_the_whole_event_on_one_line() -> None:
+    value = b'{"p": {"id": 1},\n "i": 1, "title": "a"}'
+    chosen = meant(view(kind="list", payload=["title", "a.b"]), value)
+    whole = meant(view(kind="list"), value)
+
+    assert isinstance(chosen, Put)
+    assert isinstance(whole, Put)
+    assert (b'{"title":"a","a.b":null}', b'{"p":{"id":1},"i":1,"title":"a"}') == (chosen.item.payload, whole.item.payload)
+
+
+def test_definition_says_what_the_state_means_and_not_how_it_is_shown() -> None:
+    same = [view(kind="list"), view(kind="list", show=3, dead_letters="d"), view(kind="list", max_items=1_000)]
+    others = [
+        view(),
+        *(view(kind="list", **one) for one in ({"expiry": "2h"}, {"item": ""}, {"only": {"a": 1}}, {"payload": ["a"]})),
+    ]
+
+    assert 1 == len(set(map(definition_of, same)))
+    assert 6 == len(set(map(definition_of, [same[0], *others])))
+
+
+# Parts
+
+
+EVENTS = st.lists(
+    st.builds(
+        lambda page, item, age_ms, gone: ({"p": {"id": page}, "i": item, "gone": gone, "t": age_ms}, NOW_MS - age_ms),
+        st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 20), st.booleans(),
+    ),
+    max_size=30,
+)  # fmt: skip
+
+
+@given(EVENTS)
+def test_what_a_part_comes_to_is_what_its_records_do_one_by_one(events: list[tuple[dict[str, Any], int]]) -> None:
+    decider = Decider(view(kind="list", remove={"gone": True}), 1_000)
+    records = [sent(event, offset=offset, at_ms=at_ms) for offset, (event, at_ms) in enumerate(events)]
+    (part,) = parts_of(decider, 0, records, len(records), NOW_MS)
+    combined: list[Put | Removal] = []
+    for page, removed, puts in part.changes:
+        combined += [Removal(page, item) for item in removed]
+        combined += [Put(page, item) for item in puts]
+
+    meant = [decider.decide(0, record, NOW_MS) for record in records]
+    assert held(meant, 0, 1, 100) == held(combined, 0, 1, 100)
+
+
+def test_range_is_cut_where_a_part_would_have_too_many_events_or_pages() -> None:
+    decider = Decider(view(item=""), 1_000)
+    many = [sent({"p": {"id": 1}}, offset=2 * n) for n in range(MAX_EVENTS + 1)]
+    wide = [sent({"p": {"id": n}}, offset=n) for n in range(MAX_PAGES + 1)]
+
+    assert [2 * MAX_EVENTS - 2, 2 * MAX_EVENTS + 9] == [part.to for part in parts_of(decider, 0, many, 2 * MAX_EVENTS + 10, NOW_MS)]
+    assert [MAX_PAGES - 1, MAX_PAGES] == [part.to for part in parts_of(decider, 0, wide, MAX_PAGES + 1, NOW_MS)]
+
+
+def test_range_without_records_is_a_part_that_moves_the_fence() -> None:
+    (part,) = parts_of(Decider(view(), 1_000), 0, [], 12, NOW_MS)
+
+    assert (11, []) == (part.to, part.changes)
+
+
+def test_refused_records_are_kept_and_counted() -> None:
+    records = [sent(b"{", offset=0), sent({"p": {"id": 1}, "i": 1}, offset=1)]
+    (part,) = parts_of(Decider(view(), 1_000), 0, records, 2, NOW_MS)
+
+    assert ["not-json"] == [one.reason for one in part.refused]
+    assert {"refused": 1, "put": 1} == dict(part.counts)

@@ -1,0 +1,82 @@
+"""What a page shows of a view: when it is true, what several shards hold together, and the message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, state_of
+from streams_app.settings import LiveView
+from streams_app.testing import ViewTester
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+NEWS = LiveView(name="news", kind="list", source="s", page="p", item="i", expiry="1h", show=2, max_items=3, public=True)
+
+
+def head(clock_ms: int = NOW_MS, *, is_reading: bool = False, whole_ms: int = 0) -> ShardHead:
+    return ShardHead("t", "1", 9, clock_ms, is_reading, whole_ms, 2)
+
+
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [
+        ([head(), head(NOW_MS - 10_000)], ("ok", None)),
+        ([head(), head(NOW_MS - 10_001)], ("behind", NOW_MS - 10_001)),
+        ([head(NOW_MS - 10_001), head()], ("behind", NOW_MS - 10_001)),
+        ([head(), head(whole_ms=NOW_MS + 1)], ("incomplete", NOW_MS + 1 - HOUR_MS)),
+        ([head(), head(whole_ms=NOW_MS)], ("ok", None)),
+        ([head(), head(is_reading=True)], ("reading", None)),
+        ([head(), None], ("reading", None)),
+        ([], ("reading", None)),
+    ],
+)
+def test_state_is_that_of_the_worst_shard(heads: list[ShardHead | None], expected: tuple[str, int | None]) -> None:
+    assert expected == state_of(heads, NOW_MS, HOUR_MS)
+
+
+def test_shards_are_counted_together_and_their_newest_items_stand_first() -> None:
+    first = ShardPage("1", 3, (Item("a", 5), Item("b", 2)))
+    second = ShardPage("1", 2, (Item("c", 5), Item("a", 4)))
+    state = merged(NEWS, [head(), head()], [first, second], NOW_MS)
+
+    assert (5, True, (Item("c", 5), Item("a", 5))) == (state.count, state.more, state.items)
+
+
+def test_view_that_is_read_has_no_values() -> None:
+    state = merged(NEWS, [head(), None], [ShardPage("1", 3, (Item("a", 5),)), EMPTY_PAGE], NOW_MS)
+
+    assert {"view": "news", "kind": "list", "state": "reading", "since_ms": None, "expiry_ms": HOUR_MS} == state.to_dict()
+
+
+def test_message_is_one_line_with_payloads_as_they_are() -> None:
+    state = ViewState("news", "list", "ok", HOUR_MS, count=1, items=(Item("ü", 5, b'{"a":[1]}'),))
+    item: dict[str, Any] = {"item": "ü", "time_ms": 5, "expires_ms": 5 + HOUR_MS, "data": {"a": [1]}}
+
+    assert b"\n" not in state.to_json()
+    assert [item] == orjson.loads(state.to_json())["items"]
+
+
+def test_kit_shows_a_page_and_lets_items_expire_and_leave() -> None:
+    view = LiveView(name="n", kind="list", source="s", page="p", item="i", expiry="1h", remove={"@type": "gone"}, public=True)
+    kit = ViewTester(view)
+    kit.send({"p": 1, "i": "a"})
+    kit.send({"p": 1, "i": "b"}, at_ms=kit.now_ms - 1)
+    kit.send({"p": 1})
+    kit.send({"p": "1", "i": "a"}, type="gone")
+    before = kit.shown("1")
+    kit.advance("1h")
+
+    assert (1, ["b"], ["no-item"]) == (
+        before.count,
+        [one.item for one in before.items or ()],
+        [one.reason for one in kit.dead_letters],
+    )
+    assert 0 == kit.shown("1").count
+
+
+def test_kit_takes_no_view_of_presence() -> None:
+    with pytest.raises(ValueError, match="takes no events"):
+        ViewTester(LiveView(name="here", kind="presence", expiry="60s", public=True))
