@@ -1,4 +1,4 @@
-"""``streams-app reset``: remove a fold's state, or let a subscriber begin somewhere else."""
+"""``streams-app reset``: remove a fold's or a live view's state, or let a subscriber begin somewhere else."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from streams_app.subscribers.subscription import Subscription
 
 
-@click.command(name="reset", short_help="Remove a fold's state, or move a subscriber.")
+@click.command(name="reset", short_help="Remove a state, or move a subscriber.")
 @with_settings
 @click.option("--fold", metavar="NAME", help="Its name; it need not be in the settings any more.")
 @click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; wants --at.")
+@click.option("--live", metavar="VIEW", help="A live view, instead of a fold; workers that run read it from Kafka once more.")
 @click.option(
     "--at",
     "moment",
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     help="With --subscriber: where it begins: earliest, latest, so long ago (24h), an ISO time, or ms since 1970.",
 )
 @click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")
-def command(settings: Settings, fold: str | None, subscriber: str | None, moment: str | None, yes: bool) -> None:  # fmt: skip
-    """Remove a fold's state, or let a subscriber begin somewhere else.
+def command(
+    settings: Settings, fold: str | None, subscriber: str | None, live: str | None, moment: str | None, yes: bool
+) -> None:  # fmt: skip
+    """Remove a fold's or a live view's state, or let a subscriber begin somewhere else.
 
     Without --yes it only says what would be done. The workers of the application must be stopped, those of a subscriber those that
     run it.
@@ -48,15 +51,34 @@ def command(settings: Settings, fold: str | None, subscriber: str | None, moment
     events again. Its offsets are committed anew and what Redis knows of its attempts and ids is removed: events from there on run,
     also those that have run before, whatever `idempotent` says, and those before it never do. What was put back and not handled yet
     is left behind; dead letters can be put back once more by `dead-letters replay --again`.
+
+    --live VIEW: to read it from Kafka once more, or to uninstall it; it need not be in the settings any more. Its workers may run:
+    they read it again, and meanwhile pages keep what they show, marked.
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    if (fold is None) == (subscriber is None):
-        raise click.UsageError("name either --fold or --subscriber")
+    if sum(name is not None for name in (fold, subscriber, live)) != 1:
+        raise click.UsageError("name one of --fold, --subscriber and --live")
     if (subscriber is None) != (moment is None):
         raise click.UsageError("--subscriber and --at belong together: where does it begin?")
-    if fold is not None:
+    if live is not None:
+        _reset_live(settings, live, yes=yes)
+    elif fold is not None:
         _reset_fold(settings, fold, yes=yes)
     elif subscriber is not None and moment is not None:
         _reset_subscriber(settings, subscriber, _at(moment), yes=yes)
+
+
+def _reset_live(settings: Settings, name: str, *, yes: bool) -> None:
+    from streams_app.operating.audit import audit
+    from streams_app.operating.live import keys_of_view, remove_keys
+
+    keys = asyncio.run(keys_of_view(settings, name))
+    click.echo(f"live view {name}: {counted(len(keys), 'key')} in Redis")
+    if not yes:
+        click.echo("nothing was changed; --yes does it")
+        return
+    asyncio.run(remove_keys(settings, keys))
+    click.echo("removed")
+    audit(SystemClock(), "reset", live=name, keys=len(keys))
 
 
 def _at(text: str) -> At:

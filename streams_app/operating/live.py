@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
+from streams_app.errors import ConfigurationError
+from streams_app.fold import FOLD_NAME
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
-from streams_app.live.store.keys import ViewKeys, presence_keys, view_keys
+from streams_app.live.store.keys import ViewKeys, presence_keys, presence_pattern, view_keys, view_pattern
 from streams_app.live.store.view_store import ScriptSet, ViewReader, heads_of
 from streams_app.operating.groups import redis_of
 from streams_app.operating.text import escaped, shown
@@ -117,6 +119,36 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
     if state == "incomplete":
         return "retention had removed events that were to be shown: raise retention.ms of the source above the expiry"
     return ""
+
+
+async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
+    """Every key of a view, which need not be declared any more; those with its marks first.
+
+    Raises:
+        ConfigurationError: No view can have this name, or there is nothing of it.
+        TryAgainError: Redis does not answer.
+    """
+    known = ", ".join(view.name for view in settings.live) or "none"
+    if not FOLD_NAME.fullmatch(name):
+        # The name becomes part of a pattern for Redis, in which "*" would be every view there is.
+        raise ConfigurationError([f"{name!r} is not the name of a live view (a-z, 0-9, _ and -); declared are: {known}"])
+    async with redis_of(settings) as redis:
+        patterns = (view_pattern(settings.app_id, name), presence_pattern(settings.app_id, name))
+        keys = [key for pattern in patterns async for key in redis.scan_iter(match=pattern, count=MOST_SHOWN)]
+    if not keys:
+        raise ConfigurationError([f"there is nothing of a live view {name!r} in Redis; declared are: {known}"])
+    return sorted(keys, key=lambda key: not key.endswith(b":meta"))
+
+
+async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
+    """Removes keys in this order: without its marks nobody takes what is left of a state for one.
+
+    Raises:
+        TryAgainError: Redis does not answer; it may be repeated.
+    """
+    async with redis_of(settings) as redis:
+        for key in keys:
+            await redis.unlink(key)
 
 
 def lines_of(found: PageOfView) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import time
 
@@ -10,7 +12,8 @@ import pytest
 import redis.asyncio
 from aiokafka.admin import NewPartitions
 
-from tests.helpers import admin_of
+from tests.helpers import admin_of, read_topic
+from tests.integration.commands import run
 from tests.integration.site import Site
 from tests.integration.watched import COUNT, LIST, Watched
 
@@ -145,3 +148,53 @@ async def test_worker_refuses_to_start_where_topics_are_missing_and_names_them(w
     assert 1 == code
     assert f"topic '{watched.source}' (source of made) does not exist" in worker.log()
     assert "streams-app topics create" in worker.log()
+
+
+async def test_view_that_was_reset_is_read_from_kafka_by_workers_that_run(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    with watched.site.worker(config):
+        await watched.put(*({"project": 7, "id": number} for number in range(5)))
+        await watched.shows(config, "made", 5)
+        unknown = await asyncio.to_thread(run, "reset", "--live", "made*", "--config", str(config))
+        planned = await asyncio.to_thread(run, "reset", "--live", "made", "--config", str(config))
+        done = await asyncio.to_thread(run, "reset", "--live", "made", "--yes", "--config", str(config))
+        await watched.shows(config, "made", 5)
+
+    assert (1, 0, 0) == (unknown.code, planned.code, done.code)
+    assert "'made*' is not the name of a live view" in unknown.err
+    assert "nothing was changed; --yes does it" in planned.out
+    assert "removed" in done.out
+
+
+async def test_record_that_cannot_be_shown_is_a_dead_letter_and_stops_nothing(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics(partitions=1)
+    values = [b"{", b"[1]", b"{}", b'{"project": 7}', None, b'{"project": 7, "id": 1}']
+    await watched.site.send("events", [(b"k", value) for value in values])
+    with watched.site.worker(config):
+        await watched.shows(config, "made", 1)
+    letters = await read_topic(
+        watched.site.bootstrap, watched.site.names.topic("dead"), until=lambda found: len(found) >= 4, timeout_seconds=60
+    )
+    told = [dict(letter.headers) for letter in letters]
+
+    assert ["no-item", "no-page", "not-an-object", "not-json"] == sorted(one["reason"].decode() for one in told)
+    assert {(b"made", watched.source.encode())} == {(one["view"], one["source-topic"]) for one in told}
+    assert set(values[:4]) == {letter.value for letter in letters}
+
+
+async def test_page_is_told_to_whoever_asks_for_it(watched: Watched) -> None:
+    config = watched.config(made=COUNT, news=LIST)
+    await watched.topics()
+    with watched.site.worker(config):
+        await watched.put({"project": 7, "id": "n1", "title": "Hello"})
+        await watched.shows(config, "made", 1)
+        await watched.shows(config, "news", 1)
+        told = await asyncio.to_thread(run, "live", "show", "7", "--config", str(config))
+        unknown = await asyncio.to_thread(run, "live", "show", "7", "--view", "nws", "--config", str(config))
+
+    assert 0 == told.code
+    assert "made (count): ok, 1 item" in told.out
+    assert re.search(r'^  n1  leaves in 59 min .*"title":"Hello"', told.out, re.MULTILINE)
+    assert "there is no live view 'nws', did you mean 'news'?" in unknown.err

@@ -1,0 +1,174 @@
+"""The scripts of live views on a real Redis hold what the model says, whatever happens in which order."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+import redis.asyncio
+
+from streams_app.delivery.scripts import RefusedError, Script
+from streams_app.live.core.decide import Put, Removal
+from streams_app.live.core.model import held
+from streams_app.live.core.operations import Change, PageChange, Part
+from streams_app.live.core.state import Item
+from streams_app.live.store.keys import view_keys
+from streams_app.live.store.view_store import Beginning, Marks, ScriptSet, ViewReader, ViewStore, heads_of, script_source
+from tests.conftest import Names
+
+EXPIRY_MS = 50
+PAGES = ("p", "q", "{r}")
+
+
+class Variant(NamedTuple):
+    """A script with a rule taken away."""
+
+    rule: str
+    script: str
+    text: str
+    broken: str
+
+
+VARIANTS = [
+    Variant("no token", "apply", "state.token ~= arg.token", "false"),
+    Variant("no fence", "apply", "arg.fence and state.fence ~= arg.fence", "false"),
+    Variant("no GT", "apply", "{'GT'}", "{}"),
+    Variant("older replaces newer", "apply", "not known or tonumber(known) <= time", "true"),
+    Variant("late is put", "apply", "puts[i] > cutoff", "true"),
+    Variant("clock moved by apply", "apply", "'fence', arg.to)", "'fence', arg.to, 'clock', tonumber(state.clock) + 7)"),
+    Variant("due is not lowered", "apply", "call('ZADD', due, oldest[2], page)", "call('ZADD', due, 'GT', oldest[2], page)"),
+    Variant("rest of a page is not due", "expire", "  settle(page)\n  expired", "  call('ZREM', due, page)\n  expired"),
+    Variant("expiry leaves the version", "expire", "call('HSET', pages, page, arg.seq)", "local unchanged"),
+    Variant("emptied page keeps its version", "expire", "call('HDEL', pages, page)", "local unchanged"),
+    Variant("clock before the rest", "expire", "if not is_more and", "if"),
+    Variant("expires too early", "expire", "local left, expired", "arg.cutoff_ms = arg.cutoff_ms + 3; local left, expired"),
+    Variant("poll compares seq alone", "poll", "state.token == arg.known", "true"),
+]
+
+
+class Broken(ScriptSet):
+    """The scripts, one of them broken."""
+
+    def __init__(self, client: redis.asyncio.Redis, variant: Variant) -> None:
+        super().__init__(client)
+        source = script_source(variant.script)
+        assert 1 <= source.count(variant.text) <= 2, variant.rule
+        self.by_name[variant.script] = Script(variant.script, client.register_script(source.replace(variant.text, variant.broken)))
+
+
+class Run:
+    """One partition under a random schedule, and the log it has seen."""
+
+    def __init__(
+        self, client: redis.asyncio.Redis, names: Names, seed: int, *, has_data: bool, keep: int, scripts: ScriptSet | None = None
+    ) -> None:
+        self.client = client
+        self.random = random.Random(seed)
+        self.keys = view_keys(names.app_id, f"v{seed}-{int(has_data)}", "t", 0)
+        self.scripts = scripts or ScriptSet(client)
+        self.former: ViewStore | None = None
+        self.has_data, self.keep = has_data, keep
+        self.has_removals = keep > 100
+        self.meant: list[Put | Removal] = []
+        self.now_ms = self.clock_ms = 1_000
+        self.store = self._owner()
+        self.known: dict[str, str] = dict.fromkeys(PAGES, "")
+        self.token = ""
+        self.seen: dict[str, list[Item]] = {}
+
+    def _owner(self) -> ViewStore:
+        token = f"t{self.random.random()}"
+        return ViewStore(self.scripts, self.keys, token, has_data=self.has_data, expiry_ms=EXPIRY_MS, keep=self.keep)
+
+    async def claim(self) -> None:
+        self.former = self.store
+        self.store = self._owner()
+        await self.store.claim("d", "", 1, begin=Beginning(-1, self.now_ms, Marks()))
+
+    def _event(self) -> Put | Removal:
+        page, name = self.random.choice(PAGES), self.random.choice("abcde")
+        if self.has_removals and self.random.random() < 0.2:
+            return Removal(page, name)
+        time_ms = self.now_ms - self.random.randrange(2 * EXPIRY_MS)
+        return Put(page, Item(name, time_ms, b"%d" % len(self.meant) if self.has_data else b""))
+
+    async def apply(self) -> None:
+        fence, part = len(self.meant) - 1, Part(0)
+        for _ in range(self.random.randrange(1, 6)):
+            event = self._event()
+            self.meant.append(event)
+            change = part.pages.setdefault(event.page, PageChange())
+            change.put(event.item) if isinstance(event, Put) else change.remove(event.item)
+        changes: list[Change] = part.changes
+        for _ in range(1 + self.random.randrange(2)):  # a lost reply: it is sent once more
+            await self.store.apply(fence, len(self.meant) - 1, changes, Marks())
+
+    async def intrude(self) -> None:
+        """A former owner, and one that stands elsewhere, are refused."""
+        fence = len(self.meant) - 1
+        change = Change("p", ["a", "b"], [Item("zombie", self.now_ms, b"z")])
+        if self.former is not None:
+            with suppress(RefusedError):
+                await self.former.apply(fence, fence + 1, [change], Marks())
+        with suppress(RefusedError):
+            await self.store.apply(fence - 1, fence + 2, [change], Marks())
+
+    async def expire(self) -> None:
+        self.now_ms += self.random.randrange(30)
+        is_more, clock_ms = True, self.clock_ms
+        while is_more:
+            _, (head,) = await heads_of(self.client, [self.keys])
+            assert head is not None
+            assert clock_ms == head.clock_ms
+            is_more = (await self.store.expire(len(self.meant) - 1, self.now_ms, moves_clock=True, limit=2)).is_more
+
+    async def step(self) -> None:
+        await self.random.choice([self.apply, self.apply, self.expire, self.claim, self.intrude])()
+        await self.check()
+
+    async def check(self) -> None:
+        """A hub that polls what differs holds what the model says."""
+        _, (head,) = await heads_of(self.client, [self.keys])
+        assert head is not None
+        polled = await ViewReader(self.client, self.scripts, 50).poll(self.keys, self.known, self.token)
+        assert polled is not None
+        self.token = polled.head.token
+        for name, page in polled.pages.items():
+            self.known[name] = page.version
+            self.seen[name] = list(reversed(page.items))
+        assert str(len(self.meant) - 1) == str(head.fence)
+        assert self.now_ms >= head.clock_ms >= self.clock_ms
+        self.clock_ms = head.clock_ms
+        expected = held(self.meant, head.clock_ms, EXPIRY_MS, self.keep)
+
+        assert expected == {page: items for page, items in self.seen.items() if items}
+        assert {page.encode() for page in expected} == set(await self.client.hgetall(self.keys.pages))
+
+
+@pytest.mark.parametrize(("has_data", "keep"), [(False, 1_000), (True, 1_000), (False, 3), (True, 3)])
+async def test_scripts_hold_what_the_model_says(redis_client: redis.asyncio.Redis, names: Names, has_data: bool, keep: int) -> None:
+    for seed in range(40):
+        run = Run(redis_client, names, seed, has_data=has_data, keep=keep)
+        await run.claim()
+        for _ in range(25):
+            await run.step()
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.rule)
+async def test_script_without_one_of_its_rules_is_caught(redis_client: redis.asyncio.Redis, names: Names, variant: Variant) -> None:
+    caught = 0
+    for seed in range(40):
+        for has_data in (False, True):
+            run = Run(redis_client, names, seed, has_data=has_data, keep=1_000, scripts=Broken(redis_client, variant))
+            await run.claim()
+            try:
+                for _ in range(25):
+                    await run.step()
+            except AssertionError:
+                caught += 1
+        if caught:
+            break
+
+    assert caught > 0
