@@ -1,4 +1,4 @@
-"""Can this run? Findings about Kafka, Redis, the logs, read stores and subscribers, each with what to do.
+"""Can this run? Findings about Kafka, Redis, the logs, read stores, subscribers and live views, each with what to do.
 
 Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
 not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
@@ -12,6 +12,7 @@ from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.kafka import kafka_findings
+from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
@@ -31,7 +32,7 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
                 away |= finding.is_away
                 yield finding
     others = [read_store_findings(settings)] if away else [log_findings(settings), read_store_findings(settings)]
-    others.append(subscriber_findings(settings, asks=not away))
+    others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
     for looks in others:
         async with aclosing(looks) as found:
             async for finding in found:

@@ -109,17 +109,21 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
 
 async def retention_ms(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, int]:
     """``retention.ms`` of topics, -1 for ever; empty where the broker does not tell it, as the embedded one."""
+    found = await topic_configs(client, names)
+    return {name: int(config["retention.ms"]) for name, config in found.items() if "retention.ms" in config}
+
+
+async def topic_configs(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The configuration of topics; empty where the broker does not tell it."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     try:
         replies = await client.describe_configs(resources)
     except (KafkaError, IncompatibleBrokerVersion, OSError, TimeoutError, ValueError):
         return {}
-    found: dict[str, int] = {}
+    found: dict[str, dict[str, str]] = {}
     for reply in replies:
         for _, _, _, name, entries in (resource[:5] for resource in reply.resources):
-            for entry in entries:
-                if entry[0] == "retention.ms" and entry[1] is not None:
-                    found[name] = int(entry[1])
+            found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
     return found
 
 

@@ -10,9 +10,10 @@ import time
 
 import pytest
 import redis.asyncio
-from aiokafka.admin import NewPartitions
+from aiokafka import TopicPartition
+from aiokafka.admin import NewPartitions, RecordsToDelete
 
-from tests.helpers import admin_of, read_topic
+from tests.helpers import admin_of, create_topics, read_topic
 from tests.integration.commands import run
 from tests.integration.site import Site
 from tests.integration.watched import COUNT, LIST, Watched
@@ -129,7 +130,7 @@ async def test_another_definition_is_read_from_kafka(watched: Watched) -> None:
 @pytest.mark.apache
 async def test_partitions_that_are_added_are_shown_too(watched: Watched) -> None:
     config = watched.config(made=COUNT | {"item": ""})
-    await watched.topics()
+    await watched.topics(partitions=1)
     with watched.site.worker(config):
         await watched.put({"project": 7})
         await watched.shows(config, "made", 1)
@@ -198,3 +199,40 @@ async def test_page_is_told_to_whoever_asks_for_it(watched: Watched) -> None:
     assert "made (count): ok, 1 item" in told.out
     assert re.search(r'^  n1  leaves in 59 min .*"title":"Hello"', told.out, re.MULTILINE)
     assert "there is no live view 'nws', did you mean 'news'?" in unknown.err
+
+
+@pytest.mark.apache
+async def test_view_that_retention_overtook_says_that_it_is_incomplete(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics(partitions=1)
+    with watched.site.worker(config) as worker:
+        await watched.put({"project": 7, "id": 1})
+        await watched.shows(config, "made", 1)
+        await worker.terminate()
+    await watched.put(*({"project": 7, "id": number} for number in range(2, 6)))
+    async with admin_of(watched.site.bootstrap) as admin:
+        await admin.delete_records({TopicPartition(watched.source, 0): RecordsToDelete(before_offset=3)})
+    with watched.site.worker(config) as worker:
+        found = await watched.says(config, "made", "incomplete")
+        log = worker.log()
+
+    assert {"1", "4", "5"} == {item.item for item in found.items}
+    assert "retention had removed events" in found.why
+    assert "retention overtook a live view" in log
+
+
+@pytest.mark.apache
+async def test_check_says_what_a_view_cannot_show(watched: Watched) -> None:
+    config = watched.config(made=COUNT | {"public": False})
+    secret = watched.site.folder / "secret"
+    secret.write_text("short")
+    config.write_text(config.read_text() + f'[live_server]\nsecret_file = "{secret}"\n')
+    await create_topics(watched.site.bootstrap, [watched.source], 1, {"retention.ms": "60000", "cleanup.policy": "compact,delete"})
+    await watched.site.topics("dead")
+    checked = await asyncio.to_thread(run, "check", "--config", str(config))
+    told = " ".join(checked.out.split())
+
+    assert 1 == checked.code
+    assert "is kept for 1 min, and live view made shows 1 h of it" in told
+    assert "is compacted" in told
+    assert "a secret has at least 32 bytes" in told

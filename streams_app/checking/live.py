@@ -1,0 +1,56 @@
+"""Findings about live views: whether their sources keep what they show, and whether tokens can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+
+from streams_app.checking.finding import Finding, Level, lasting
+from streams_app.errors import ConfigurationError, StreamsAppError
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
+from streams_app.settings import LiveView, Settings
+
+
+async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
+    """Looks at the secret and, where Kafka answers, at the sources.
+
+    Args:
+        settings: Settings of the application.
+        asks: Whether Kafka is asked.
+    """
+    try:
+        _ = settings.live_server.secrets
+    except ConfigurationError as error:
+        yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
+    if not (asks and settings.live_of_topics):
+        return
+    try:
+        async with admin_client(settings.kafka) as client:
+            sources = list(await partition_counts(client, [view.source for view in settings.live_of_topics]))
+            configs = await topic_configs(client, sources) if sources else {}
+    except StreamsAppError:
+        return  # a finding of its own says so already
+    for view in settings.live_of_topics:
+        if view.source in configs:
+            for finding in view_findings(view, configs[view.source]):
+                yield finding
+
+
+def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:
+    """Compares a view with the configuration of its source (pure)."""
+    found = []
+    kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
+    if kept_ms != NO_RETENTION_LIMIT and kept_ms < view.expiry_ms:
+        what = (
+            f"topic {view.source} is kept for {lasting(kept_ms)}, and live view {view.name} shows {lasting(view.expiry_ms)} of it"
+        )
+        advice = f"after a loss of Redis the rest is missing: retention.ms={view.expiry_ms} or more"
+        found.append(Finding(Level.WARNING, what, advice))
+    if "compact" in config.get("cleanup.policy", "") and not view.item:
+        what = f"topic {view.source} is compacted: after a loss of Redis live view {view.name} shows one event of each record key"
+        found.append(Finding(Level.WARNING, what, "a topic that is not compacted, or one record key for each item"))
+    elif "compact" in config.get("cleanup.policy", ""):
+        what = (
+            f"topic {view.source} is compacted: live view {view.name} is whole after a loss of Redis if record keys are its items"
+        )
+        found.append(Finding(Level.WARNING, what, "key events by item, or use a topic that is not compacted"))
+    return found or [Finding(Level.OK, f"topic {view.source} keeps what live view {view.name} shows")]
