@@ -1,4 +1,4 @@
-"""``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``: on a thread with a loop of its own.
+"""``/``, ``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``: on a thread with a loop of its own.
 
 The thread answers while the main loop hangs, which is when somebody asks; only ``/groups`` waits for that loop. It listens on
 loopback by default. With ``http.token_file`` all but the health pages want ``Authorization: Bearer …``.
@@ -10,9 +10,10 @@ import asyncio
 import concurrent.futures
 import errno
 import hmac
+import html
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import orjson
@@ -20,6 +21,7 @@ from aiohttp import web
 
 from streams_app.clock import Clock
 from streams_app.errors import TryAgainError, UnknownFoldError
+from streams_app.http_connections import BACKLOG, IDLE_SECONDS, Connections, connection_limit
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings
 from streams_app.settings.sections import LAST_PORT
@@ -37,6 +39,20 @@ PORTS_TRIED: Final = 100
 START_SECONDS: Final = 10.0
 SHUTDOWN_SECONDS: Final = 0.2
 
+ALWAYS_SERVED: Final = {
+    "/health/ready": "whether it is ready, and every reason why not",
+    "/health/live": "whether its main loop runs",
+    "/metrics": "for Prometheus",
+}
+CATALOGUE_PAGES: Final = {
+    EVENTS_PAGE: "the events of its catalogue, and how their subscribers stand here",
+    ASYNCAPI_PAGE: "the same as an AsyncAPI document",
+}
+NO_SCRIPTS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -49,6 +65,8 @@ class HttpServer:
         self._status = status
         self._metrics = metrics
         self._clock = clock
+        self._connections = Connections(connection_limit())
+        self._listener: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -85,7 +103,10 @@ class HttpServer:
 
     def _run(self, started: concurrent.futures.Future[int]) -> None:
         loop = asyncio.new_event_loop()
-        runner = web.AppRunner(self._application(), access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
+        runner = web.AppRunner(
+            self._application(), access_log=None, handler_cancellation=True,
+            shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS,
+        )  # fmt: skip
         try:
             try:
                 port = loop.run_until_complete(self._listen(runner))
@@ -96,26 +117,30 @@ class HttpServer:
             started.set_result(port)
             loop.run_forever()
         finally:
+            if self._listener is not None:
+                self._listener.close()
             loop.run_until_complete(runner.cleanup())
             loop.close()
 
     async def _listen(self, runner: web.AppRunner) -> int:
         await runner.setup()
+        assert runner.server is not None
+        factory, loop = self._connections.factory(runner.server), asyncio.get_running_loop()
         wanted = self._settings.port
         for port in range(wanted, min(wanted + PORTS_TRIED, LAST_PORT + 1)):
-            site = web.TCPSite(runner, self._settings.host, port)
             try:
-                await site.start()
+                self._listener = await loop.create_server(factory, self._settings.host, port, backlog=BACKLOG)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or port == min(wanted + PORTS_TRIED - 1, LAST_PORT):
                     raise
                 logger.warning("http port taken, trying the next one port=%d", port)
                 continue
-            return int(runner.addresses[0][1])
+            return int(self._listener.sockets[0].getsockname()[1])
         raise OSError(errno.EADDRINUSE, "no free port")
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[self._authorize], client_max_size=1024)
+        application = web.Application(middlewares=[self._answer, self._authorize], client_max_size=1024)
+        application.router.add_get("/", self._index)
         application.router.add_get("/metrics", self._metrics_page)
         application.router.add_get("/health/live", self._live)
         application.router.add_get("/health/ready", self._ready)
@@ -125,12 +150,27 @@ class HttpServer:
         return application
 
     @web.middleware
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Outermost: from here on a connection waits for the worker, not the worker for its client."""
+        self._connections.request_begins(request.transport)
+        try:
+            return await handler(request)
+        finally:
+            self._connections.request_ends(request.transport)
+
+    @web.middleware
     async def _authorize(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._token and not request.path.startswith("/health/"):
             given = request.headers.get("Authorization", "")
             if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {self._token}".encode()):
                 return _json({"error": "a bearer token is needed: Authorization: Bearer ..."}, status=401)
         return await handler(request)
+
+    async def _index(self, _: web.Request) -> web.Response:
+        """What this worker serves, for whoever opens its address in a browser."""
+        groups = {"/groups": "open groups of this worker, the longest quiet first"} if self._status.groups_provider else {}
+        others = {path: CATALOGUE_PAGES.get(path, "") for path in sorted(self._status.pages)}
+        return web.Response(text=_index_of(ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
@@ -175,6 +215,19 @@ class HttpServer:
         except Exception as error:  # noqa: BLE001  # whatever Redis says: the page tells it, the worker goes on
             return _json({"error": f"cannot list groups now: {str(error) or type(error).__name__}"}, status=503)
         return _json({"groups": rows})
+
+
+def _index_of(pages: Mapping[str, str]) -> str:
+    """Path → what is served there, as a page of links."""
+    rows = "".join(
+        f'<li><a href="{html.escape(path)}">{html.escape(path)}</a>{html.escape(f": {what}" if what else "")}</li>'
+        for path, what in pages.items()
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streams_app worker</title>'
+        "<style>body{font:1rem/1.6 system-ui,sans-serif;margin:2rem auto;max-width:44rem;padding:0 1rem}</style></head>"
+        f"<body><h1>streams_app worker</h1><ul>{rows}</ul></body></html>"
+    )
 
 
 def _json(value: object, status: int = 200) -> web.Response:

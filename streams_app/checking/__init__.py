@@ -1,4 +1,4 @@
-"""Can this run? Findings about Kafka, Redis, the logs, read stores, subscribers and live views, each with what to do.
+"""Can this run? Findings about HTTP, Kafka, Redis, the logs, read stores, subscribers and live views, each with what to do.
 
 Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
 not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
+from streams_app.checking.http import http_finding
 from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
@@ -25,6 +26,7 @@ __all__ = ["Finding", "Level", "findings"]
 
 async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, None]:
     """Looks at everything, one finding after the other."""
+    yield http_finding(settings.http)
     away = False
     for looks in (kafka_findings(settings), redis_findings(settings, clock)):
         async with aclosing(looks) as found:

@@ -10,7 +10,7 @@ import aiohttp
 from streams_app.http import HttpServer
 
 FOLD: dict[str, Any] = {"name": "f", "source": "events", "group_key": "id", "changed": "fields", "quiet_period": "1s"}
-PAGES = ["/metrics", "/health/live", "/health/ready", "/groups", "/events", "/asyncapi.json"]
+PAGES = ["/", "/metrics", "/health/live", "/health/ready", "/groups", "/events", "/asyncapi.json"]
 
 Start = Callable[..., HttpServer]
 """Starts a server with other settings than the default ones."""

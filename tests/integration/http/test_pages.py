@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import threading
 import urllib.request
 from typing import Any, cast
@@ -40,6 +42,42 @@ async def test_the_metrics_page_is_read_by_prometheus_and_has_every_metric(start
 
 async def test_an_unknown_page_is_not_found(start: Start) -> None:
     assert (await get(f"{start().url}/nothing"))[0] == 404
+
+
+# The index
+
+
+def links_of(page: str) -> list[str]:
+    return re.findall(r'href="([^"]*)"', page)
+
+
+async def test_the_index_leads_to_what_this_worker_serves_and_to_nothing_else(start: Start, status: Status) -> None:
+    url = start().url
+    async with aiohttp.ClientSession() as session, session.get(url) as reply:
+        bare = await reply.text()
+        assert (200, "text/html") == (reply.status, reply.content_type)
+    assert ["/health/ready", "/health/live", "/metrics"] == links_of(bare)
+
+    async def provider(*_: Any) -> list[dict[str, Any]]:
+        return []
+
+    status.groups_provider = provider
+    status.pages |= {EVENTS_PAGE: dict, ASYNCAPI_PAGE: dict}
+    links = links_of((await get(url))[1])
+
+    assert ["/health/ready", "/health/live", "/metrics", "/groups", "/asyncapi.json", "/events"] == links
+    assert {200} == {(await get(f"{url}{path}"))[0] for path in links}
+
+
+async def test_the_index_escapes_what_it_shows_and_runs_nothing(start: Start, status: Status) -> None:
+    path = '/"><script>alert(1)</script>&'
+    status.pages[path] = dict
+    async with aiohttp.ClientSession() as session, session.get(start().url) as reply:
+        page, policy = await reply.text(), reply.headers["Content-Security-Policy"]
+
+    assert "<script" not in page
+    assert path in map(html.unescape, links_of(page))
+    assert policy.startswith("default-src 'none'")
 
 
 # Health

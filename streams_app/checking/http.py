@@ -1,0 +1,28 @@
+"""Who may read the pages of a worker, by its settings alone: a file of its own, as each thing that is checked has one (pure)."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.settings import HttpSettings
+
+
+def http_finding(http: HttpSettings) -> Finding:
+    """Whether the pages are open to the network without a token."""
+    if _is_loopback(http.host):
+        return Finding(Level.OK, f"health, metrics and groups are served on {http.host} only")
+    if http.token_file is not None:
+        return Finding(Level.OK, f"health, metrics and groups are served on {http.host}; all but health want a token")
+    return Finding(
+        Level.WARNING,
+        f'http.host = "{http.host}" serves metrics, groups and events to whoever reaches this machine, without a token',
+        "set http.token_file, or keep others off the port by the network",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

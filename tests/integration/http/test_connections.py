@@ -1,0 +1,175 @@
+"""Clients that keep their connections open: how many there may be, for how long, and who is answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shlex
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from streams_app.http import HttpServer
+from streams_app.http_connections import MOST_CONNECTIONS, Connections, connection_limit
+from streams_app.status import Status
+from tests.helpers import wait_until
+from tests.integration.http.asking import Start, get
+from tests.integration.site import Stage
+from tests.workers import WorkerProcess
+
+HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
+LIMIT_SECONDS = 60
+
+
+@asynccontextmanager
+async def clients(port: int | None, count: int, sent: bytes = HALF) -> AsyncIterator[list[socket.socket]]:
+    """So many connections, each of which has sent this."""
+
+    def opened(stack: ExitStack) -> socket.socket:
+        one = stack.enter_context(socket.create_connection(("127.0.0.1", port or 0)))
+        one.sendall(sent)
+        one.setblocking(False)
+        return one
+
+    with ExitStack() as stack:
+        yield [await asyncio.to_thread(opened, stack) for _ in range(count)]
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has ended a connection; what it answered before is dropped."""
+    try:
+        while client.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@pytest.fixture
+async def impatient(start: Start) -> HttpServer:
+    """A server that waits a quarter of a second for a request, and as long for the next one."""
+    server = start()
+    server._connections.request_seconds = server._connections.idle_seconds = 0.25
+    return server
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", HALF, b"\r\n"], ids=["nothing", "a byte", "half of the headers", "an empty line"])
+async def test_a_request_that_does_not_arrive_ends_its_connection(impatient: HttpServer, sent: bytes) -> None:
+    async with clients(impatient.port, 3, sent) as opened:
+        await wait_until(lambda: all(map(is_closed, opened)), LIMIT_SECONDS, "the connections are closed")
+
+    assert 0 == len(impatient._connections)
+
+
+async def test_further_bytes_of_a_request_give_it_no_more_time(impatient: HttpServer) -> None:
+    async with clients(impatient.port, 1) as (client,):
+
+        def is_cut_off() -> bool:
+            try:
+                client.send(b"X-A: b\r\n")
+            except OSError:
+                return True
+            return False
+
+        await wait_until(is_cut_off, LIMIT_SECONDS, "the connection is closed although bytes arrive")
+
+
+async def test_a_connection_that_asks_nothing_more_is_closed(impatient: HttpServer) -> None:
+    async with clients(impatient.port, 1, HALF + b"\r\n") as opened:
+        await wait_until(lambda: is_closed(opened[0]), LIMIT_SECONDS, "the idle connection is closed")
+
+
+async def test_an_answer_that_takes_longer_than_a_request_may_is_given(impatient: HttpServer, status: Status) -> None:
+    async def slow(*_: object) -> list[dict[str, object]]:
+        await asyncio.sleep(4 * impatient._connections.request_seconds)  # what is slow is the worker, not the client
+        return [{"group": "anna"}]
+
+    status.groups_provider = slow
+
+    assert (200, {"groups": [{"group": "anna"}]}) == await get(f"{impatient.url}/groups")
+
+
+async def test_a_connection_serves_one_request_after_the_other(start: Start) -> None:
+    server = start()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
+        for _ in range(5):
+            async with session.get(f"{server.url}/health/live") as reply:
+                assert 200 == reply.status
+
+        assert 1 == len(server._connections)
+
+
+async def test_however_many_half_requests_there_are_health_is_answered_and_most_descriptors_are_free(start: Start) -> None:
+    server = start()
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    async with clients(server.port, 300) as opened:
+        assert 200 == (await get(f"{server.url}/health/live"))[0]
+        await wait_until(lambda: len(server._connections) <= server._connections.limit, LIMIT_SECONDS, "some are closed")
+        if before:
+            taken = len(os.listdir("/proc/self/fd")) - before - len(opened)
+            assert taken <= server._connections.limit
+
+        assert 200 == (await get(f"{server.url}/health/ready"))[0]
+        assert 300 - server._connections.limit <= sum(map(is_closed, opened))
+
+
+async def test_a_request_that_is_answered_outlives_those_that_wait(start: Start, status: Status) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def provider(*_: object) -> list[dict[str, object]]:
+        asked.set()
+        await answer.wait()
+        return []
+
+    status.groups_provider = provider
+    server = start()
+    asking = asyncio.create_task(get(f"{server.url}/groups"))
+    await asked.wait()
+    async with clients(server.port, 3 * server._connections.limit):
+        assert 200 == (await get(f"{server.url}/health/live"))[0]
+        answer.set()
+
+        assert (200, {"groups": []}) == await asking
+
+
+@pytest.mark.parametrize(("descriptors", "limit"), [(256, 32), (64, 8), (4, 1), (1024, 64), (10**6, MOST_CONNECTIONS)])
+def test_the_limit_leaves_descriptors_for_the_worker(descriptors: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+
+    assert limit == connection_limit()
+
+
+def test_without_a_limit_of_descriptors_there_is_one_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    assert MOST_CONNECTIONS == connection_limit() == Connections(connection_limit()).limit
+
+
+class FewDescriptors(WorkerProcess):
+    """A worker that may have 256 descriptors, as many as some systems give a process."""
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return ["/bin/sh", "-c", f"ulimit -n 256; exec {shlex.join(super().command(config, arguments))}"]
+
+
+@pytest.mark.timeout(200)
+async def test_a_worker_with_few_descriptors_folds_and_answers_whatever_is_half_sent_to_it(stage: Stage) -> None:
+    with FewDescriptors(stage.folder / "streams.toml", stage.folder) as worker:
+        await worker.wait_ready()
+        port = int((worker.url or "").rpartition(":")[2])
+        async with clients(port, 400):
+            await stage.send(20)
+            outcome = await stage.outcome()
+
+            assert 200 == (await worker.get("/health/live"))[0]
+            assert 200 == (await worker.get("/health/ready"))[0]
+            assert "Too many open files" not in worker.log()
+    assert set(stage.sent) == set(outcome.ids_of)
