@@ -256,6 +256,41 @@ METRICS: Final = (
         "For long: lag_records says how much is left.",
     ),
     Description(
+        "streams_app_live_connections", "gauge", (), "Open pages that are connected to this server of live views.",
+        "Near live_server.connections: start another server.",
+    ),
+    Description(
+        "streams_app_live_open_pages", "gauge", (), "Different pages among them, each of which is polled.",
+        "Far below connections is usual: many look at one page.",
+    ),
+    Description(
+        "streams_app_live_state", "gauge", ("view",),
+        "How true a live view is as pages are shown it: 0 ok, 1 incomplete, 2 behind, 3 reading.",
+        "2: no worker keeps it, it lags, or Redis does not answer. 3 for long: see live_reading of the workers.",
+    ),
+    Description(
+        "streams_app_live_messages_total", "counter", ("view",), "States of live views written to browsers.",
+        "At most one each interval and connection.",
+    ),
+    Description(
+        "streams_app_live_replaced_total", "counter", (), "States that a newer one replaced before a slow browser took them.",
+        "Rising: browsers are slower than the view changes, which costs them nothing; a longer interval saves work.",
+    ),
+    Description(
+        "streams_app_live_delay_seconds", "histogram", (), "Time written to a browser minus timestamp of the newest record in it.",
+        "Grows: workers lag, or producers stamp records early; see live_lag_records and live_look_seconds.", DELAY_BUCKETS,
+    ),
+    Description(
+        "streams_app_live_look_seconds", "histogram", (), "Duration of one poll of Redis for all open pages.",
+        "Above live_server.interval: Redis is busy, or far away.", WORK_BUCKETS,
+    ),
+    Description(
+        "streams_app_live_refused_total", "counter", ("reason",),
+        "Requests for live views that were refused: token, page-not-in-token, origin, view, views, page, tab, full or redis; "
+        "stalled: connections of browsers that read nothing.",
+        "token: sessions end, or the secrets differ; full: see live_connections; origin: live_server.origins lacks one.",
+    ),
+    Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
         "1 while a subscriber waits: for redis, redis-memory, broker, window (too many unfinished events), note (it is full) or "
         "operator (nothing but a command mends it).",

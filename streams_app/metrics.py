@@ -73,6 +73,14 @@ class Metrics:
     live_pages: Gauge
     live_lag_records: Gauge
     live_reading: Gauge
+    live_connections: Gauge
+    live_open_pages: Gauge
+    live_state: Gauge
+    live_messages: Counter
+    live_replaced: Counter
+    live_delay_seconds: Histogram
+    live_look_seconds: Histogram
+    live_refused: Counter
     waiting_for: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram

@@ -100,7 +100,7 @@ FLOORS = [
     "settings", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core", "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
     "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "live", "live/core", "live/store",
-    "live/agents", "local", "tuning", "operating", "checking",
+    "live/agents", "live/hub", "local", "tuning", "operating", "checking",
     "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""

@@ -1,18 +1,22 @@
-"""``streams-app live``: what live views show."""
+"""``streams-app live``: what live views show, the server that shows it to browsers, and tokens to try it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import click
 
+from streams_app.cli import tell
 from streams_app.cli.options import with_settings
+from streams_app.durations import parse_duration
+from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.settings import Settings
 
 
 @click.group(name="live")
 def command() -> None:
-    """Show what live views hold."""
+    """Show what live views hold, and serve them to browsers."""
 
 
 @command.command(name="show")
@@ -31,3 +35,60 @@ def show(settings: Settings, views: tuple[str, ...], limit: int, as_json: bool, 
 
     for found in asyncio.run(page_of_views(settings, page, views, limit)):
         click.echo(found.state.to_json() if as_json else "\n".join(lines_of(found)))
+
+
+@command.command(name="serve")
+@with_settings
+@click.option("--page", "has_page", is_flag=True, help="Also an example page at /, of all public views.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="As for worker.")
+def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -> None:
+    """Serve live views to browsers, as live_server says; without Kafka.
+
+    Start as many as you like, behind a proxy that speaks HTTP/2. SIGTERM ends it within seconds: browsers go
+    to another one.
+
+    \b
+    GET /live/PAGE?view=A&view=B          the states as JSON
+    GET /live/PAGE/events?view=A&view=B   the same as server-sent events, whenever they change
+    GET /live.js                          the module for pages
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.leaving import leave
+    from streams_app.live.hub.serving import serve_views
+    from streams_app.logs import set_up_logging
+
+    set_up_logging(log_level, log_format)
+    try:
+        serve_views(settings, has_page=has_page)
+    except StreamsAppError as error:
+        if log_format == "json":
+            logging.getLogger(__name__).critical("%s", error)
+        else:
+            tell(error)
+        leave(error.exit_code)
+    leave(0)
+
+
+@command.command(name="token")
+@with_settings
+@click.option("--sub", default="", metavar="NAME", help="Who has it: shown by views with people = true.")
+@click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="At most 24h.")
+@click.argument("pages", nargs=-1, required=True, metavar="PAGE...")
+def token(settings: Settings, sub: str, expires: str, pages: tuple[str, ...]) -> None:
+    """Print a token for PAGEs, to try; `prefix*` stands for all pages that begin so.
+
+    Applications make their own, see docs/live-views.md. A browser sends it as the cookie streams_app_live.
+    """
+    from streams_app.clock import SystemClock
+    from streams_app.live.hub.tokens import LONGEST_MS, signed
+
+    try:
+        expires_ms = round(parse_duration(expires).total_seconds() * 1000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--expires") from error
+    if not 0 < expires_ms <= LONGEST_MS:
+        raise click.BadParameter("must be at most 24h", param_hint="--expires")
+    found = settings.live_server.secrets
+    if not found:
+        raise ConfigurationError(["live_server.secret_file is not set: without a secret no token is accepted"])
+    click.echo(signed(found[0], pages, sub, SystemClock().now_ms() + expires_ms))

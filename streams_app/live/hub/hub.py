@@ -1,0 +1,258 @@
+"""The hub: which pages are open, what they show, and who is to be sent it.
+
+One loop polls for all of them. A connection that is new waits for a poll that began after it came, which is made at once and serves
+all who came meanwhile; whoever was there before is sent a view at most once an interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.clock import Clock
+from streams_app.delivery.scripts import RefusedError
+from streams_app.live.core.state import ViewState, reading
+from streams_app.live.hub.connection import Connection, Message, message_of
+from streams_app.live.hub.polling import Poller, ViewSnapshot
+from streams_app.live.hub.presence import Presence
+from streams_app.live.store.keys import presence_keys
+from streams_app.live.store.view_store import PresenceStore, ScriptSet
+from streams_app.metrics import Metrics
+from streams_app.patience import Patience
+from streams_app.redis_client import REDIS_ERRORS
+from streams_app.settings import Settings
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+ERRORS: Final = (*REDIS_ERRORS, RefusedError, TimeoutError, AttributeError)
+"""What a poll may raise; the cluster client raises the last one from a transport that was closed under it."""
+
+EARLY_SECONDS: Final = 0.02
+"""A poll for somebody new waits so long for others who come at the same moment."""
+
+PRESENT_MS: Final = 1_000
+EVALUATE_SECONDS: Final = 1.0
+FORGET_MS: Final = 30_000
+STANDING_MS: Final = 5_000
+"""So often the heads of views that nobody has open are read, for the metric."""
+
+RECONNECT_MS: Final = 5_000
+STATES: Final = {"ok": 0, "incomplete": 1, "behind": 2, "reading": 3}
+"""State → value of its metric."""
+
+
+class Hub:
+    """Open pages and what they show."""
+
+    def __init__(self, settings: Settings, redis: Redis, clock: Clock, metrics: Metrics, status: Status) -> None:
+        """Asks nothing yet.
+
+        Args:
+            settings: With live views.
+            redis: Client of the application's Redis, which gives up soon.
+            clock: Of the hub; views live by the clock of Redis.
+            metrics: Those of the process.
+            status: Told while Redis is away.
+        """
+        self._redis = redis
+        self._clock = clock
+        self._metrics = metrics
+        self._status = status
+        self._interval_ms = settings.live_server.interval_ms
+        self._scripts = ScriptSet(redis)
+        self._views = {view.name: view for view in settings.live}
+        self._poller = Poller(settings.app_id, settings.live_of_topics, redis, self._scripts)
+        self._presence = {
+            view.name: Presence(view, PresenceStore(self._scripts, presence_keys(settings.app_id, view.name), view.expiry_ms))
+            for view in settings.live
+            if not view.is_of_topic
+        }
+        self._patience = Patience("Redis", self._is_redis_there)
+        self.connections: set[Connection] = set()
+        self._open: dict[tuple[str, str], set[Connection]] = {}
+        self._shown: dict[tuple[str, str], Message] = {}
+        self._dirty: set[tuple[str, str]] = set()
+        self._standing: dict[str, tuple[str, int | None]] = {}
+        self._waiting: set[Connection] = set()
+        self._came = asyncio.Event()
+        self._redis_ms, self._asked_ms = clock.now_ms(), clock.monotonic_ms()
+        self._presented_ms: dict[str, int] = {}
+        self._forgot_ms = self._stood_ms = self._reconnected_ms = clock.monotonic_ms() - FORGET_MS
+
+    def open(self, connection: Connection) -> None:
+        """Takes a connection in, which is sent a state of each of its views as soon as one is polled."""
+        self.connections.add(connection)
+        for view in connection.views:
+            self._open.setdefault((view.name, connection.page), set()).add(connection)
+            if connection.tab is not None and view.name in self._presence:
+                self._presence[view.name].join(connection.page, connection.tab)
+        self._waiting.add(connection)
+        self._came.set()
+
+    def close(self, connection: Connection) -> None:
+        """Forgets a connection."""
+        self.connections.discard(connection)
+        for view in connection.views:
+            place = (view.name, connection.page)
+            self._open[place].discard(connection)
+            if not self._open[place]:
+                del self._open[place]
+                self._shown.pop(place, None)
+                self._dirty.discard(place)
+            if connection.tab is not None and view.name in self._presence:
+                self._presence[view.name].leave(connection.page, connection.tab)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Polls until told to stop."""
+        regular_ms = self._clock.monotonic_ms()
+        while not stop.is_set():
+            is_regular = self._clock.monotonic_ms() >= regular_ms
+            if is_regular:
+                regular_ms = max(regular_ms + self._interval_ms, self._clock.monotonic_ms())
+            polling = asyncio.create_task(self.poll_once(is_regular=is_regular))
+            try:
+                # A Redis that hangs does not keep views from being marked.
+                while not (await asyncio.wait([polling], timeout=EVALUATE_SECONDS))[0]:
+                    self._publish((), is_regular=True)
+            finally:
+                polling.cancel()
+            polling.result()
+            left_ms = regular_ms - self._clock.monotonic_ms()
+            if left_ms > 0:
+                await self._until_somebody_comes(stop, left_ms / 1000)
+
+    async def _until_somebody_comes(self, stop: asyncio.Event, seconds: float) -> None:
+        coming = [asyncio.create_task(event.wait()) for event in (self._came, stop)]
+        try:
+            done, _ = await asyncio.wait(coming, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in coming:
+                task.cancel()
+        if done:
+            await asyncio.sleep(min(EARLY_SECONDS, seconds))
+
+    async def poll_once(self, *, is_regular: bool = True) -> None:
+        """Polls what is open, and sends it to those who wait.
+
+        Args:
+            is_regular: Whether those who have a state already are sent what has changed since.
+        """
+        self._came.clear()
+        waiting, self._waiting = self._waiting, set()
+        wanted = self._wanted()
+        try:
+            with self._metrics.live_look_seconds.time():
+                self._redis_ms, changed = await self._poller.poll_once(wanted)
+                self._asked_ms = self._clock.monotonic_ms()
+                changed |= await self._present(wanted, waiting)
+        except ERRORS as error:
+            self._patience.failed(error)
+            await self._reconnect()
+            self._publish(waiting, is_regular=is_regular, is_known=False)
+            return
+        self._patience.succeeded()
+        self._dirty |= {place for place in changed if place in self._open}
+        self._publish(waiting, is_regular=is_regular)
+        if any(name == "behind" for name, _ in self._standing.values()):
+            # A former primary that lives on as a replica answers for ever, and never again anything new.
+            await self._reconnect()
+
+    def _wanted(self) -> dict[str, list[str]]:
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms - self._forgot_ms >= FORGET_MS:
+            self._forgot_ms = monotonic_ms
+            self._poller.forget()
+        wanted: dict[str, list[str]] = {}
+        if monotonic_ms - self._stood_ms >= STANDING_MS:
+            self._stood_ms = monotonic_ms
+            wanted = {name: [] for name in self._poller.views}
+        for view, page in self._open:
+            wanted.setdefault(view, []).append(page)
+        return wanted
+
+    async def _present(self, wanted: dict[str, list[str]], waiting: Collection[Connection]) -> set[tuple[str, str]]:
+        changed: set[tuple[str, str]] = set()
+        monotonic_ms = self._clock.monotonic_ms()
+        for name, presence in self._presence.items():
+            is_awaited = any(view.name == name for connection in waiting for view in connection.views)
+            if not is_awaited and monotonic_ms - self._presented_ms.get(name, -PRESENT_MS) < PRESENT_MS:
+                continue
+            changed |= {(name, page) for page in await presence.present_once(self._redis_ms, wanted.get(name, []))}
+            self._presented_ms[name] = monotonic_ms
+        return changed
+
+    async def _reconnect(self) -> None:
+        """Drops what is connected now and then, so that the name of a Redis that has moved is resolved anew."""
+        monotonic_ms = self._clock.monotonic_ms()
+        pool: Any = getattr(self._redis, "connection_pool", None)  # the cluster client finds its servers by itself
+        if pool is not None and monotonic_ms - self._reconnected_ms >= RECONNECT_MS:
+            self._reconnected_ms = monotonic_ms
+            with suppress(*ERRORS):
+                await pool.disconnect()
+
+    def _publish(self, waiting: Iterable[Connection], *, is_regular: bool, is_known: bool = True) -> None:
+        now_ms = self._redis_ms + self._clock.monotonic_ms() - self._asked_ms
+        self._mark_standing(now_ms)
+        for connection in waiting:
+            if connection not in self.connections:
+                continue
+            for view in connection.views:
+                place = (view.name, connection.page)
+                if is_known:
+                    connection.push(self._message(place, now_ms))
+                else:
+                    self._dirty.add(place)
+                    connection.push(message_of(self._unconfirmed(place, now_ms)))
+        if is_regular:
+            dirty, self._dirty = self._dirty, set()
+            for place in dirty:
+                message = self._message(place, now_ms)
+                for connection in self._open.get(place, ()):
+                    # Who waits for a first state waits for a poll that began later than this one.
+                    if connection not in self._waiting:
+                        connection.push(message)
+        self._metrics.live_connections.set(len(self.connections))
+        self._metrics.live_open_pages.set(len({page for _, page in self._open}))
+
+    def _mark_standing(self, now_ms: int) -> None:
+        known: list[tuple[str, ViewSnapshot | Presence]] = [*self._poller.views.items(), *self._presence.items()]
+        for name, view in known:
+            standing = view.standing(now_ms)
+            if standing != self._standing.get(name):
+                self._standing[name] = standing
+                self._metrics.live_state.labels(view=name).set(STATES[standing[0]])
+                self._dirty |= {place for place in self._open if place[0] == name}
+
+    def _state(self, place: tuple[str, str], now_ms: int) -> ViewState:
+        view, page = place
+        return (self._presence.get(view) or self._poller.views[view]).state(page, now_ms)
+
+    def _message(self, place: tuple[str, str], now_ms: int) -> Message:
+        state = self._state(place, now_ms)
+        shown = self._shown.get(place)
+        if shown is None or shown.state != state:
+            newest_ms = self._poller.views[place[0]].newest_ms(place[1]) if place[0] in self._poller.views else 0
+            is_fresh = shown is not None and newest_ms > shown.newest_ms
+            self._shown[place] = shown = message_of(state, newest_ms, is_fresh=is_fresh)
+        return shown
+
+    def _unconfirmed(self, place: tuple[str, str], now_ms: int) -> ViewState:
+        """What somebody new is shown while Redis is away: what was known last, marked whatever its age."""
+        state = self._state(place, now_ms)
+        if state.state == "reading":
+            return reading(self._views[place[0]])
+        return replace(state, state="behind", since_ms=state.since_ms if state.state == "behind" else self._redis_ms)
+
+    def _is_redis_there(self, is_there: bool) -> None:
+        self._metrics.up.labels(component="redis").set(is_there)
+        if is_there:
+            self._status.clear("redis")
+        else:
+            self._status.set_not_ready("redis", "Redis does not answer: open pages keep what they show, and say so")

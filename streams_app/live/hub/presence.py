@@ -1,0 +1,157 @@
+"""Who has pages open: the browser tabs that are connected to this hub, written to Redis, and the count of those of all hubs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streams_app.live.core.state import BEHIND_MS, ViewState, reading
+from streams_app.live.store.view_store import Closed, PagePresence, PresenceStore, Tabs
+from streams_app.redis_client import REDIS_ERRORS
+from streams_app.settings.live import LiveView
+
+LAPSE_MS: Final = 5_000
+"""A tab that has closed counts so long: one that is reloaded is back by then, and nobody saw it leave."""
+
+SETTLE_MS: Final = 2_000
+"""After a loss of Redis: each hub writes its tabs once a second, so that by then all have."""
+
+MOST_NAMED: Final = 200
+PAGES_A_SCRIPT: Final = 500
+
+
+@dataclass(slots=True)
+class _Tab:
+    """A tab of this hub.
+
+    Attributes:
+        connections: How many it has; a reload may open the new one before the former has closed.
+        until_ms: Until when it counts, as this hub tried to write it last; 0: it never did.
+        is_due: Whether it is to be written whatever that says.
+    """
+
+    connections: int = 1
+    until_ms: float = 0
+    is_due: bool = True
+
+
+class Presence:
+    """The open tabs of one view."""
+
+    def __init__(self, view: LiveView, store: PresenceStore) -> None:
+        self.view = view
+        self._store = store
+        self._open: dict[str, dict[str, _Tab]] = {}
+        self._closed: dict[str, dict[str, float]] = {}
+        self._found: dict[str, PagePresence] = {}
+        self._marker: str | None = None
+        self._seen_ms = 0
+        self._settled_ms = 0
+        # No other hub writes the same: whose score it is, says whether a tab that has closed here is open elsewhere.
+        self._fraction = random.random()  # no secret
+
+    def join(self, page: str, tab: str) -> None:
+        """Counts a tab from the next step on."""
+        tabs = self._open.setdefault(page, {})
+        if tab in tabs:
+            tabs[tab].connections += 1
+        else:
+            tabs[tab] = _Tab(until_ms=self._closed.get(page, {}).pop(tab, 0))
+
+    def leave(self, page: str, tab: str) -> None:
+        """Lets a tab lapse from the next step on, unless it comes back."""
+        tabs = self._open[page]
+        known = tabs[tab]
+        known.connections -= 1
+        if known.connections == 0:
+            del tabs[tab]
+            if known.until_ms:
+                self._closed.setdefault(page, {})[tab] = known.until_ms
+            if not tabs:
+                del self._open[page]
+
+    async def present_once(self, now_ms: int, pages: Collection[str]) -> set[str]:
+        """Writes what is due, and counts the tabs of all hubs.
+
+        Args:
+            now_ms: By the clock of Redis.
+            pages: Those that are open here.
+
+        Returns:
+            Pages that show something else than before.
+
+        Raises:
+            RedisError: And its kind; all tabs are written once more by the next step.
+        """
+        asked = list(dict.fromkeys([*pages, *self._open, *self._closed]))
+        if not asked:
+            # Its marker lapses while nobody writes it, which is no loss.
+            self._marker, self._found = None, {}
+            return set()
+        was_away = bool(self._seen_ms) and now_ms - self._seen_ms > BEHIND_MS
+        found: dict[str, PagePresence] = {}
+        is_lost = False
+        part: dict[str, Tabs] = {}
+        try:
+            for start in range(0, len(asked), PAGES_A_SCRIPT):
+                part = {page: self._tabs(page, now_ms) for page in asked[start : start + PAGES_A_SCRIPT]}
+                reply = await self._store.present(part, now_ms, named=self.view.people)
+                found |= reply.pages
+                is_lost = is_lost or self._marker not in (None, reply.marker)
+                self._marker = reply.marker
+        except REDIS_ERRORS:
+            self._write_all()
+            self._close_once_more(part)
+            raise
+        if is_lost or was_away:
+            self._settled_ms = now_ms + SETTLE_MS
+        if is_lost:
+            self._write_all()
+            self._seen_ms = now_ms
+            return await self.present_once(now_ms, pages)
+        before, self._found, self._seen_ms = self._found, {page: found[page] for page in pages}, now_ms
+        return {page for page in pages if self._found[page] != before.get(page)}
+
+    def _tabs(self, page: str, now_ms: int) -> Tabs:
+        expiry_ms = self.view.expiry_ms
+        due: dict[str, float] = {}
+        for name, tab in self._open.get(page, {}).items():
+            if tab.is_due or tab.until_ms < now_ms + expiry_ms * 2 // 3:
+                tab.until_ms, tab.is_due = now_ms + expiry_ms + self._fraction, False
+                due[name] = tab.until_ms
+        lapse_ms = now_ms + LAPSE_MS
+        closed = [Closed(tab, until_ms, min(until_ms, lapse_ms)) for tab, until_ms in self._closed.pop(page, {}).items()]
+        return Tabs(due, closed)
+
+    def _write_all(self) -> None:
+        for tabs in self._open.values():
+            for tab in tabs.values():
+                tab.is_due = True
+
+    def _close_once_more(self, part: Mapping[str, Tabs]) -> None:
+        for page, tabs in part.items():
+            for tab, written_ms, _ in tabs.closed:
+                if tab not in self._open.get(page, {}):
+                    self._closed.setdefault(page, {}).setdefault(tab, written_ms)
+
+    def state(self, page: str, now_ms: int) -> ViewState:
+        """What a page shows."""
+        found = self._found.get(page)
+        if found is None or now_ms < self._settled_ms:
+            return reading(self.view)
+        is_behind = now_ms - self._seen_ms > BEHIND_MS
+        people = None
+        if self.view.people:
+            people = tuple(sorted({name for tab in found.tabs if (name := tab.partition(" ")[2])})[:MOST_NAMED])
+        return ViewState(
+            self.view.name, self.view.kind, "behind" if is_behind else "ok", self.view.expiry_ms,
+            self._seen_ms if is_behind else None, found.count, people=people,
+        )  # fmt: skip
+
+    def standing(self, now_ms: int) -> tuple[str, int | None]:
+        """How true the view is, and since when."""
+        if now_ms < self._settled_ms:
+            return "reading", None
+        return ("behind", self._seen_ms) if self._found and now_ms - self._seen_ms > BEHIND_MS else ("ok", None)

@@ -1,0 +1,250 @@
+"""What browsers ask: ``/live/PAGE`` as JSON, ``/live/PAGE/events`` as a stream, ``/live.js``, and an example page at ``/``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import html
+import logging
+import random
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from streams_app.clock import Clock
+from streams_app.live.hub.connection import Connection
+from streams_app.live.hub.hub import Hub
+from streams_app.live.hub.stream import EventStream
+from streams_app.live.hub.tokens import COOKIE, Token, TokenError, Tokens
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.settings.base import suggestion
+from streams_app.settings.live import LiveView
+
+logger = logging.getLogger(__name__)
+
+MOST_VIEWS: Final = 8
+MOST_PAGE_BYTES: Final = 512
+TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
+JSON_SECONDS: Final = 8.0
+"""A request for JSON is answered by the next poll; a Redis that hangs is given up before this."""
+
+CHECK_SECONDS: Final = 1.0
+BYE_SECONDS: Final = 3.0
+LAST_RETRY_AFTER: Final = 10
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+BEAT: Final = "BEAT = 15e3"
+"""What ``live.js`` has for the beat of a hub, which puts its own there."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class RequestError(Exception):
+    """A request that is refused.
+
+    Attributes:
+        status: Of HTTP.
+        reason: In one word, for the metric.
+        headers: Of the answer.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.headers = headers or {}
+
+
+class ViewServer:
+    """Answers browsers."""
+
+    def __init__(self, settings: Settings, hub: Hub, tokens: Tokens, clock: Clock, metrics: Metrics, *, has_page: bool) -> None:
+        """Listens nowhere yet.
+
+        Args:
+            settings: With live views.
+            hub: Knows what pages show.
+            tokens: Checks tokens.
+            clock: Of the hub.
+            metrics: Those of the process.
+            has_page: Whether there is an example page at ``/``.
+        """
+        self._server = settings.live_server
+        self._views = {view.name: view for view in settings.live}
+        self._hub = hub
+        self._tokens = tokens
+        self._clock = clock
+        self._metrics = metrics
+        self._streams: set[EventStream] = set()
+        self._is_ending = False
+        self._all_left = asyncio.Event()
+        self._script = _web("live.js").replace(BEAT, f"BEAT = {self._server.beat_ms}").encode()
+        self._page, self._page_policy = _page(settings.live) if has_page else (b"", "")
+
+    def application(self) -> web.Application:
+        """What serves the routes."""
+        application = web.Application(middlewares=[self._answer], client_max_size=1024)
+        add = application.router.add_get
+        add("/live.js", self._live_js)
+        add("/live/{page}", self._json)
+        add("/live/{page}/events", self._events, allow_head=False)
+        if self._page:
+            add("/", self._example)
+        return application
+
+    async def check_forever(self) -> None:
+        """Looks after streams once a second: beats, tokens, browsers that do not read."""
+        while True:
+            monotonic_ms = self._clock.monotonic_ms()
+            for stream in list(self._streams):
+                stream.check(monotonic_ms, self._server.beat_ms)
+            await asyncio.sleep(CHECK_SECONDS)
+
+    async def end(self) -> None:
+        """Says goodbye to all, and waits until that is written; not for those who do not read."""
+        self._is_ending = True
+        for stream in self._streams:
+            stream.connection.end()
+        if self._streams:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_left.wait(), BYE_SECONDS)
+
+    @web.middleware
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Makes every error an answer in JSON, and says what a browser may do with an answer."""
+        allowed: dict[str, str] = {}
+        try:
+            allowed = self._allow_origin(request)
+            response = await handler(request)
+        except RequestError as error:
+            self._metrics.live_refused.labels(reason=error.reason).inc()
+            response = _json({"error": str(error)}, error.status, error.headers)
+        except web.HTTPException as error:
+            response = _json({"error": f"{error.reason}: {request.method} {request.path}"}, error.status)
+        if not response.prepared:
+            for name, value in {**HEADERS, **allowed}.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    def _allow_origin(self, request: web.Request) -> dict[str, str]:
+        if request.path == "/live.js":
+            return {"Access-Control-Allow-Origin": "*"}
+        origin = request.headers.get("Origin")
+        if origin is None:
+            return {"Vary": "Origin"}
+        if origin not in self._server.origins and urlsplit(origin).netloc != request.host:
+            raise RequestError(403, "origin", f"pages of {origin} may not ask: live_server.origins does not name it")
+        return {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true", "Vary": "Origin"}
+
+    async def _live_js(self, _: web.Request) -> web.Response:
+        headers = {"Cache-Control": "max-age=300"}
+        return web.Response(body=self._script, content_type="text/javascript", charset="utf-8", headers=headers)
+
+    async def _example(self, _: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": self._page_policy, "Cache-Control": "no-store"}
+        return web.Response(body=self._page, content_type="text/html", charset="utf-8", headers=headers)
+
+    async def _json(self, request: web.Request) -> web.Response:
+        page, views, _ = self._asked(request)
+        connection = Connection(page, views)
+        self._hub.open(connection)
+        try:
+            async with asyncio.timeout(JSON_SECONDS):
+                states = await connection.states()
+        except TimeoutError:
+            raise RequestError(503, "redis", "Redis does not answer: try again", _retry_after()) from None
+        finally:
+            self._hub.close(connection)
+        found = {"views": [state.to_dict() for state in states], "now_ms": self._clock.now_ms()}
+        return _json(found, headers={"Cache-Control": "no-store"})
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        tab = request.query.get("tab")
+        if tab is not None and not TAB.fullmatch(tab):
+            raise RequestError(400, "tab", "tab must be 8 to 64 of a-z A-Z 0-9 _ -: an id that the page has made for itself")
+        page, views, allowed = self._asked(request)
+        member = tab or secrets.token_urlsafe(12)
+        if allowed is not None and any(view.people for view in views) and allowed[2].sub:
+            member = f"{member} {allowed[2].sub}"
+        connection = Connection(page, views, member)
+        stream = EventStream(connection, request, self._clock, self._metrics, allowed)
+        headers = {**HEADERS, **self._allow_origin(request)}
+        self._streams.add(stream)
+        self._hub.open(connection)
+        try:
+            return await stream.write(headers)
+        finally:
+            self._streams.discard(stream)
+            if self._is_ending and not self._streams:
+                self._all_left.set()
+            self._hub.close(connection)
+
+    def _asked(self, request: web.Request) -> tuple[str, list[LiveView], tuple[Tokens, str, Token] | None]:
+        """What a request asks for, once it is found to be right and allowed."""
+        page = request.match_info["page"]
+        if not page or len(page.encode("utf-8", "surrogatepass")) > MOST_PAGE_BYTES:
+            raise RequestError(400, "page", f"the name of a page has at most {MOST_PAGE_BYTES} bytes")
+        views = self._asked_views(request)
+        allowed = self._allowed(request, page) if any(not view.public for view in views) else None
+        if self._is_ending or len(self._hub.connections) >= self._server.connections:
+            why = "this server is about to end" if self._is_ending else "this server has as many connections as it takes"
+            raise RequestError(503, "full", f"{why}: try again", _retry_after())
+        return page, views, allowed
+
+    def _asked_views(self, request: web.Request) -> list[LiveView]:
+        names = list(dict.fromkeys(request.query.getall("view", [])))
+        if not 1 <= len(names) <= MOST_VIEWS:
+            raise RequestError(400, "views", f"name 1 to {MOST_VIEWS} views: ?view=NAME&view=NAME")
+        for name in names:
+            if name not in self._views:
+                raise RequestError(404, "view", f"there is no live view {name!r}{suggestion(name, list(self._views))}")
+        return [self._views[name] for name in names]
+
+    def _allowed(self, request: web.Request, page: str) -> tuple[Tokens, str, Token]:
+        text = request.cookies.get(COOKIE, "")
+        try:
+            token = self._tokens.accepted(text)
+        except TokenError as error:
+            raise RequestError(401, "token", str(error)) from error
+        if not token.allows(page):
+            raise RequestError(403, "page-not-in-token", "the token is not for this page")
+        return self._tokens, text, token
+
+
+def _retry_after() -> dict[str, str]:
+    return {"Retry-After": str(random.randint(1, LAST_RETRY_AFTER))}  # no secret
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json", headers=headers)
+
+
+def _web(name: str) -> str:
+    return (files("streams_app.live") / "web" / name).read_text("utf-8")
+
+
+def _page(views: Sequence[LiveView]) -> tuple[bytes, str]:
+    """The example page for some views, and its policy, which names the digests of what stands in it."""
+    shown = [{"view": view.name, "kind": view.kind} for view in views if view.public]
+    text = _web("page.html").replace("VIEWS", html.escape(orjson.dumps(shown).decode()))
+    digests = {
+        kind: base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+        for kind in ("script", "style")
+        if (found := re.search(rf"<{kind}[^>]*>(.*?)</{kind}>", text, re.DOTALL))
+    }
+    return text.encode(), (
+        f"default-src 'none'; script-src 'self' 'sha256-{digests['script']}'; style-src 'sha256-{digests['style']}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )

@@ -1,0 +1,147 @@
+"""The hub as a process, without Kafka: started, stopped by SIGTERM in time, ended with the right exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import uvloop
+from aiohttp import web
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from streams_app.clock import SystemClock
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.http import HttpServer
+from streams_app.leaving import leave_in_time
+from streams_app.live.hub.hub import Hub
+from streams_app.live.hub.server import ViewServer
+from streams_app.live.hub.tokens import Tokens
+from streams_app.metrics import Metrics
+from streams_app.redis_client import REDIS_ERRORS, connect, why_unreachable
+from streams_app.settings import RedisSettings, Settings
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 2.0
+"""A poll gives up on a Redis that is silent for so long: pages are told, and it is tried once more."""
+
+SNDBUF_BYTES: Final = 65_536
+"""Of each connection; by itself the kernel takes megabytes of old states for a browser that does not read."""
+
+BACKLOG: Final = 1_024
+BEAT_SECONDS: Final = 1.0
+REST_SECONDS: Final = 0.5
+
+
+def serve_views(settings: Settings, *, has_page: bool = False) -> None:
+    """Runs the hub until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigurationError: There is nothing to show, a secret cannot be read, or Redis does not let us in.
+        TryAgainError: The port is taken.
+    """
+    if not settings.live:
+        raise ConfigurationError(["there is no live view to serve: declare one as [live.NAME]"])
+    # The runner is not closed: see leave().
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, has_page=has_page))
+
+
+async def _serve(settings: Settings, *, has_page: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    clock, metrics, status = SystemClock(), Metrics(settings), Status()
+    tokens = Tokens(settings.live_server, clock)
+    async with AsyncExitStack() as stack:
+        redis = connect_hub(settings.redis)
+        stack.push_async_callback(redis.aclose)
+        await _greet(redis, settings.redis)
+        hub = Hub(settings, redis, clock, metrics, status)
+        server = ViewServer(settings, hub, tokens, clock, metrics, has_page=has_page)
+        runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=REST_SECONDS)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        listening = listen(settings)
+        site = web.SockSite(runner, listening, backlog=BACKLOG)
+        await site.start()
+        http = HttpServer(settings.http, status, metrics, clock)
+        http.start()
+        stack.callback(http.stop)
+        logger.info("live views are served url=%s", url_of(settings, listening))
+        status.clear("start")
+        works = {"poll": hub.run(stop), "streams": server.check_forever()}
+        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done: set[asyncio.Task[Any]] = set()
+            while not done:
+                status.beat(clock.monotonic_ms())
+                done, _ = await asyncio.wait([*tasks, stopping], timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leave_in_time(settings.worker.grace_seconds)
+            status.set_not_ready("end", "the server is about to end")
+            await site.stop()
+            await server.end()
+            stop.set()
+            for task in tasks:
+                task.cancel()
+        for task in done - {stopping}:
+            task.result()
+    logger.info("live views are served no more")
+
+
+def connect_hub(settings: RedisSettings) -> Redis:
+    """A client that gives up soon: what a poll does not know it says, and the next one comes at once."""
+    return connect(
+        settings,
+        socket_connect_timeout=ANSWER_SECONDS,
+        socket_timeout=ANSWER_SECONDS,
+        health_check_interval=0,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+async def _greet(redis: Redis, settings: RedisSettings) -> None:
+    """Ends the start where settings are wrong; a Redis that is away is waited for, and pages say so."""
+    try:
+        await redis.ping()
+    except REDIS_ERRORS as error:
+        fault = await why_unreachable(settings, error)
+        if isinstance(fault, ConfigurationError):
+            raise fault from error
+        logger.warning("%s; views say so until it does", fault)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket that listens, whose connections have small buffers.
+
+    Raises:
+        TryAgainError: The port is taken, or there is no such address.
+    """
+    host, port = settings.live_server.host, settings.live_server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SNDBUF_BYTES)
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        why = "the port is taken" if error.errno == errno.EADDRINUSE else error
+        raise TryAgainError(f"cannot listen on live_server {host}:{port}: {why}") from error
+    return listening
+
+
+def url_of(settings: Settings, listening: socket.socket) -> str:
+    """The address at which browsers find it."""
+    host = settings.live_server.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
