@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streams_app.folding.store.scripts import with_included
+from streams_app.folding.store import scripts
 from streams_app.live.store import view_store
+from streams_app.subscribers import store as subscriber_store
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streams_app"
@@ -23,6 +24,12 @@ STORES = {
     "live/store/lua": "live/store/view_store.py",
 }
 """Folder of scripts → the file that calls them."""
+SOURCES = {
+    "folding/store/lua": lambda name: scripts.with_included(scripts.script_text(name)),
+    "subscribers/lua": subscriber_store.script_source,
+    "live/store/lua": view_store.script_source,
+}
+"""Folder of scripts → a script as it is run, by its name."""
 SCRIPTS = [path for folder in STORES for path in sorted((PACKAGE / folder).glob("*.lua"))]
 
 BY_REDIS_TIME = {"subscribers/lua/lease.lua"}
@@ -244,7 +251,7 @@ def test_a_script_says_what_it_returns_and_what_it_costs(path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=label)
 def test_the_store_calls_a_script_with_what_its_header_says_and_the_script_uses_it(path: Path) -> None:
     text = path.read_text("utf-8")
-    whole = view_store.script_source(path.stem) if "live/store" in label(path) else with_included(text)
+    whole = SOURCES[label(path.parent)](path.stem)
     used = set(re.findall(r"\barg\.(\w+)", re.sub(r"--.*", "", whole)))
 
     assert header(text) == CALLS[label(path.parent)][path.stem]

@@ -63,6 +63,10 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
             help="With --subscriber: only the event with this id; may be repeated.",
         ),
         click.option(
+            "--event-source", "event_sources", multiple=True, metavar="SOURCE",
+            help="With --subscriber: only events with this ce_source, within which ids are unique; may be repeated.",
+        ),
+        click.option(
             "--since", type=MomentType(), metavar="WHEN",
             help="Only letters that are not older: so long ago (24h), an ISO time, or ms since 1970.",
         ),
@@ -80,8 +84,12 @@ def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
     kind = given[0] if given else "fold"
-    if chosen["event_ids"] and kind != "subscriber":
-        raise click.UsageError("--event-id is for --subscriber: what a fold or a read store takes has no id, name it by --offset")
+    if kind != "subscriber":
+        for option, given in (("--event-id", chosen["event_ids"]), ("--event-source", chosen["event_sources"])):
+            if given:
+                raise click.UsageError(
+                    f"{option} is for --subscriber: what a fold or a read store takes has no id, name it by --offset"
+                )
     return kind
 
 
@@ -118,7 +126,7 @@ def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tu
     return topic, Selection(
         settings.app_id, chosen["refused_by"] or name, frozenset(chosen["reasons"]), frozenset(chosen["places"]),
         frozenset(os.fsencode(key) for key in chosen["keys"]), kind, frozenset(chosen["event_ids"]),
-        0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()), name,
+        frozenset(chosen["event_sources"]), 0 if chosen["since"] is None else chosen["since"](SystemClock().now_ms()), name,
     )  # fmt: skip
 
 
@@ -140,7 +148,8 @@ def _replay(
     destination: FoldDestination | SubscriberDestination
     if selection.kind == "subscriber":
         name = chosen["subscriber"]
-        insistence = Insistence(interrupted, selection.event_ids)
+        is_exact = bool(selection.event_sources or selection.places)
+        insistence = Insistence(interrupted, selection.event_ids, is_exact)
         destination = SubscriberDestination(settings, _subscription(settings, chosen), insistence)
     else:
         of = _fold(settings, fold)

@@ -98,7 +98,10 @@ def asyncapi(settings: Settings, against: Path | None) -> int:
     show_default=True,
     help="By id: offsets of the log that are searched at most, unfinished ones first.",
 )
-def explain(settings: Settings, subscriber: str, event: str, since: Callable[[int], int] | None, limit: int) -> None:
+@click.option("--event-source", metavar="SOURCE", help="By id: only an event with this ce_source, within which ids are unique.")
+def explain(
+    settings: Settings, subscriber: str, event: str, since: Callable[[int], int] | None, limit: int, event_source: str | None
+) -> None:
     """Why has SUBSCRIBER not finished this event?
 
     An event by its place, which is quickest; or by its id (ce_id, or the fold-id of a folded record). An id is looked for in what
@@ -112,10 +115,10 @@ def explain(settings: Settings, subscriber: str, event: str, since: Callable[[in
     one = subscription_named(settings, subscriber)
     now_ms = SystemClock().now_ms()
     since_ms = now_ms - one.subscriber.remember_ms if since is None else since(now_ms)
-    click.echo(asyncio.run(_explained(settings, one, event, since_ms, limit)))
+    click.echo(asyncio.run(_explained(settings, one, event, since_ms, limit, event_source)))
 
 
-async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int) -> str:
+async def _explained(settings: Settings, one: Subscription, event: str, since_ms: int, limit: int, source: str | None) -> str:
     from streams_app.cli.showing import showing
     from streams_app.operating.event_log import Reach
     from streams_app.operating.explain_event import explain_event
@@ -123,7 +126,7 @@ async def _explained(settings: Settings, one: Subscription, event: str, since_ms
     clock = SystemClock()
     with showing(clock, "searching") as show:
         columns = shutil.get_terminal_size().columns
-        return await explain_event(settings, one, event, clock, columns, Reach(since_ms, limit, show))
+        return await explain_event(settings, one, event, clock, columns, Reach(since_ms, limit, show, source))
 
 
 def _declared(settings: Settings) -> tuple[Catalogue, tuple[Subscription, ...]]:

@@ -24,7 +24,7 @@ HEADERS: Final = {
     "type": "object",
     "properties": {
         "ce_specversion": {"type": "string", "const": "1.0"},
-        "ce_id": {"type": "string", "description": "The same where an event is published again."},
+        "ce_id": {"type": "string", "description": "Unique within its ce_source; the same where an event is published again."},
         "ce_type": _TEXT,
         "ce_source": {"type": "string", "description": "The application that has published it."},
         "ce_time": {"type": "string", "format": "date-time"},

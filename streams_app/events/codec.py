@@ -17,11 +17,10 @@ from streams_app.codec import canonical_bytes, member_of
 from streams_app.errors import BadEventError, text_of
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.folded import FoldInfo
-from streams_app.events.headers import ID, TYPE, Headers, header, header_bytes
+from streams_app.events.headers import FOLD_ID, ID, TYPE, Headers, header, header_bytes
 from streams_app.events.payloads import has_hooks, is_pydantic
 from streams_app.settings import Limits
 
-FOLD_ID: Final = "fold-id"
 _NOTHING: Final = msgspec.Raw(b"null")
 
 

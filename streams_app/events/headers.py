@@ -7,8 +7,11 @@ event to those that are published because of it.
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 Headers = Sequence[tuple[str, bytes]]
@@ -17,6 +20,7 @@ PREFIX: Final = "ce_"
 ID: Final = "ce_id"
 TYPE: Final = "ce_type"
 SOURCE: Final = "ce_source"
+FOLD_ID: Final = "fold-id"
 TIME: Final = "ce_time"
 CORRELATION_ID: Final = "ce_correlationid"
 CAUSATION_ID: Final = "ce_causationid"
@@ -27,6 +31,11 @@ ATTRIBUTES: Final = frozenset(
     | {"ce_specversion", "ce_datacontenttype", "ce_dataschema", "ce_subject", "ce_traceparent", "ce_tracestate"}
 )
 """What CloudEvents and this project give a meaning; not context."""
+
+SOURCE_BYTES: Final = 12
+"""Of the digest of a source in an identity: sources may be long, and stand beside each id that is remembered."""
+SOURCE_CHARACTERS: Final = SOURCE_BYTES * 4 // 3
+"""Those with which an identity begins; ``subscribers/lua/shared/identities.lua`` knows their number, too."""
 
 CONTEXT_NAME: Final = re.compile(r"^[a-z0-9]{1,20}$")
 """As CloudEvents wants the names of extensions."""
@@ -56,6 +65,30 @@ def header(headers: Headers, name: str) -> str | None:
         if key == name and value is not None:
             return value.decode("utf-8", "replace")
     return None
+
+
+def source_of(headers: Headers) -> bytes:
+    """The source within which the id of an event is unique; empty where none is given, and for folded records.
+
+    A fold id names its fold and the offsets it was made of. Of several headers with one name the first counts, as of ids.
+    """
+    found = b""
+    for name, value in headers:
+        if name == FOLD_ID and value:
+            return b""
+        if name == SOURCE and value and not found:
+            found = value
+    return found
+
+
+def identity_of(event_id: str, headers: Headers) -> str:
+    """By which a record is known to be the same event as another one: ids of CloudEvents are unique within a source only."""
+    return _digest(source_of(headers)) + event_id
+
+
+@lru_cache(maxsize=1_000)
+def _digest(source: bytes) -> str:
+    return urlsafe_b64encode(blake2b(source, digest_size=SOURCE_BYTES).digest()).decode()
 
 
 def header_bytes(headers: Headers) -> int:

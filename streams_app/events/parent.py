@@ -23,24 +23,33 @@ NAMESPACE: Final = UUID("3c1a4f0e-6c1b-5d5a-9a51-6f0a1f2b7c3d")
 class Parent:
     """One attempt of a subscriber's function, as what it publishes sees it."""
 
-    def __init__(self, event_id: str, subscriber: str, envelope: Envelope) -> None:
+    def __init__(self, event_id: str, subscriber: str, envelope: Envelope, source: str | None = None) -> None:
         """Nothing was published yet.
 
         Args:
             event_id: Id of the event the function is called with.
             subscriber: Name of the subscriber: two of one event publish different ids.
             envelope: What the headers of that event say.
+            source: Within which its id is unique; None: it names none.
         """
         self._event_id = event_id
+        self._source = source
         self._subscriber = subscriber
         self._envelope = envelope
         self._ordinals: defaultdict[str, count[int]] = defaultdict(count)
 
-    def child_id(self, event_key: str) -> str:
-        """The id of what is published next under an event key: the first, the second, … of the attempt."""
+    def child_id(self, event_key: str, app_id: str = "") -> str:
+        """The id of what is published next under an event key: the first, the second, … of the attempt.
+
+        Args:
+            event_key: Of what is published.
+            app_id: The application that publishes it. The source of a parent that is its own, or names none, is left out: otherwise
+                every repeated attempt would publish new ids across the upgrade from a version that knew no sources.
+        """
         # Counted by key: functions that publish several kinds at once, in no fixed order, derive the same ids each time.
         ordinal = next(self._ordinals[event_key])
-        return str(uuid5(NAMESPACE, json.dumps([self._event_id, self._subscriber, event_key, ordinal])))
+        foreign = [] if self._source in (None, app_id) else [self._source]
+        return str(uuid5(NAMESPACE, json.dumps([*foreign, self._event_id, self._subscriber, event_key, ordinal])))
 
     def envelope(self, context: Mapping[str, str]) -> Envelope:
         """What a child's headers say: correlation and context follow, what is said anew about the latter counts.

@@ -219,7 +219,8 @@ class Events:
     async def _publish_child(
         self, parent: Parent, event: Event[Any, Any], data: Any, before: Any, metadata: Any, context: Mapping[str, str]
     ) -> str:
-        ready = self._ready(event, data, before, metadata, context, parent.child_id(event.key), parent)
+        child_id = parent.child_id(event.key, self._settings.app_id)
+        ready = self._ready(event, data, before, metadata, context, child_id, parent)
         await self._send(event, [ready])
         return ready.event_id
 

@@ -7,6 +7,7 @@ other folds of the source skip it. An event of a subscriber goes into a topic of
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -112,10 +113,12 @@ class Insistence:
     Attributes:
         interrupted: Whether all that were interrupted do.
         event_ids: Those that somebody names.
+        is_exact: Whether their source or their place was named, too: an id is unique within a source only.
     """
 
     interrupted: bool = False
     event_ids: Collection[str] = ()
+    is_exact: bool = False
 
 
 class SubscriberDestination(Destination):
@@ -130,20 +133,20 @@ class SubscriberDestination(Destination):
         self._source = subscription.topic
         self._insistence = insistence
         self._late: set[str] = set()
+        self._sources: defaultdict[str, set[str]] = defaultdict(set)
         self._decode = decode_of(subscription.subscriber, settings.limits, None, self.topic)
 
     def look(self, letter: Letter) -> None:
-        """Notes what has ended well after all."""
+        """Collects what has ended well after all, and the sources of which there are events with an id that was named."""
         if letter.is_late:
             self._late.add(letter.source)
+        if (event_id := letter.headers.get("event-id", "")) in self._insistence.event_ids:
+            self._sources[event_id].add(letter.event_source)
 
     def obstacle(self, letter: Letter, partitions: int) -> str:
         """See :meth:`Destination.obstacle`."""
-        if letter.headers.get("event-id") not in self._insistence.event_ids:
-            if letter.reason == INTERRUPTED and not self._insistence.interrupted:
-                return "interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"
-            if letter.reason in FOLLOWED and letter.source in self._late:
-                return f"{letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
+        if why := self._unconfirmed(letter):
+            return why
         if letter.lost:
             return f"{letter.lost} too large to be kept: without, it would be another event"
         topic = letter.headers.get("source-topic")
@@ -152,6 +155,19 @@ class SubscriberDestination(Destination):
         if self._origin(letter) is None:
             return "its headers do not say where the event was"
         return "" if self._read(letter) else "it is another event than the one the subscriber takes now"
+
+    def _unconfirmed(self, letter: Letter) -> str:
+        """Why an event that may have happened, or may not be the one that is meant, needs another word; empty: it does not."""
+        event_id = letter.headers.get("event-id", "")
+        if not self._insistence.is_exact and len(self._sources[event_id]) > 1:
+            sources = ", ".join(repr(source) for source in sorted(self._sources[event_id]))
+            return f"events of several sources have the id {event_id!r}: say which with --event-source, of {sources}"
+        if event_id not in self._insistence.event_ids:
+            if letter.reason == INTERRUPTED and not self._insistence.interrupted:
+                return "interrupted, they may have happened: --interrupted puts them back, or --event-id one of them"
+            if letter.reason in FOLLOWED and letter.source in self._late:
+                return f"{letter.reason}, and finished late: they have happened; --event-id puts one back all the same"
+        return ""
 
     def refusals(self, letter: Letter) -> Sequence[Reason]:
         """See :meth:`Destination.refusals`."""

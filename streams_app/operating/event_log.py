@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from streams_app.delivery.marks import marks_of
 from streams_app.errors import BadEventError, ConfigurationError
 from streams_app.events.codec import event_id
 from streams_app.events.declaration import Event
-from streams_app.events.headers import TYPE, header
+from streams_app.events.headers import TYPE, header, source_of
 from streams_app.kafka.log_reader import read_ranges
 from streams_app.operating.explained_event import Found, Searched
 from streams_app.settings import Settings
@@ -35,11 +36,13 @@ class Reach:
         since_ms: What is finished is searched back to this time; None: not at all.
         most: So many offsets are looked at; what is unfinished first.
         show: Takes words, what is done, and of how much.
+        source: Only events with this ``ce_source``, within which ids are unique; None: with any.
     """
 
     since_ms: int | None
     most: int
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None
+    source: str | None = None
 
 
 def size_of(ranges: Ranges) -> int:
@@ -123,7 +126,9 @@ class EventLog:
         for ranges in (first, last):
             async with aclosing(self._read(ranges)) as read:
                 async for batch in read:
-                    found = next((record for record in batch.records if self._is_wanted(batch.tp, record, wanted)), None)
+                    found = next(
+                        (record for record in batch.records if self._is_wanted(batch.tp, record, wanted, reach.source)), None
+                    )
                     if found is not None:
                         return self._found(batch.tp, found.offset, found), searched
                     done += len(batch.records)
@@ -150,7 +155,9 @@ class EventLog:
         self._consumer.resume(*(TopicPartition(*tp) for tp in self._edges))  # an earlier read has paused them
         return read_ranges(self._consumer, ranges)
 
-    def _is_wanted(self, tp: TP, record: Any, wanted: str) -> bool:
+    def _is_wanted(self, tp: TP, record: Any, wanted: str, source: str | None) -> bool:
+        if source is not None and source_of(record.headers) != os.fsencode(source):
+            return False
         return self._id(tp, record) == wanted and (tp.topic != self._again or self._is_ours(tp, record.headers, ""))
 
     def _id(self, tp: TP, record: Any) -> str:

@@ -107,7 +107,8 @@ async def _letters(settings: Settings, one: Subscription, which: str, found: Fou
     """The dead letters of an event, oldest first, with those that its copy has which a replay has put back."""
     mine = Selection(settings.app_id, one.subscriber.name, kind="subscriber")
     if found is None:
-        return await _listed(settings, one, replace(mine, event_ids=frozenset({which})), reach)
+        sources = frozenset(() if reach.source is None else {reach.source})
+        return await _listed(settings, one, replace(mine, event_ids=frozenset({which}), event_sources=sources), reach)
     if found.timestamp_ms:
         mine = replace(mine, since_ms=max(0, found.timestamp_ms - CLOCKS_APART_MS))
     here = replace(mine, places=frozenset({(found.tp.partition, found.offset)}))

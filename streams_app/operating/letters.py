@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from streams_app.delivery.refused import NOT_KEPT
-from streams_app.events.headers import Headers
+from streams_app.events.headers import Headers, source_of
 from streams_app.folding.reading.addressing import address_of
 from streams_app.reasons import FINISHED_LATE, RECORD_TOO_LARGE, Reason
 from streams_app.subscribers.put_back import RECEIVED_HEADER
@@ -62,6 +62,11 @@ class Letter:
     def source(self) -> str:
         """Topic, partition and offset from which the event was read."""
         return "/".join(self.headers.get(name, "") for name in ("source-topic", "source-partition", "source-offset"))
+
+    @property
+    def event_source(self) -> str:
+        """The ``ce_source`` of the event of a subscriber, within which its id is unique; empty where it names none."""
+        return source_of(self.received).decode("utf-8", "backslashreplace")
 
     @property
     def identity(self) -> str:
@@ -122,6 +127,7 @@ class Selection:
         keys: Only events with these record keys; empty: with any.
         kind: The header under which that name stands: ``fold``, ``store`` or ``subscriber``.
         event_ids: Only events with these ids; empty: with any.
+        event_sources: Only events of these sources; empty: of any.
         since_ms: Only letters that are not older.
         renamed: Name that it has now, where that is another one.
     """
@@ -133,6 +139,7 @@ class Selection:
     keys: frozenset[bytes] = frozenset()
     kind: str = "fold"
     event_ids: frozenset[str] = frozenset()
+    event_sources: frozenset[str] = frozenset()
     since_ms: int = 0
     renamed: str = ""
 
@@ -148,7 +155,7 @@ class Selection:
             option
             for option, given in (
                 ("--key", self.keys), ("--offset", self.places), ("--reason", self.reasons), ("--event-id", self.event_ids),
-                ("--since", self.since_ms),
+                ("--event-source", self.event_sources), ("--since", self.since_ms),
             )
             if given
         ]  # fmt: skip
@@ -165,6 +172,7 @@ class Selection:
             and (not self.places or letter.place in self.places)
             and (not self.keys or letter.key in self.keys)
             and (not self.event_ids or letter.headers.get("event-id") in self.event_ids)
+            and (not self.event_sources or letter.event_source in self.event_sources)
             and letter.timestamp_ms >= self.since_ms
         )
 

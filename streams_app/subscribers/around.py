@@ -27,8 +27,8 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         event_id: Id of the event.
         event: What the function is called with.
-        own_id: By which another record is known to be the same event; "" where it has none of its own, or where the record was put
-            back by a person, who wants it to run.
+        own_id: By which another record is known to be the same event, see :func:`.identity_of`; "" where it has no id of its own,
+            or where the record was put back by a person, who wants it to run.
     """
 
     event_id: str

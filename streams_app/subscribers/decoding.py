@@ -12,6 +12,7 @@ from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
 from streams_app.events.codec import Decoder, decoder_of, event_id, is_of, runs_users_code
 from streams_app.events.declaration import Event
+from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
 from streams_app.settings import Limits
 from streams_app.subscribers.around import Decode, Decoded
@@ -81,7 +82,7 @@ def decode_of(
         )  # fmt: skip
         if is_repeatable or is_put_back or found_id == place:
             return Decoded(found_id, received)
-        return Decoded(found_id, received, found_id)
+        return Decoded(found_id, received, identity_of(found_id, headers))
 
     return decode
 

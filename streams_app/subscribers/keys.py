@@ -7,7 +7,9 @@ key (after ``{app/sub/topic/part}:v1:``)   type    holds
                                                    above it, number of begins, number of the last request that said so
 ``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due; at -1
                                                    that a claim of a subscriber with ``"yes"`` has not let go
-``ids:<hour>``                             hash    event id → first offset, of events that began in that hour
+``known:<hour>``                           hash    identity (digest of the source, event id) → first offset, of events that began
+                                                   in that hour
+``ids:<hour>``                             hash    event id → first offset, as earlier versions wrote it: it is only read
 =========================================  ======  =======================================================================
 
 =========================================  ======  =======================================================================
@@ -19,8 +21,8 @@ key (after ``{app/sub}:v1:``)              type    holds
 
 Owner of ``rate``: all workers of the subscriber together. It is gone when none has asked for some seconds and the bucket is full.
 Owner of all others: the worker whose token is in ``meta``. Lifetime: ``meta`` as long as the subscriber is deployed; an entry of
-``open`` until its event is finished; ``ids:`` until its ids are no longer to be remembered. Nothing is here that is not in Kafka,
-too, or allowed to be lost. Names of subscribers and folds are shared, so that no tag is that of a fold.
+``open`` until its event is finished; ``known:`` and ``ids:`` until they are no longer to be remembered. Nothing is here that is not
+in Kafka, too, or allowed to be lost. Names of subscribers and folds are shared, so that no tag is that of a fold.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class SubscriberKeys:
         self.marks = [f"{self._base}:meta", f"{self._base}:open"]
 
     def ids(self, now_ms: int, remember_ms: int) -> list[str]:
-        """The keys in which an id may be known that is to be remembered for so long, that of the hour which is now first.
+        """The keys in which an event may be known that is to be remembered for so long, that of the hour which is now first.
+
+        The second half of them are those of earlier versions, which kept ids without their source.
 
         Args:
             now_ms: Wall clock.
@@ -48,8 +52,8 @@ class SubscriberKeys:
         """
         if not remember_ms:
             return []
-        first, now = (now_ms - remember_ms) // HOUR_MS, now_ms // HOUR_MS
-        return [f"{self._base}:ids:{hour}" for hour in range(now, first - 1, -1)]
+        hours = range(now_ms // HOUR_MS, (now_ms - remember_ms) // HOUR_MS - 1, -1)
+        return [f"{self._base}:{name}:{hour}" for name in ("known", "ids") for hour in hours]
 
 
 def rate_key(app_id: str, subscriber: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from streams_app.durations import milliseconds, parse_duration
 from streams_app.events.declaration import Event, M, N, T, U
 from streams_app.events.folded import FoldInfo
-from streams_app.events.headers import CAUSATION_ID, CORRELATION_ID, TRACE_PARENT, Envelope, Headers, context_of, header
+from streams_app.events.headers import CAUSATION_ID, CORRELATION_ID, TRACE_PARENT, Envelope, Headers, context_of, header, source_of
 from streams_app.events.parent import Parent, Publisher
 
 
@@ -51,7 +51,8 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
 
     data: T
     id: str
-    """``ce_id``; of folded records the fold id; of what others publish without an id ``topic:partition:offset``."""
+    """``ce_id``, which is unique within :attr:`source`; of folded records the fold id; of what others publish without an id
+    ``topic:partition:offset``."""
     before: T | None = None
     """The payload as it was before, where the publisher says so."""
     metadata: M | None = None
@@ -95,6 +96,12 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
     def correlation_id(self) -> str:
         """Shared by all events that go back to one first event; of a first event its own id."""
         return header(self.headers, CORRELATION_ID) or self.id
+
+    @property
+    def source(self) -> str | None:
+        """Who has published it (``ce_source``), within which its id is unique; None where it names none, and of folded records."""
+        found = source_of(self.headers)
+        return found.decode("utf-8", "surrogateescape") if found else None
 
     @property
     def causation_id(self) -> str | None:
@@ -141,6 +148,6 @@ class Received(msgspec.Struct, Generic[T, M], frozen=True, eq=False):
         if self.parent is None:
             envelope = Envelope(self.correlation_id, self.causation_id, self.context, header(self.headers, TRACE_PARENT))
             # Made by the first publication, as most functions publish nothing; it counts what the attempt publishes.
-            msgspec.structs.force_setattr(self, "parent", Parent(self.id, self.subscriber, envelope))
+            msgspec.structs.force_setattr(self, "parent", Parent(self.id, self.subscriber, envelope, self.source))
         assert self.parent is not None  # it was just made
         return self.publisher, self.parent

@@ -51,7 +51,7 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         offset: Of its record.
         entry: With the attempt that begins.
-        event_id: By which it is known again; "" where ids are not kept, or are offsets.
+        event_id: Its identity, by which it is known again; "" where none is kept, or where its place is its id.
     """
 
     offset: int
@@ -94,9 +94,7 @@ class ScriptSet:
             redis: Client of the application's Redis.
             timer: Measures each call.
         """
-        self.by_name = {
-            name: Script(f"subscriber-{name}", redis.register_script(with_included(text_of(name))), timer) for name in SCRIPTS
-        }
+        self.by_name = {name: Script(f"subscriber-{name}", redis.register_script(script_source(name)), timer) for name in SCRIPTS}
 
 
 class SubscriberStore:
@@ -154,10 +152,10 @@ class SubscriberStore:
         return Kept(fence, self._number, open_, reply[3].decode())
 
     async def learn(self, ids: Sequence[tuple[int, str]], now_ms: int) -> None:
-        """Notes the ids of events that were finished before this claim.
+        """Notes the identities of events that were finished before this claim.
 
         Args:
-            ids: Offset and id of each.
+            ids: Offset and identity of each.
             now_ms: Wall clock.
 
         Raises:
@@ -248,6 +246,11 @@ class RateStore:
         every_us, full_us = self._pace
         reply = await self._call("lease", token=self._token, wanted=wanted, every_us=every_us, full_us=full_us, gone_ms=GONE_MS)
         return Leased(int(reply[1]), int(reply[2]), 0), int(reply[3])
+
+
+def script_source(name: str) -> str:
+    """Lua of a script as it is run: with what it shares with others."""
+    return with_included(text_of(name), lambda shared: text_of(f"shared/{shared}"))
 
 
 def text_of(name: str) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from streams_app.delivery.batch import TP
-from streams_app.events.codec import FOLD_ID, encode
+from streams_app.events.codec import encode
 from streams_app.events.declaration import Event
 from streams_app.events.folded import FoldInfo
-from streams_app.events.headers import Envelope, headers_for
+from streams_app.events.headers import FOLD_ID, Envelope, headers_for
 from streams_app.events.parent import Publisher
 from streams_app.folding.core.record import FoldedRecord
 from streams_app.local.broker import Record

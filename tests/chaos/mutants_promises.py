@@ -109,7 +109,7 @@ IN_PARTS: Final = {
             (
                 Change(
                     "events.parent:Parent.child_id",
-                    "return str(uuid5(NAMESPACE, json.dumps([self._event_id, self._subscriber, event_key, ordinal])))",
+                    "return str(uuid5(NAMESPACE, json.dumps([*foreign, self._event_id, self._subscriber, event_key, ordinal])))",
                     "from uuid import uuid4\nreturn str(uuid4())",
                 ),
             ),

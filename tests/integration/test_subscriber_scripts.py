@@ -9,6 +9,7 @@ import redis.asyncio
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.scripts import RefusedError
+from streams_app.events.headers import identity_of
 from streams_app.subscribers.declaration import Rate
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
 from streams_app.subscribers.rate import pace_of
@@ -35,6 +36,10 @@ class Owners:
         store = self.store(token)
         await store.claim(5)
         return store
+
+    def former_key(self) -> str:
+        """Where an earlier version kept the ids of this hour."""
+        return f"{{{self.keys.marks[0].partition('}')[0][1:]}}}:v1:ids:{NOW_MS // HOUR_MS}"
 
     async def kept(self) -> Kept | None:
         """What the next owner finds."""
@@ -140,6 +145,34 @@ async def test_an_id_is_known_for_as_long_as_it_is_to_be_remembered(owners: Owne
     await store.begin([begin(5, "o1")], NOW_MS)
 
     assert [5 if is_known else None] == await store.begin([begin(6, "o1")], NOW_MS + later_ms)
+
+
+KNOWN = identity_of("o1", [("ce_source", b"/eu")])
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(5, None), (9, 5)])
+async def test_ids_that_an_earlier_version_has_kept_without_their_source_are_known(
+    owners: Owners, offset: int, expected: int | None
+) -> None:
+    store = await owners.claimed()
+    await owners.client.hset(owners.former_key(), "o1", "5")
+
+    assert [expected] == await store.begin([begin(offset, KNOWN)], NOW_MS)
+
+
+async def test_what_is_learned_stays_at_the_offset_that_an_earlier_version_has_kept(owners: Owners) -> None:
+    store = await owners.claimed()
+    await owners.client.hset(owners.former_key(), "o1", "5")
+    await store.learn([(9, KNOWN)], NOW_MS)
+
+    assert [5] == await store.begin([begin(9, KNOWN)], NOW_MS)
+
+
+async def test_two_sources_with_one_id_are_two_events(owners: Owners) -> None:
+    store = await owners.claimed()
+    other = identity_of("o1", [("ce_source", b"/us")])
+
+    assert [None, None, 5] == await store.begin([begin(5, KNOWN), begin(6, other), begin(7, KNOWN)], NOW_MS)
 
 
 async def test_the_ids_of_an_hour_leave_redis_by_themselves_and_not_too_early(owners: Owners) -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streams_app.delivery.scripts import RefusedError
+from streams_app.events.headers import identity_of
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys, rate_key
 from streams_app.subscribers.rate import Pace
@@ -17,10 +18,11 @@ from streams_app.subscribers.store import Begin, Entry, RateStore, ScriptSet, Su
 from tests.conftest import Names
 
 NOW_MS = 1_700_000_000_000
+NAMES = [identity_of(name, [("ce_source", source)]) for name in ("o1", "o2") for source in (b"", b"/eu")]
 OFFSETS = st.integers(0, 6)
 TOKENS = st.sampled_from("ab")
 ENTRIES = st.builds(Entry, st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, NOW_MS]))
-BEGINS = st.lists(st.builds(Begin, OFFSETS, ENTRIES, st.sampled_from(["", "o1", "o2"])), max_size=4)
+BEGINS = st.lists(st.builds(Begin, OFFSETS, ENTRIES, st.sampled_from(["", *NAMES])), max_size=4)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("claim"), TOKENS, st.sampled_from([None, 0, 3]), st.booleans()),
@@ -28,7 +30,7 @@ STEPS = st.lists(
         st.tuples(
             st.just("end"), TOKENS, st.lists(OFFSETS, max_size=3), st.lists(st.tuples(OFFSETS, ENTRIES)), OFFSETS, st.just("a note")
         ),
-        st.tuples(st.just("learn"), TOKENS, st.lists(st.tuples(OFFSETS, st.sampled_from(["o1", "o2"])), max_size=3)),
+        st.tuples(st.just("learn"), TOKENS, st.lists(st.tuples(OFFSETS, st.sampled_from(NAMES)), max_size=3)),
         st.tuples(st.just("lose"), st.sampled_from(["marks", "everything"])),
         st.tuples(st.just("forget"), TOKENS),
     ),
@@ -37,7 +39,7 @@ STEPS = st.lists(
 SECOND_US = 1_000_000
 NUMBERS = count()
 CLAIM = ("claim", "a", 0, False)
-ONE = ("begin", "a", [Begin(1, Entry(1), "o1")], 0)
+ONE = ("begin", "a", [Begin(1, Entry(1), NAMES[0])], 0)
 
 
 class Side:
@@ -71,7 +73,7 @@ class Side:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example([CLAIM, ONE, ("begin", "a", [Begin(2, Entry(1), "o1")], 1)])
+@example([CLAIM, ONE, ("begin", "a", [Begin(2, Entry(1), NAMES[0])], 1)])
 @example([CLAIM, ONE, ("forget", "a"), ONE])
 @example([CLAIM, ONE, ("forget", "a"), ("end", "a", [1], [], 2, "a note")])
 @example([CLAIM, ONE, ONE, ("forget", "a"), ONE])
@@ -129,7 +131,7 @@ async def test_ids_are_forgotten_when_their_time_is_over(names: Names) -> None:
     memory = MemoryScripts(lambda: now_ms)
     store = SubscriberStore(memory, SubscriberKeys(names.app_id, "ship", "orders", 0), "a", remember_ms=HOUR_MS)
     await store.claim(0)
-    await store.begin([Begin(1, Entry(1), "o1")], NOW_MS)
+    await store.begin([Begin(1, Entry(1), NAMES[0])], NOW_MS)
     now_ms += 3 * HOUR_MS
 
-    assert [None] == await store.begin([Begin(2, Entry(1), "o1")], NOW_MS)
+    assert [None] == await store.begin([Begin(2, Entry(1), NAMES[0])], NOW_MS)

@@ -88,6 +88,15 @@ def test_an_id_is_the_same_in_each_version_of_this_project() -> None:
     assert "61c00910-1388-5c4d-8220-80ed1802fc65" == Parent("e1", "ship", ENVELOPE).child_id("parcel.sent")
 
 
+def test_children_of_events_with_one_id_and_different_sources_have_different_ids() -> None:
+    parents = [Parent("1", "ship", ENVELOPE, source) for source in ("/orders/eu", "/orders/us", "shop", None)]
+    ids = [parent.child_id("parcel.sent", "shop") for parent in parents]
+
+    assert 3 == len(set(ids))
+    # What this application has published itself keeps the ids that earlier versions derived.
+    assert Parent("1", "ship", ENVELOPE).child_id("parcel.sent") == ids[2] == ids[3]
+
+
 def test_a_child_inherits_correlation_context_and_trace() -> None:
     parent = Parent("e1", "ship", ENVELOPE._replace(context={"userid": "u7", "tenant": "t1"}))
 

@@ -31,10 +31,13 @@ def letter(offset: int = 7, *, value: bytes = GOOD, received: Any = EVENT, **hea
     return Letter(0, offset, b"o1", value, 1, told, received)
 
 
-def choose(*letters: Letter, interrupted: bool = False, event_ids: tuple[str, ...] = ()) -> tuple[list[Letter], Replayed]:
+def choose(
+    *letters: Letter, interrupted: bool = False, event_ids: tuple[str, ...] = (), event_sources: tuple[str, ...] = ()
+) -> tuple[list[Letter], Replayed]:
     done = Replayed()
-    destination = SubscriberDestination(SETTINGS, SHIP, Insistence(interrupted, event_ids))
-    choice = Choice(destination, Selection("social", "ship", kind="subscriber", event_ids=frozenset(event_ids)), 4, ())
+    destination = SubscriberDestination(SETTINGS, SHIP, Insistence(interrupted, event_ids, bool(event_sources)))
+    ids, sources = frozenset(event_ids), frozenset(event_sources)
+    choice = Choice(destination, Selection("social", "ship", kind="subscriber", event_ids=ids, event_sources=sources), 4, ())
     for one in letters:
         destination.look(one)
     return [one for one in letters if choice.takes(one, done)], done
@@ -57,6 +60,20 @@ def test_what_was_put_back_before_and_refused_again_is_that_of_its_first_place()
 
     assert [again] == choose(again)[0]
     assert addressed("ship", origin, EVENT) == put_back(again).headers
+
+
+def test_of_events_of_several_sources_that_have_one_id_none_goes_back_until_its_source_is_named() -> None:
+    eu, us = (
+        letter(at, received=(*EVENT, ("ce_source", source)), reason="interrupted") for at, source in ((7, b"/eu"), (8, b"/us"))
+    )
+    chosen, done = choose(eu, us, event_ids=("e1",))
+
+    assert ([], ["events of several sources have the id 'e1': say which with --event-source, of '/eu', '/us'"]) == (
+        chosen, list(done.left),
+    )  # fmt: skip
+    assert [us] == choose(eu, us, event_ids=("e1",), event_sources=("/us",))[0]
+    assert [eu] == choose(eu, event_ids=("e1",))[0]
+    assert [eu, us] == choose(eu, us, interrupted=True)[0]
 
 
 def test_what_was_interrupted_stays_until_somebody_insists() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from streams_app import Event, Received, Retry, subscriber
 from streams_app.delivery.batch import TP
+from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.processor import Edges, ImpossibleClaimError
 from streams_app.subscribers.at_most_once import AtMostOnceProcessor
 from streams_app.testing import SubscriberTester
@@ -49,6 +50,32 @@ def test_an_event_that_was_published_twice_is_called_once(idempotent: Any) -> No
         kit.rebalance()
 
     assert ["o1 1"] == calls
+
+
+@NEVER_TWICE
+@pytest.mark.parametrize("is_wiped", [False, True])
+def test_events_of_two_sources_with_one_id_are_both_called_and_a_duplicate_of_either_is_not(
+    idempotent: Any, is_wiped: bool
+) -> None:
+    calls: list[str] = []
+    one = noting(idempotent, calls)
+
+    def publish(order_id: str, source: bytes) -> None:
+        headers = [("ce_id", b"1"), ("ce_type", b"order.paid"), ("ce_source", source)]
+        kit._workers.broker.append(Outgoing("order.paid", None, b'{"order_id": "%s"}' % order_id.encode(), headers))
+        kit.advance("1s")
+
+    with SubscriberTester(one) as kit:
+        publish("eu", b"/eu")
+        publish("us", b"/us")
+        if is_wiped:
+            kit.wipe_redis()
+        kit.rebalance()
+        publish("eu again", b"/eu")
+        publish("us again", b"/us")
+        publish("nowhere", b"")
+
+    assert ["eu 1", "us 1", "nowhere 1"] == calls
 
 
 @NEVER_TWICE

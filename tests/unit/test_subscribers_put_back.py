@@ -49,7 +49,35 @@ def test_what_was_put_back_has_no_id_by_which_it_could_be_taken_for_a_duplicate(
     named = [*EVENT, ("ce_id", b"e1")]
     found = [decoded(addressed("ship", ORIGIN, named)), decoded(named, topic="orders"), decoded(EVENT, topic="orders")]
 
-    assert ["", "e1", ""] == [one.own_id for one in found if one]
+    assert ["", "e1", ""] == [one.own_id and one.event_id for one in found if one]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1"), ("ce_source", b"/eu")], True),
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_source", b"/eu"), ("ce_time", b"now"), ("ce_id", b"1")], True),
+        ([("ce_id", b"1")], [("ce_id", b"1"), ("ce_source", b"")], True),
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1"), ("ce_source", b"/us")], False),
+        ([("ce_id", b"1"), ("ce_source", b"/eu")], [("ce_id", b"1")], False),
+        ([("ce_id", b"bc"), ("ce_source", b"a")], [("ce_id", b"c"), ("ce_source", b"ab")], False),
+        ([("ce_id", b"1"), ("ce_source", b"\xff")], [("ce_id", b"1"), ("ce_source", b"\xfe")], False),
+        # A fold id names its fold and the offsets it was made of; it needs no source.
+        ([("fold-id", b"f:s:0:1-2"), ("ce_source", b"/eu")], [("fold-id", b"f:s:0:1-2")], True),
+    ],
+)  # fmt: skip
+def test_an_event_is_known_by_its_source_and_its_id(one: Any, other: Any, is_same: bool) -> None:
+    first, second = (decoded([*EVENT, *headers], topic="orders") for headers in (one, other))
+    assert first and second and first.own_id
+
+    assert is_same == (first.own_id == second.own_id)
+
+
+def test_an_identity_has_a_bounded_size_whatever_its_source() -> None:
+    found = decoded([*EVENT, ("ce_id", b"1"), ("ce_source", b"s" * 5_000)], topic="orders")
+
+    assert found is not None
+    assert 17 == len(found.own_id)
 
 
 @pytest.mark.parametrize("headers", [addressed("recompute", ORIGIN, EVENT), EVENT, []], ids=["another", "nobody", "none at all"])

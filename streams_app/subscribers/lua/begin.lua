@@ -1,19 +1,20 @@
 #!lua
--- Notes events as begun, and their ids as known, before they begin.
+-- Notes events as begun, and their identities as known, before they begin.
 --
--- KEYS       of the shard, see keys.py; then those of ids, the hour that is now first
+-- KEYS       of the shard, see keys.py; then those of identities, see shared/identities.lua
 -- token      text
 -- number     text: number of begins that the owner knows of
--- events     array: offset, entry, id of each event; id "" = is not kept
--- expire_ms  number: so long after their last id the ids of an hour are kept
+-- events     array: offset, entry, identity of each event; identity "" = is not kept
+-- expire_ms  number: so long after the last one the identities of an hour are kept
 --
--- An id that is known at another offset is that of a duplicate: its event is not begun. A copy of a request whose reply was lost finds
--- what the request has written: the same entries, and each id at its own offset.
+-- An identity that is known at another offset is that of a duplicate: its event is not begun. A copy of a request whose reply was lost
+-- finds what the request has written: the same entries, and each identity at its own offset.
 --
 -- Returns {"ok", number of begins, and of each duplicate its place among the events, from 0 on, and the offset of the first event with
---         its id, …} or {"refused", "no-state" | "token" | "number"}. Of most events nothing is said: they begin.
+--         its identity, …} or {"refused", "no-state" | "token" | "number"}. Of most events nothing is said: they begin.
 -- Cost    O(events x hours): about 2 us an event and hour.
 -- include fenced.lua
+-- include identities.lua
 
 read_marks('number')
 local refused = refusal()
@@ -23,16 +24,10 @@ local after = string.format('%.0f', tonumber(arg.number) + #events / 3)
 if state.number ~= arg.number and state.number ~= after then return {'refused', 'number'} end
 local reply = {'ok', after}
 for i = 1, #events, 3 do
-  local offset, entry, id, first = events[i], events[i + 1], events[i + 2], ''
-  if id ~= '' then
-    for k = 3, #KEYS do
-      local known = call('HGET', KEYS[k], id)
-      if known then
-        first = known
-        break
-      end
-    end
-    if first == '' then call('HSET', KEYS[3], id, offset) end
+  local offset, entry, identity, first = events[i], events[i + 1], events[i + 2], ''
+  if identity ~= '' then
+    first = first_seen(identity) or ''
+    if first == '' then call('HSET', KEYS[3], identity, offset) end
     if first == offset then first = '' end
   end
   if first == '' then
