@@ -116,7 +116,7 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        works: dict[str, Coroutine[Any, Any, None]] = {}
+        works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # called once nothing can fail any more
         # Of the folds, which other workers run, this one tells nothing; and a read store keeps nothing in Redis.
         foldless = settings.model_copy(update={"folds": ()})
         watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=bool(runs.subscribers or runs.views))
@@ -128,19 +128,19 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             stack.push_async_callback(redis.aclose)
             skew = SkewWatch(TrustedClock(clock), status, redis.time)
             await skew.try_once()
-            works["redis"] = _look_at_redis(skew, partial(warn_of_servers, redis, settings), stop)
+            works["redis"] = partial(_look_at_redis, skew, partial(warn_of_servers, redis, settings), stop)
         if runs.subscribers:
             subscribers = Subscribers(
                 settings, redis, producer, skew.clock, metrics, status, fatal.put, watchdog.watch, runs.subscribers
             )
             await subscribers.require_topics()
             status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
-            works["subscribers"] = subscribers.run(stop)
+            works["subscribers"] = partial(subscribers.run, stop)
         if runs.views:
             live = LiveViews(settings, redis, producer, skew.clock, metrics, watchdog.watch, runs.views)
             await live.require_topics()
-            works["live views"] = live.run(stop)
-        works |= {store.group: agent.run(stop) for store, agent in agents}
+            works["live views"] = partial(live.run, stop)
+        works |= {store.group: partial(agent.run, stop) for store, agent in agents}
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()
         stack.callback(http.stop)
@@ -151,7 +151,7 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         status.clear("start")
         watchdog.start()
         grace_seconds = settings.worker.grace_seconds
-        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        tasks = [asyncio.create_task(work(), name=name) for name, work in works.items()]
         await _until_told(tasks, stop, lambda: status.beat(clock.monotonic_ms()), fatal, watchdog, grace_seconds)
     logger.info("worker ended")
 

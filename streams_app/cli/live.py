@@ -75,9 +75,10 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
 @click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="At most 24h.")
 @click.argument("pages", nargs=-1, required=True, metavar="PAGE...")
 def token(settings: Settings, sub: str, expires: str, pages: tuple[str, ...]) -> None:
-    """Print a token for PAGEs, to try; `prefix*` stands for all pages that begin so.
+    """Print a token for PAGEs, to try the hub.
 
-    Applications make their own, see docs/live-views.md. A browser sends it as the cookie streams_app_live.
+    `prefix*` stands for all pages that begin so. Applications make their own, see docs/live-views.md.
+    A browser sends it as the cookie streams_app_live.
     """
     from streams_app.clock import SystemClock
     from streams_app.live.hub.tokens import LONGEST_MS, signed
