@@ -86,15 +86,21 @@ class Decoder(Generic[T, M]):
         """
         return Decoded(*self.parts(key, value))
 
-    def parts(self, key: bytes | None, value: bytes | None) -> Parts[T, M]:
+    def parts(self, key: bytes | None, value: bytes | None, *, names_type: bool = True) -> Parts[T, M]:
         """The same for those that take it apart at once: data, before, metadata and fold, see :class:`Decoded`.
+
+        Args:
+            key: Of the record.
+            value: Of the record.
+            names_type: Whether its headers name the event, see :func:`names`. Where they do not, somebody else has made it, to whom
+                ``before`` may mean something else, as to Debezium: it is not looked at.
 
         Raises:
             BadEventError: As above.
         """
         value = self.require_size(key, value)
         if self.decode is not None:
-            return self._decoded_otherwise(self.decode, value)
+            return self._decoded_otherwise(self.decode, value, names_type=names_type)
         try:
             # Not by _checked(), as this is done for each event.
             data, beside = self._read(value), self._read_beside(value)
@@ -104,7 +110,8 @@ class Decoder(Generic[T, M]):
             return data, None, None, beside.fold
         if beside.before is _NOTHING and beside.metadata is _NOTHING:
             return data, None, None, None
-        before = None if _is_null(beside.before) else _checked("$.before", self._read, bytes(beside.before))
+        is_empty = not names_type or _is_null(beside.before)
+        before = None if is_empty else _checked("$.before", self._read, bytes(beside.before))
         if self._read_metadata is None or _is_null(beside.metadata):
             return data, before, None, None
         return data, before, _checked("$.metadata", self._read_metadata, bytes(beside.metadata)), None
@@ -121,11 +128,11 @@ class Decoder(Generic[T, M]):
             raise BadEventError("not-valid", "the value is empty")
         return value
 
-    def _decoded_otherwise(self, decode: Callable[[bytes], Any], value: bytes) -> Parts[T, M]:
+    def _decoded_otherwise(self, decode: Callable[[bytes], Any], value: bytes, *, names_type: bool) -> Parts[T, M]:
         found = _checked("decode=", decode, value)
         if not isinstance(found, Mapping):
             return _checked("$", _converter(self.payload), found), None, None, None
-        before, metadata = found.get("before"), found.get("metadata")
+        before, metadata = found.get("before") if names_type else None, found.get("metadata")
         return (
             _checked("$", _converter(self.payload), found),
             None if before is None else _checked("$.before", _converter(self.payload), before),
@@ -201,10 +208,10 @@ def event_id(headers: Headers, limits: Limits, topic: str, partition: int, offse
     return _id(ID, own, limits) if own else f"{topic}:{partition}:{offset}"
 
 
-def is_of(event: Event[Any, Any], headers: Headers) -> bool:
-    """Whether a record of the topic of an event is one: another type is another event, none at all is taken for it."""
+def names(event: Event[Any, Any], headers: Headers) -> bool | None:
+    """Whether the headers of a record of its topic name an event; None: they name none, and the record is taken for it."""
     kind = header(headers, TYPE)
-    return kind is None or kind == event.key
+    return None if kind is None else kind == event.key
 
 
 def _id(name: str, value: bytes, limits: Limits) -> str:

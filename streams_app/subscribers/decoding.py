@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import BadEventError, NotDecodedError
-from streams_app.events.codec import Decoder, decoder_of, event_id, is_of, runs_users_code
+from streams_app.events.codec import Decoder, decoder_of, event_id, names, runs_users_code
 from streams_app.events.declaration import Event
 from streams_app.events.headers import identity_of
 from streams_app.events.parent import Publisher
@@ -26,6 +26,7 @@ class Undecoded(msgspec.Struct, frozen=True, gc=False):
 
     key: bytes | None
     value: bytes
+    names_type: bool
 
 
 def decode_of(
@@ -65,7 +66,8 @@ def decode_of(
             if found_origin is None:
                 raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
             (tp, offset, timestamp_ms), headers = found_origin
-        if headers and event is not None and not is_of(event, headers):
+        is_named = names(event, headers) if headers and event is not None else None
+        if is_named is False:
             return None
         topic, partition = tp
         if tp is not last:
@@ -73,7 +75,7 @@ def decode_of(
         place = f"{before_offset}{offset}"
         found_id = event_id(headers, limits, topic, partition, offset) if headers else place
         key = record.key
-        data, before, metadata, fold = parts(key, record.value)
+        data, before, metadata, fold = parts(key, record.value, names_type=is_named is True)
         version = offset if fold is None else fold.version
         # By position, which takes a quarter of the time that names take.
         received: Received[Any, Any] = Received(
@@ -106,7 +108,7 @@ def function_of(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Callab
         raw = event.data
         assert isinstance(raw, Undecoded)
         try:
-            data, before, metadata, fold = parts(raw.key, raw.value)
+            data, before, metadata, fold = parts(raw.key, raw.value, names_type=raw.names_type)
         except BadEventError as error:
             raise NotDecodedError(error) from error
         found = {"data": data, "before": before, "metadata": metadata, "fold": fold}
@@ -131,8 +133,8 @@ def _decoder(subscriber: Subscriber[Any, Any, Any], limits: Limits) -> Decoder[A
     return decoder_of(source, limits) if isinstance(source, Event) else Decoder(source.payload, limits, is_folded=True)
 
 
-def _left_for_later(read: Decoder[Any, Any]) -> Callable[[bytes | None, bytes | None], Any]:
-    def parts(key: bytes | None, value: bytes | None) -> Any:
-        return Undecoded(key, read.require_size(key, value)), None, None, None
+def _left_for_later(read: Decoder[Any, Any]) -> Callable[..., Any]:
+    def parts(key: bytes | None, value: bytes | None, *, names_type: bool) -> Any:
+        return Undecoded(key, read.require_size(key, value), names_type), None, None, None
 
     return parts

@@ -166,3 +166,57 @@ class Made:
 @pytest.mark.parametrize(("kind", "expected"), [(Plain, False), (Model, True), (Deep, True), (Sized, True), (Made, True)])
 def test_hooks_of_a_payload_are_found_wherever_they_are(kind: type, expected: bool) -> None:
     assert expected == has_hooks(kind)
+
+
+class Row(msgspec.Struct, frozen=True):
+    order_id: str = ""
+
+
+OURS = [("ce_type", b"order.paid")]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("own_decode", [None, msgspec.json.decode])
+@pytest.mark.parametrize(
+    "before",
+    [{"order_id": 7, "version": 3}, {"after": None}, {"order_id": "o0"}, "o0", 7, [1], None, True],
+    ids=["another row", "an envelope", "a row that fits", "a text", "a number", "a list", "null", "a flag"],
+)
+def test_before_counts_only_where_the_headers_name_the_event(before: Any, own_decode: Any, *, is_late: bool) -> None:
+    got: list[Any] = []
+    changed = Event("order.paid", Row, description="Changed.", keyed_by=None, decode=own_decode)
+
+    @subscriber(changed, idempotent="yes", description="Ships.")
+    def ship(event: Received[Row]) -> None:
+        got.append((event.data, event.before))
+
+    value = msgspec.json.encode({"order_id": "o1", "before": before, "op": "u", "ts_ms": 5})
+    for headers in ([], [("ce_id", b"7")]):
+        made = decode_of(ship, LIMITS, None, is_late=is_late)(P, record(value, headers=headers), 1)
+        assert made is not None
+        (function_of(ship, LIMITS) if is_late else ship)(made.event)
+
+    assert [(Row("o1"), None)] * 2 == got
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("own_decode", [None, msgspec.json.decode])
+def test_before_of_an_event_that_is_named_is_checked(own_decode: Any, *, is_late: bool) -> None:
+    got: list[Any] = []
+    changed = Event("order.paid", Row, description="Changed.", keyed_by=None, decode=own_decode)
+
+    @subscriber(changed, idempotent="yes", description="Ships.")
+    def ship(event: Received[Row]) -> None:
+        got.append(event.before)
+
+    def run(before: Any) -> None:
+        value = msgspec.json.encode({"order_id": "o1", "before": before})
+        made = decode_of(ship, LIMITS, None, is_late=is_late)(P, record(value, headers=OURS), 1)
+        assert made is not None
+        (function_of(ship, LIMITS) if is_late else ship)(made.event)
+
+    run({"order_id": "o0"})
+    with pytest.raises((BadEventError, NotDecodedError), match=r"before\.order_id"):
+        run({"order_id": 7})
+
+    assert [Row("o0")] == got
