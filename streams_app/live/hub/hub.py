@@ -151,14 +151,14 @@ class Hub:
             with self._metrics.live_look_seconds.time():
                 self._redis_ms, changed = await self._poller.poll_once(wanted)
                 self._asked_ms = self._clock.monotonic_ms()
-                changed |= await self._present(wanted, waiting)
+                self._mark_dirty(changed)
+                await self._present(wanted, waiting)
         except ERRORS as error:
             self._patience.failed(error)
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_known=False)
             return
         self._patience.succeeded()
-        self._dirty |= {place for place in changed if place in self._open}
         self._publish(waiting, is_regular=is_regular)
         if any(name == "behind" for name, _ in self._standing.values()):
             # A former primary that lives on as a replica answers for ever, and never again anything new.
@@ -177,16 +177,18 @@ class Hub:
             wanted.setdefault(view, []).append(page)
         return wanted
 
-    async def _present(self, wanted: dict[str, list[str]], waiting: Collection[Connection]) -> set[tuple[str, str]]:
-        changed: set[tuple[str, str]] = set()
+    def _mark_dirty(self, changed: Iterable[tuple[str, str]]) -> None:
+        self._dirty |= {place for place in changed if place in self._open}
+
+    async def _present(self, wanted: dict[str, list[str]], waiting: Collection[Connection]) -> None:
         monotonic_ms = self._clock.monotonic_ms()
         for name, presence in self._presence.items():
             is_awaited = any(view.name == name for connection in waiting for view in connection.views)
             if not is_awaited and monotonic_ms - self._presented_ms.get(name, -PRESENT_MS) < PRESENT_MS:
                 continue
-            changed |= {(name, page) for page in await presence.present_once(self._redis_ms, wanted.get(name, []))}
+            changed = await presence.present_once(self._redis_ms, wanted.get(name, []))
+            self._mark_dirty((name, page) for page in changed)
             self._presented_ms[name] = monotonic_ms
-        return changed
 
     async def _reconnect(self) -> None:
         """Drops what is connected now and then, so that the name of a Redis that has moved is resolved anew."""

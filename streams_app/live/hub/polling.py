@@ -104,18 +104,26 @@ class ViewSnapshot:
         self.shards = [*self.shards, *map(self._shard, range(len(self.shards), partitions))][:partitions]
         return True
 
-    async def update(self, heads: Sequence[ShardHead | None], pages: Collection[str]) -> set[str]:
-        """Polls what may have changed of all shards; returns pages of which something else is known.
+    async def update(self, heads: Sequence[ShardHead | None], pages: Collection[str], changed: set[tuple[str, str]]) -> None:
+        """Polls what may have changed of all shards.
+
+        Args:
+            heads: Of the shards, as they were read just now.
+            pages: Those that are open.
+            changed: Takes (view, page) of which something else is known than before, also where the poll of another shard fails.
 
         Raises:
             Exception: The first one of any shard; of the others the poll counts.
         """
         polls = (shard.update(self._reader, head, pages) for shard, head in zip(self.shards, heads, strict=True))
-        outcomes = await asyncio.gather(*polls, return_exceptions=True)
-        for outcome in outcomes:
+        failures: list[BaseException] = []
+        for outcome in await asyncio.gather(*polls, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                raise outcome
-        return {page for outcome in outcomes if not isinstance(outcome, BaseException) for page in outcome}
+                failures.append(outcome)
+            else:
+                changed |= {(self.view.name, page) for page in outcome}
+        if failures:
+            raise failures[0]
 
     @property
     def heads(self) -> list[ShardHead | None]:
@@ -143,6 +151,7 @@ class Poller:
 
     def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
+        self._changed: set[tuple[str, str]] = set()
         # Of a count the newest item is read, too: its time says how long the way from the record to the browser was.
         self.views = {
             view.name: ViewSnapshot(app_id, view, ViewReader(redis, scripts, view.show if view.kind == "list" else 1))
@@ -156,22 +165,20 @@ class Poller:
             wanted: View → pages that are open.
 
         Returns:
-            The clock of Redis (ms), and (view, page) of which something else is known than before.
+            The clock of Redis (ms), and (view, page) of which something else is known than when it last returned.
 
         Raises:
-            RedisError: And its kind; what was polled before that counts.
+            RedisError: And its kind; what was polled all the same counts, and is returned next time.
         """
         views = {name: self.views[name] for name in wanted if name in self.views}
         now_ms, heads = await self._heads(views.values())
         if any([view.resize(heads[name]) for name, view in views.items()]):
             now_ms, heads = await self._heads(views.values())
-        updates = (view.update(heads[name], wanted[name]) for name, view in views.items())
-        outcomes = await asyncio.gather(*updates, return_exceptions=True)
-        changed: set[tuple[str, str]] = set()
-        for name, outcome in zip(views, outcomes, strict=True):
+        updates = (view.update(heads[name], wanted[name], self._changed) for name, view in views.items())
+        for outcome in await asyncio.gather(*updates, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-            changed |= {(name, page) for page in outcome}
+        changed, self._changed = self._changed, set()
         return now_ms, changed
 
     async def _heads(self, views: Iterable[ViewSnapshot]) -> tuple[int, dict[str, list[ShardHead | None]]]:

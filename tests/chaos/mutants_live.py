@@ -1,0 +1,176 @@
+"""The broken variants of live views: of what keeps them as the log says, and of what hubs show of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+
+PROCESSOR = "live.agents.processor:ViewProcessor"
+PUSH = "live.hub.connection:Connection.push"
+BEGINNING = "live.agents.processor:beginning"
+CHANGE = "live.core.operations:PageChange"
+SHARD = "live.hub.polling:_Shard"
+ANYTHING = ("", "history", "lossy crash rebalance")
+LOSSES = ("wipe:4", "wipe:4 history", "wipe:3 rollback:2 crash")
+
+VIEWS: Final = (
+    Mutant(
+        "a new state has a clock of 0",
+        "What has expired long ago is shown as what is behind.",
+        ("", "wipe:4"),
+        (Change(BEGINNING, "edges.asked_ms, Marks(", "0, Marks("),),
+    ),
+    Mutant(
+        "a lost view is read from the commit on",
+        "What was put before is missing until it would have expired.",
+        LOSSES,
+        (Change(f"{PROCESSOR}._taken", "start = await", "start = claim.mark.offset if claim.mark else await"),),
+    ),
+    Mutant(
+        "a view is shown while it is read",
+        "A page counts up from 0 after a loss.",
+        ("history", "wipe:4 history", "freeze:3 wipe:4 history"),
+        (Change(BEGINNING, "edges.end if edges.end > begin else None", "None"),),
+    ),
+    Mutant(
+        "a view is shown before it is read to its end",
+        "A page counts up from 0 after a loss.",
+        ("history", "wipe:4 history", "freeze:3 wipe:4 history"),
+        (Change(f"{PROCESSOR}._marks_at", "reading is None or fence + 1 < reading", "reading is None"),),
+    ),
+    Mutant(
+        "the first put of a part wins",
+        "An item that was put twice shows what it was before.",
+        ANYTHING,
+        (Change(f"{CHANGE}.put", "known.time_ms <= item.time_ms", "False"),),
+    ),
+    Mutant(
+        "a removal before a put is forgotten",
+        "An item that was removed and came back has the time it had before.",
+        ANYTHING,
+        (
+            Change(
+                f"{CHANGE}.put",
+                "known = self.puts.get(item.item)",
+                "known = self.puts.get(item.item)\nself.removed.pop(item.item, None)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a put before a removal stays",
+        "What was removed is shown.",
+        ANYTHING,
+        (Change(f"{CHANGE}.remove", "self.puts.pop(item, None)", "pass"),),
+    ),
+    Mutant(
+        "the wall clock expires",
+        "What is unread would have prolonged an item: it goes, and comes back.",
+        ("history", "freeze:3 history", "behind freeze:3"),
+        (Change(f"{PROCESSOR}._expire_once", "caught_up=is_known", "caught_up=True"),),
+    ),
+    Mutant(
+        "refused records are sent after the fence",
+        "A crash in between loses them.",
+        ("lossy crash:4 rebalance:4", "crash:6 history"),
+        (
+            Change(f"{PROCESSOR}._apply", "if part.refused:", "if False:"),
+            Change(
+                f"{PROCESSOR}._apply",
+                "claim.applied()",
+                "await self._letters.send(part.refused)\nclaim.applied()",
+            ),
+        ),
+    ),
+    Mutant(
+        "what retention took is not said",
+        "A view that lacks items says that it is whole.",
+        ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 wipe:3 history"),
+        (
+            Change(f"{PROCESSOR}._skip_removed", "whole_ms=max(self._marks.whole_ms, whole_ms)", "whole_ms=0"),
+            Change(BEGINNING, "if is_cut else 0", "if False else 0"),
+        ),
+    ),
+    Mutant(
+        "what is left of a lost state is kept",
+        "Items that have been removed since are back.",
+        LOSSES,
+        (Change("live/claim.lua", "call('UNLINK', items_of .. page, data_of .. page)", "local unchanged"),),
+    ),
+    Mutant(
+        "a put takes an item back in time",
+        "A late copy of an event makes an item go too early.",
+        ANYTHING,
+        (Change("live/apply.lua", "{'GT'}", "{}"), Change("live/apply.lua", "not known or tonumber(known) <= time", "true")),
+    ),
+    Mutant(
+        "expiry leaves the version",
+        "Hubs do not see that items have left.",
+        ("", "lossy"),
+        (Change("live/expire.lua", "call('HSET', pages, page, arg.seq)", "local unchanged"),),
+    ),
+    Mutant(
+        "two states have one number",
+        "Hubs do not see the second one.",
+        ("", "lossy"),
+        (Change("live.store.view_store:ViewStore.apply", "self._seq += 1", "self._seq = 1"),),
+    ),
+    Mutant(
+        "versions count under any owner",
+        "Hubs take the state of a new owner for that of the former one.",
+        ("crash:4 rebalance:4", "wipe:3 rollback:2 crash"),
+        (Change("live/poll.lua", "state.token == arg.known", "true"),),
+    ),
+    Mutant(
+        "a poll that failed counts",
+        "What it would have said is never asked for again.",
+        ("fragile:hub", "fragile:hub crash:4"),
+        (
+            Change(
+                f"{SHARD}.update",
+                "return await self._poll(reader, pages)",
+                "self._polled = (head.token, head.seq)\nreturn await self._poll(reader, pages)",
+            ),
+        ),
+    ),
+    Mutant(
+        "what one view says is lost with the poll of another",
+        "Whoever has its page open sees it with the next change.",
+        ("fragile:hub", "fragile:hub crash:4"),
+        (Change("live.hub.polling:ViewSnapshot.update", "changed |=", "lost ="),),
+    ),
+    Mutant(
+        "a missing partition holds nothing",
+        "A page shows 0 after a loss.",
+        LOSSES,
+        (
+            Change(
+                "live.core.state:state_of",
+                "not known or len(known) < len(heads) or any(head.is_reading for head in known)",
+                "not known",
+            ),
+        ),
+    ),
+    Mutant(
+        "the clock says nothing",
+        "A page whose worker is gone shows as true what has expired.",
+        ("freeze:9", "fragile:apply fragile:expire freeze:4"),
+        (Change("live.core.state:state_of", "now_ms - oldest_ms > BEHIND_MS", "False"),),
+    ),
+    Mutant(
+        "older states are written after newer ones",
+        "A slow browser goes back.",
+        ("", "lossy"),
+        (
+            Change(
+                "live.hub.connection:Connection.push", "self._pending[view] = message", "self._pending.setdefault(view, message)"
+            ),
+        ),
+    ),
+    Mutant(
+        "a tab that has closed is kept",
+        "Who left is counted.",
+        ("", "lossy"),
+        (Change("live.hub.presence:Presence.leave", "del tabs[tab]", "pass"),),
+    ),
+)

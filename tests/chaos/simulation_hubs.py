@@ -1,0 +1,197 @@
+"""Hubs and browsers in a simulation: the real hub, over a wire that loses things; browsers that come, stall, go and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from streams_app.live.core.state import ViewState
+from streams_app.live.hub.connection import Connection, Message
+from streams_app.live.hub.hub import Hub
+from streams_app.metrics import Metrics
+from streams_app.settings import Settings
+from streams_app.status import Status
+from tests.chaos.simulation_views import ViewModel
+from tests.virtual_loop import LoopClock
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+
+HUBS = 2
+BROWSERS = 3
+VISIT_SECONDS = (0.5, 8.0)
+STALL_SECONDS = 4.0
+STALE_SECONDS = 10.0
+"""So long browsers may differ from Redis once nothing goes wrong: a hub has given up on a Redis that failed for less."""
+
+
+class HubLink:
+    """One hub's client: the part of ``redis.asyncio.Redis`` that it uses."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def call(self, execute: Callable[[], Any]) -> Any:
+        """Sends a command over the wire."""
+        for step in (lambda: None, execute):
+            await asyncio.sleep(self._world.latency_seconds())  # virtual time: the way to the server, and back
+            if self._world.has_lost_something("hub"):
+                raise RedisConnectionError("lost on the way")
+            reply = step()
+        return reply
+
+    def register_script(self, text: str) -> Callable[..., Any]:
+        """As redis-py does."""
+        script = self._world.server.client.register_script(text)
+
+        async def run(keys: Sequence[str], args: Sequence[Any]) -> Any:
+            return await self.call(lambda: script(keys=keys, args=args))
+
+        return run
+
+    def pipeline(self, *, transaction: bool) -> _Pipeline:
+        """As redis-py does."""
+        return _Pipeline(self, self._world)
+
+    async def time(self) -> tuple[int, int]:
+        """As redis-py; the clock of the server is right."""
+        now_ms = await self.call(LoopClock().now_ms)
+        return now_ms // 1_000, now_ms % 1_000 * 1_000
+
+
+class _Pipeline:
+    """What a hub asks of all shards at once."""
+
+    def __init__(self, link: HubLink, world: World) -> None:
+        self._link = link
+        self._asked: list[tuple[str, list[str]]] = []
+        self._client = world.server.client
+
+    def hmget(self, name: str, fields: list[str]) -> None:
+        """One more question."""
+        self._asked.append((name, fields))
+
+    async def execute(self) -> Any:
+        """All answers, of one moment."""
+        return await self._link.call(lambda: [self._client.hmget(name, fields) for name, fields in self._asked])
+
+
+class _Checked(Connection):
+    """A connection of which every message is checked."""
+
+    browser: Browser
+
+    def push(self, message: Message) -> None:
+        self.browser.on_sent(message.state)
+        super().push(message)
+
+
+class Browser:
+    """Somebody who looks at one page, over connections that end.
+
+    Attributes:
+        page: The page.
+        tab: Of presence.
+        shown: View → what it shows.
+        is_here: Whether it has the page open.
+    """
+
+    def __init__(self, world: World, hubs: Sequence[Hub], settings: Settings, models: Mapping[str, ViewModel], number: int) -> None:
+        """The first one leaves for good at the end."""
+        self.page = world.rng.choice("pqrs")
+        self.tab = f"tab-{number:08d}"
+        self.shown: dict[str, ViewState] = {}
+        self.is_here = False
+        self._world = world
+        self._hubs = hubs
+        self._views = settings.live
+        self._models = models
+        self._stays = number > 0
+        self._place: dict[str, int] = {}
+        self._sent: dict[str, ViewState] = {}
+
+    def on_sent(self, state: ViewState) -> None:
+        """A hub has a message for it."""
+        self._sent[state.view] = state
+        if (model := self._models.get(state.view)) is not None:
+            self._place[state.view] = model.on_shown(state, self.page, self._place.get(state.view, 0))
+
+    async def run(self) -> None:
+        """Comes and goes; once nothing goes wrong any more it stays, or leaves for good."""
+        world = self._world
+        while self._stays or world.is_faulty:
+            connection = _Checked(self.page, self._views, self.tab)
+            connection.browser = self
+            hub = world.rng.choice(self._hubs)
+            hub.open(connection)
+            self.is_here = True
+            until = world.now() + world.rng.uniform(*VISIT_SECONDS)
+            while (self._stays and not world.is_faulty) or world.now() < until:
+                await asyncio.wait([waiting := asyncio.create_task(connection.changed.wait())], timeout=1.0)
+                waiting.cancel()
+                self._take(connection)
+                if world.has_fault(0.1):
+                    await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS))  # virtual time: it does not read
+            hub.close(connection)
+            self.is_here = False
+            if world.rng.random() < 0.5:  # else it is a reload
+                await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS))  # virtual time: until it comes back
+
+    def _take(self, connection: Connection) -> None:
+        for message in connection.take():
+            state = message.state
+            if state != self._sent.get(state.view):
+                self._world.tell("queued", f"{self.page} is written {state} after {self._sent.get(state.view)}")
+            if state.state != "reading":
+                self.shown[state.view] = state
+
+
+class Audience:
+    """The hubs of a schedule and who is connected to them."""
+
+    def __init__(self, world: World, settings: Settings, models: Mapping[str, ViewModel]) -> None:
+        """Starts them; within the loop."""
+        self._world = world
+        self._models = models
+        self._presence = [view.name for view in settings.live if not view.is_of_topic]
+        self._same_at: float | None = None
+        stop = asyncio.Event()
+        link: Any = HubLink(world)
+        hubs = [Hub(settings, link, LoopClock(), Metrics(settings), Status()) for _ in range(HUBS)]
+        self._browsers = [Browser(world, hubs, settings, models, number) for number in range(BROWSERS)]
+        loop = asyncio.get_running_loop()
+        works = [*(hub.run(stop) for hub in hubs), *(browser.run() for browser in self._browsers)]
+        self._tasks = [loop.create_task(work, context=contextvars.Context()) for work in works]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._world.tell("crash", f"{task} {error!r}")
+
+    def differing(self) -> str:
+        """What a browser shows that is not so, asked once nothing goes wrong any more; empty where all show what is."""
+        differing, now = self._differing(), self._world.now()
+        if self._same_at is None or not differing or not all(model.is_whole() for model in self._models.values()):
+            self._same_at = now
+        elif now - self._same_at > STALE_SECONDS:
+            self._world.tell("stale", differing)
+        return differing
+
+    def _differing(self) -> str:
+        for browser in self._browsers:
+            if not browser.is_here:
+                continue
+            for name, model in self._models.items():
+                shown = browser.shown.get(name)
+                if shown is None or shown.state == "behind" or not model.stored[-1].shows(shown, browser.page):
+                    return f"{browser.page} shows {shown}, Redis has {model.stored[-1]}"
+            here = sum(other.is_here and other.page == browser.page for other in self._browsers)
+            for name in self._presence:
+                if (shown := browser.shown.get(name)) is None or shown.count != here:
+                    return f"{browser.page} shows {shown}, {here} are there"
+        return ""

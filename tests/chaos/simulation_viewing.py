@@ -1,0 +1,151 @@
+"""Live views in a simulation: their processors in workers, hubs and browsers, and what all of them must hold and show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.dead_letters import DeadLetters, Refuser
+from streams_app.delivery.processor import Processor, Processors
+from streams_app.live.agents.processor import ViewContext, ViewProcessors
+from streams_app.live.store.keys import presence_keys, view_keys
+from streams_app.live.store.view_store import ScriptSet
+from streams_app.patience import Patience
+from streams_app.settings import LiveView, Settings
+from tests.chaos.simulation import FAULTY_SECONDS
+from tests.chaos.simulation_hubs import Audience
+from tests.chaos.simulation_kafka import Sender
+from tests.chaos.simulation_redis import Link, named
+from tests.chaos.simulation_views import ViewLedger, ViewModel
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+    from tests.chaos.simulation_worker import Worker
+
+EXPIRIES = ("4s", "15s", "40m")
+"""Shorter than a schedule, and longer."""
+
+REST_SECONDS = FAULTY_SECONDS + 14.0
+"""Until then items of the middle one leave pages that keep others."""
+
+EVENTS_A_PART = (2, 5, 12)
+
+
+class _Views(Processors):
+    """The processors of all views of one process; in the product each view is a member of a group of its own."""
+
+    topics: Collection[str] = ()
+
+    def __init__(self, worker: Worker, views: Sequence[LiveView]) -> None:
+        self.topics = [worker.world.log.tp.topic]
+        self._made = [ViewProcessors(_context(worker, view)) for view in views]
+
+    def of(self, tp: TP, committed: Collection[str]) -> dict[str, Processor]:
+        found: dict[str, Processor] = {}
+        for made in self._made:
+            found |= made.of(tp, committed)
+        return found
+
+
+def _context(worker: Worker, view: LiveView) -> ViewContext:
+    world = worker.world
+    refuser = Refuser("view", view.name, world.app_id, view.dead_letters)
+    link: Any = Link(worker, world.server)
+    scripts = ScriptSet(link)
+    for name, script in scripts.by_name.items():
+        script.script.name = name
+    return ViewContext(
+        world.app_id, view, 1_000_000, scripts,
+        lambda tp: DeadLetters(refuser, tp, Sender(worker), worker.trusted, lambda *_: None),
+        worker.trusted, Patience(f"live view {view.name}"),
+    )  # fmt: skip
+
+
+class Viewing:
+    """See :class:`tests.chaos.simulation_subject.Subject`."""
+
+    is_exact = False
+    release_seconds = 4.0
+    again_seconds = 0.0
+
+    def __init__(self, world: World) -> None:
+        """A list and a count of the same log, and who has their pages open."""
+        self._world = world
+        world.future_share = 0.0  # what a time to come is taken for depends on when it is read
+        common = {"source": world.log.tp.topic, "page": "a", "item": "b", "expiry": world.rng.choice(EXPIRIES), "public": True}
+        self.settings = Settings.model_validate({
+            "app_id": world.app_id,
+            "live": [
+                {"name": "news", "kind": "list", "payload": ["m"], "remove": {"m.v": [0, 1]}, **common},
+                {"name": "supporters", "kind": "count", "only": {"m.u": [0, 1, 2]}, "remove": {"m.w": [3]}, **common},
+                {"name": "visitors", "kind": "presence", "expiry": "6s", "public": True},
+            ],
+        })  # fmt: skip
+        of_topics = self.settings.live_of_topics
+        all_keys = {view.name: view_keys(world.app_id, view.name, *world.log.tp) for view in of_topics}
+        self.models = {view.name: ViewModel(world, view, all_keys[view.name]) for view in of_topics}
+        self.keys = {
+            name: [
+                key.encode()
+                for key in (
+                    keys.meta, keys.pages, keys.due,
+                    *(f"{prefix}{page}" for prefix in (keys.items_prefix, keys.data_prefix) for page in "pqrs"),
+                )
+            ]
+            for name, keys in all_keys.items()
+        }  # fmt: skip
+        self._here = presence_keys(world.app_id, "visitors")
+        self._name_of = {keys.meta: name for name, keys in all_keys.items()}
+        self.ledger = ViewLedger(self.models)
+        self._audience: Audience | None = None
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """Few records a part; the topic has one partition, as hubs read all that it has."""
+        with (
+            patch("streams_app.live.core.operations.MAX_EVENTS", EVENTS_A_PART[seed % len(EVENTS_A_PART)]),
+            patch("tests.chaos.simulation_kafka.PARTITIONS", 1),
+        ):
+            yield
+        self._world.server.client.delete(self._here.marker, *(self._here.here_prefix + page for page in "pqrs"))
+
+    def processors(self, worker: Worker) -> Processors:
+        """The same in every process; hubs and browsers are there from the first on."""
+        if self._audience is None:
+            self._audience = Audience(self._world, self.settings, self.models)
+        return _Views(worker, self.settings.live_of_topics)
+
+    def token(self, args: Sequence[Any]) -> bytes:
+        """Scripts have one argument, a map."""
+        return cast("bytes", named(args)["token"])
+
+    def runs(self, name: str, keys: Sequence[str]) -> None:
+        """Redis may have lost or changed something since."""
+        self.models[self._name_of[keys[0]]].note()
+
+    def ran(self, name: str, keys: Sequence[str], args: Sequence[Any], reply: Any) -> bool:
+        """Compares what there is with what there must be."""
+        if reply[0] in (b"ok", b"new", b"already"):
+            self.models[self._name_of[keys[0]]].on_script(name, named(args), reply)
+            self.ledger.records += name == "apply"
+        return name == "apply"
+
+    def is_whole(self) -> bool:
+        """All is there, and all browsers show it."""
+        differing = self._differing()
+        return all(model.is_whole() for model in self.models.values()) and not differing and self._world.now() > REST_SECONDS
+
+    def _differing(self) -> str:
+        return self._audience.differing() if self._audience else "there are no hubs"
+
+    def state(self, name: str) -> Any:
+        """Its marks, and what a browser shows that is not so."""
+        return self.models[name].meta(), self._differing()
+
+    def check_end(self) -> None:
+        """Everything is healed and drained."""
+        for model in self.models.values():
+            model.check_end()

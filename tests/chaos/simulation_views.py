@@ -1,0 +1,246 @@
+"""What live views must hold in a simulation, and what their hubs may show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.delivery.partition_clock import FRESH_MS
+from streams_app.errors import BadEventError
+from streams_app.live.core.decide import Decider, Put, Removal
+from streams_app.live.core.model import held
+from streams_app.live.core.state import BEHIND_MS, Item, ViewState
+from streams_app.live.store.keys import ViewKeys
+from streams_app.settings.live import LiveView
+from tests.chaos.simulation_kafka import Record
+from tests.chaos.simulation_ledger import marks_in
+from tests.virtual_loop import EPOCH_MS, LoopClock
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+
+LATE_MS: Final = 1_500
+"""A hub evaluates what it knows once a second, also while Redis does not answer."""
+
+Pages = dict[str, list[Item]]
+"""Page → its items, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A state that a view had in Redis.
+
+    Attributes:
+        clock_ms: It is true at this moment.
+        whole_ms: Before this moment something may be missing.
+        is_shown: Whether hubs may show it.
+        pages: What it held.
+    """
+
+    clock_ms: int
+    whole_ms: int
+    is_shown: bool
+    pages: Pages
+
+    def shows(self, state: ViewState, page: str) -> bool:
+        """Whether a message says what this state holds."""
+        items = self.pages.get(page, [])
+        return state.count == len(items) and (state.items is None or list(state.items) == items[::-1][: len(state.items)])
+
+
+class ViewModel:
+    """One view of a schedule: what its log means, what Redis has had of it, what was shown.
+
+    Attributes:
+        stored: Every state that it had in Redis, in order.
+        refused: Offsets of which the broker has a dead letter.
+    """
+
+    def __init__(self, world: World, view: LiveView, keys: ViewKeys) -> None:
+        self.view = view
+        self.stored: list[Stored] = []
+        self.refused: set[int] = set()
+        self._world = world
+        self._keys = keys
+        self._decider = Decider(view, 1_000_000)
+        self._lost: dict[tuple[bytes, int], frozenset[int]] = {}
+        self._commit_end = 0
+
+    # ---- what is in Redis
+
+    def meta(self) -> dict[str, bytes]:
+        """The marks as they are now."""
+        found = cast("Mapping[bytes, bytes]", self._world.server.client.hgetall(self._keys.meta))
+        return {name.decode(): value for name, value in found.items()}
+
+    def pages(self) -> Pages:
+        """What is stored now, whatever the index says of it."""
+        client, pages = self._world.server.client, Pages()
+        for page in "pqrs":
+            found = cast("list[tuple[bytes, float]]", client.zrange(self._keys.items_prefix + page, 0, -1, withscores=True))
+            data = cast("dict[bytes, bytes]", client.hgetall(self._keys.data_prefix + page))
+            if self.view.kind == "list" and {name for name, _ in found} != data.keys():
+                self._world.tell("state", f"{self.view.name} holds payloads of {sorted(data)}, and {found}")
+            if found:
+                pages[page] = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in found]
+        indexed = {page.decode() for page in cast("list[bytes]", client.hkeys(self._keys.pages))}
+        if indexed != pages.keys():
+            self._world.tell("state", f"{self.view.name} says that {indexed} hold something, it is {set(pages)}")
+        return pages
+
+    def note(self) -> None:
+        """Remembers the state that Redis has, if it is another one."""
+        meta, now = self.meta(), Stored(0, 0, False, {})
+        if "fence" in meta:
+            now = Stored(int(meta["clock"]), int(meta["whole_ms"]), meta["reading"] == b"", self.pages())
+        if not self.stored or now != self.stored[-1]:
+            self.stored.append(now)
+
+    # ---- what must be there
+
+    def _meaning(self, offset: int) -> Put | Removal | None:
+        entry = self._world.log.entries[offset]
+        try:
+            return self._decider.decide(0, entry, entry.born_ms) if entry else None
+        except BadEventError:
+            return None
+
+    def _is_refused(self, entry: Record) -> bool:
+        try:
+            self._decider.decide(0, entry, entry.born_ms)
+        except BadEventError:
+            return True
+        return False
+
+    def on_script(self, name: str, args: Mapping[str, Any], reply: Any) -> None:
+        """A script was run that takes, changes or expires the state."""
+        meta = self.meta()
+        if "fence" not in meta:
+            self.note()
+            return
+        fence, start = int(meta["fence"]), self._world.log.start
+        place = meta["token"], fence
+        if name == "claim":
+            known = self._lost.get((b"", fence), frozenset()) if reply[0] == b"ok" else frozenset(range(min(start, fence + 1)))
+            self._lost[place] = known
+        elif name == "apply" and reply[0] == b"ok":
+            first = int(args["fence"]) + 1
+            lost = frozenset(range(first, fence + 1)) if not args["changes"] and fence < start else frozenset()
+            self._lost[place] = self._lost.get((meta["token"], first - 1), frozenset()) | lost
+            self._check_refused(first, fence, lost)
+        self._lost[b"", fence] = self._lost.get(place, frozenset())
+        self.note()
+        self._check(fence, self._lost.get(place, frozenset()))
+
+    def _check(self, fence: int, lost: frozenset[int]) -> None:
+        now, log = self.stored[-1], self._world.log
+        if now.clock_ms < EPOCH_MS:
+            self._world.tell("clock", f"{self.view.name} has a clock of {now.clock_ms}")
+        meant = [self._meaning(offset) for offset in range(fence + 1) if offset not in lost]
+        expected = held(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
+        if expected != now.pages:
+            self._world.tell("state", f"{self.view.name} at {fence}, {now.clock_ms} holds {now.pages}, not {expected}")
+        # What could be read before the clock is there, but for what came while a fetch reply was still recent.
+        until = sum(readable_ms <= now.clock_ms - FRESH_MS for readable_ms in log.readable_ms)
+        if now.is_shown and fence + 1 < until:
+            self._world.tell("unread", f"{self.view.name} is shown as of {now.clock_ms} with fence {fence}, not {until}")
+        for offset in lost:
+            one = self._meaning(offset)
+            if isinstance(one, Put) and one.item.time_ms + self.view.expiry_ms > max(now.whole_ms, now.clock_ms):
+                self._world.tell("incomplete", f"{self.view.name} lacks {one} and does not say so: {now.whole_ms}")
+
+    def _check_refused(self, first: int, last: int, lost: frozenset[int]) -> None:
+        entries = self._world.log.entries
+        due = {at for at in range(first, last + 1) if (entry := entries[at]) and self._is_refused(entry)}
+        if missing := due - self.refused - lost:
+            self._world.tell("fence", f"{self.view.name} has passed {sorted(missing)}, which are no dead letters")
+
+    def on_commit(self, at: int) -> None:
+        """The coordinator has taken a commit, which is to be no further than what was applied."""
+        fences = [fence for _, fence in self._lost]
+        if at > max([self._world.log.start, *(fence + 1 for fence in fences)]):
+            self._world.tell("commit", f"{self.view.name} committed {at}, applied are {sorted(set(fences))}")
+
+    # ---- what may be shown
+
+    def on_shown(self, state: ViewState, page: str, since: int) -> int:
+        """A hub sends a message.
+
+        Args:
+            state: What it says.
+            page: Of the browser.
+            since: Place in :attr:`stored` of what the browser was shown last: it is not shown anything older.
+
+        Returns:
+            The place of what it is shown now.
+        """
+        now_ms = LoopClock().now_ms()
+        self.note()  # Redis may have lost something since the last script
+        if state.state == "reading":
+            if state.count is not None or state.items is not None:
+                self._world.tell("reading", f"{self.view.name} shows values while it is read: {state}")
+            return since
+        if state.state == "behind":
+            until = state.since_ms or 0
+            since = 0
+        else:
+            until = now_ms
+        for place in range(since, len(self.stored)):
+            stored = self.stored[place]
+            is_recent = until - BEHIND_MS - LATE_MS <= stored.clock_ms <= until + LATE_MS
+            is_whole = state.state != "ok" or stored.whole_ms <= now_ms + LATE_MS
+            if stored.is_shown and is_recent and is_whole and stored.shows(state, page):
+                return place
+        recent = self.stored[max(since, len(self.stored) - 5) :]
+        self._world.tell("shown", f"{page} of {self.view.name} shows {state} at {now_ms}, Redis had {recent}")
+        return since
+
+    def is_whole(self) -> bool:
+        """Whether all that can be read is there, and may be shown."""
+        meta = self.meta()
+        return int(meta.get("fence", b"-1")) + 1 >= self._world.log.end and meta.get("reading") == b""
+
+    def check_end(self) -> None:
+        """Every event that cannot be shown is a dead letter, unless retention took it."""
+        for offset in range(self._world.log.start, self._world.log.end):
+            entry = self._world.log.entries[offset]
+            if entry and self._is_refused(entry) and offset not in self.refused and self._is_recent(entry):
+                self._world.tell("lost", f"{self.view.name} never refused {offset}")
+
+    def _is_recent(self, entry: Record) -> bool:
+        """Whether it is read again after any loss."""
+        return entry.timestamp + self.view.expiry_ms > LoopClock().now_ms()
+
+
+class ViewLedger:
+    """All views of a schedule, as the world tells what happens to them.
+
+    Attributes:
+        records: Scripts that have changed something.
+        highest: View → highest mark ever committed.
+    """
+
+    def __init__(self, models: Mapping[str, ViewModel]) -> None:
+        self.models = models
+        self.records = 0
+        self.highest: dict[str, int] = {}
+
+    def on_record(self, record: Outgoing) -> None:
+        """The broker has appended a dead letter, acknowledged or not."""
+        headers = dict(record.headers)
+        self.models[headers["view"].decode()].refused.add(int(headers["source-offset"]))
+
+    def on_known_loss(self, name: str, first: int, last: int, highest: Mapping[str, int]) -> None:
+        """A worker says what retention has taken."""
+
+    def on_loss(self, name: str) -> None:
+        """Redis is about to lose a view."""
+
+    def on_commit(self, before: Committed | None, mark: Committed, claimed_at: int) -> None:
+        """The coordinator has taken a commit."""
+        for name, at in marks_in(mark).items():
+            self.highest[name] = max(at, self.highest.get(name, 0))
+            self.models[name].on_commit(at)

@@ -1,0 +1,53 @@
+"""Live views under random schedules: each state is what the log says, and nobody is shown what never was."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import redis
+
+from tests.chaos.catching import first_catch
+from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_live import VIEWS
+from tests.chaos.simulation import run_schedule
+from tests.chaos.simulation_viewing import Viewing
+
+SCHEDULES = 4
+CATCHING = 12
+"""Schedules that are tried for each mix of a broken variant."""
+
+MIXES = [
+    "",
+    "history",
+    "lossy",
+    "lossy drops:3 rebalance:2",
+    "lossy crash zombie rebalance",
+    "lossy crash zombie rebalance drops history",
+    "lossy freeze:3 crash history",
+    "behind lossy",
+    "forget crash",
+    "wipe:3 rollback:2",
+    "wipe:3 history",
+    "fragile:apply fragile:expire freeze zombie rebalance:2",
+    "fragile:hub wipe",
+    "fragile:hub lossy wipe rollback crash zombie rebalance drops",
+    "retention:3 freeze zombie rebalance:2",
+    "retention:3 wipe lossy drops crash history",
+]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
+def test_views_are_what_the_log_says_and_nobody_is_shown_anything_else(client: redis.Redis, mix: str) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        outcome = run_schedule(client, mix, seed, subject=Viewing)
+        counts.update(outcome.counts)
+
+        assert outcome.violations == [], outcome
+    assert counts["records"] > 25 * SCHEDULES
+
+
+@pytest.mark.parametrize("mutant", VIEWS, ids=lambda mutant: mutant.name)
+def test_a_broken_view_is_caught(client: redis.Redis, mutant: Mutant) -> None:
+    assert first_catch(client, mutant, Viewing, CATCHING) is not None, f"survived: {mutant.why}"
