@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo test lint docs bench chaos chaos-stores chaos-subscribers clean
+.PHONY: install help demo test lint docs bench chaos chaos-alerts chaos-stores chaos-subscribers clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -45,14 +45,19 @@ docs: install ## writes the tables of docs/reference.md
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-# Without ARGS subscribers and read stores follow. With them it is the folds alone, as options differ:
+# Without ARGS subscribers, read stores and the drill of the alerts follow. With them it is the folds alone, as options differ:
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
 chaos: install ## what breaks under load, and whether anything was lost
 	@$(BIN)/python -m tests.chaos $(ARGS)
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m tests.chaos.subscribers
 	@$(BIN)/python -m tests.chaos.stores
+	@$(BIN)/python -m tests.chaos.alerts
 endif
+
+# make chaos-alerts ARGS="--faults 'Redis full,worker gone' --factor 1 --kafka apache"; durations of the rules are divided by the factor
+chaos-alerts: install ## the part of it that says after how long which alert fires
+	@$(BIN)/python -m tests.chaos.alerts $(ARGS)
 
 # make chaos-stores ARGS="--runs 1 --seconds 20"; two workers sync a PostgreSQL that is killed, filled up and taken back meanwhile,
 # or with --store opensearch or opensearch-groups an OpenSearch

@@ -25,7 +25,7 @@ from streams_app.http_connections import BACKLOG, IDLE_SECONDS, Connections, con
 from streams_app.metrics import Metrics
 from streams_app.settings import HttpSettings
 from streams_app.settings.sections import LAST_PORT
-from streams_app.status import Status
+from streams_app.status import CAUSES, Status
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +173,10 @@ class HttpServer:
         return web.Response(text=_index_of(ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
+        # Asked now: what writes the other metrics may hang, and a loop that does not run changes nothing.
+        causes = self._status.causes(self._clock.monotonic_ms())
+        for cause in CAUSES:
+            self._metrics.not_ready.labels(cause=cause).set(cause in causes)
         return web.Response(body=self._metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _live(self, _: web.Request) -> web.Response:

@@ -151,6 +151,11 @@ METRICS: Final = (
         "`streams-app dead-letters list --store NAME` says why; mend the source or the store, then `replay`.",
     ),
     Description(
+        "streams_app_read_store_known_loss_records_total", "counter", ("store",),
+        "Offsets of output topics removed by retention before the read store had them.",
+        "Must stay 0: names of those groups may be out of date, `streams-app read-store verify` says which; `rebuild`.",
+    ),
+    Description(
         "streams_app_read_store_lag_records", "gauge", ("store",), "Folded records not yet in the read store.",
         "Rising: the store or its source is down or slow; the log says which.",
     ),
@@ -308,6 +313,17 @@ METRICS: Final = (
     Description(
         "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, else 0.",
         "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
+    ),
+    Description(
+        "streams_app_not_ready", "gauge", ("cause",),
+        "1 while /health/ready says that the worker is not ready, by cause: start, claim, kafka, redis, redis-memory, topic "
+        "(missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), end (about to end) or other.",
+        "/health/ready says more, and what to do for each is in operations.md, Health.",
+    ),
+    Description(
+        "streams_app_redis_refuses_writes", "gauge", ("cause",),
+        "1 while Redis answers and refuses writes: memory (it is full), read-only (it is a replica) or other, asked every second.",
+        "memory: raise maxmemory; read-only: name the primary; other: look at the log and the disk of Redis.",
     ),
     Description(
         "streams_app_build_info", "gauge", ("version", "app_id"),

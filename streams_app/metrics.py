@@ -16,7 +16,9 @@ from streams_app.last_hour import LastHour
 from streams_app.metric_table import METRICS, Description
 from streams_app.reasons import OF_FOLDS, OF_READ_STORES, Reason
 from streams_app.settings import Settings
+from streams_app.status import CAUSES
 
+STORE_RESULTS = ("written", "stale", "unchanged")
 LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
 """What a record was to a live view."""
 
@@ -50,6 +52,7 @@ class Metrics:
     known_loss_events: Counter
     read_store_writes: Counter
     read_store_dead_letters: Counter
+    read_store_known_loss_records: Counter
     read_store_lag_records: Gauge
     read_store_oldest_unsynced_seconds: Gauge
     published: Counter
@@ -85,6 +88,8 @@ class Metrics:
     script_seconds: Histogram
     produce_seconds: Histogram
     up: Gauge
+    not_ready: Gauge
+    redis_refuses_writes: Gauge
     build_info: Gauge
 
     def __init__(self, settings: Settings) -> None:
@@ -97,6 +102,11 @@ class Metrics:
         for store in settings.read_stores:
             for reason in OF_READ_STORES:
                 self.read_store_dead_letters.labels(store=store.name, reason=reason)
+            for result in STORE_RESULTS:
+                self.read_store_writes.labels(store=store.name, result=result)
+            self.read_store_known_loss_records.labels(store=store.name)
+        for cause in CAUSES:
+            self.not_ready.labels(cause=cause)
         for view in settings.live_of_topics:
             self.live_expired.labels(view=view.name)
             for result in LIVE_RESULTS:

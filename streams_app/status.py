@@ -8,11 +8,26 @@ from typing import Any, Final, TypeAlias
 LIVE_MS: Final = 30_000
 """A main loop that has not reported for so long hangs."""
 
+CAUSES: Final = (
+    "start", "claim", "kafka", "redis", "redis-memory", "topic", "subscriber", "clock-skew", "stuck", "lifespan", "loop", "end",
+    "other",
+)  # fmt: skip
+"""Why a worker is not ready, as the metric ``streams_app_not_ready`` has it."""
+
+_CAUSE_OF: Final = {"kafka-away": "kafka", "redis-away": "redis", "source": "topic", "producer": "topic"}
+
 Page: TypeAlias = Callable[[], Any]
 """Makes what a page shows, as JSON can hold it; called from any thread."""
 
 GroupsProvider: TypeAlias = Callable[[str | None, int], Awaitable[list[dict[str, Any]]]]
 """``await provider(fold or None, limit)`` gives rows; runs on the event loop of the worker."""
+
+
+def cause_of(about: str) -> str:
+    """The cause, one of few, by what a reason is about: ``source:orders`` is ``topic``."""
+    head = about.partition(":")[0]
+    cause = _CAUSE_OF.get(head, head)
+    return cause if cause in CAUSES else "other"
 
 
 class Status:
@@ -61,6 +76,10 @@ class Status:
     def ready_reasons(self) -> list[str]:
         """Why the worker is not ready; empty when it is."""
         return list(self._reasons.copy().values())
+
+    def causes(self, monotonic_ms: int) -> set[str]:
+        """Why the worker is not ready, each of :data:`CAUSES`; empty when it is."""
+        return {cause_of(about) for about in self._reasons.copy()} | (set() if self.is_live(monotonic_ms) else {"loop"})
 
     def is_waiting_for(self, *about: str) -> bool:
         """Whether there is a reason about one of these things."""

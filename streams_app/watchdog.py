@@ -34,6 +34,7 @@ from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
 from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
 from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_writes import WRITE_REFUSALS
 from streams_app.settings import Settings
 from streams_app.status import Status
 from streams_app.vanished import Vanished, gone_ms
@@ -167,6 +168,8 @@ class Watchdog:
             await self._ask(REDIS, lambda: self._stored.ask_once(ends))
         finally:
             self._ends = ends
+        for cause in WRITE_REFUSALS:
+            self._metrics.redis_refuses_writes.labels(cause=cause).set(cause == self._stored.refusal)
 
     # ---- judging
 

@@ -7,6 +7,12 @@ import re
 from streams_app.metric_table import METRICS
 
 LABELS = {metric.name: set(metric.labels) for metric in METRICS}
+LABELS |= {f"{metric.name}_bucket": {*metric.labels, "le"} for metric in METRICS if metric.kind == "histogram"}
+LABELS |= {f"{metric.name}_count": set(metric.labels) for metric in METRICS if metric.kind == "histogram"}
+
+
+TARGET = {"instance", "job"}
+"""Labels that Prometheus adds to every series that it scrapes."""
 
 
 def unknown_labels(expression: str) -> dict[str, set[str]]:
@@ -15,6 +21,22 @@ def unknown_labels(expression: str) -> dict[str, set[str]]:
     Raises:
         KeyError: There is no such metric.
     """
-    asked = re.findall(r"(streams_app_\w+)(?:\{([^}]*)\})?", expression)
-    by = {label for labels in re.findall(r"by \(([\w, ]+)\)", expression) for label in labels.split(", ")}
-    return {metric: (by | set(re.findall(r"(\w+)!?=", selected))) - LABELS[metric] for metric, selected in asked}
+    found: dict[str, set[str]] = {}
+    summed: list[set[str]] = []  # by what is summed in each parenthesis that is open
+    outer = 0  # of a metric that is only matched "on" labels, sums around it ask for nothing
+    pattern = r"by \(([\w, ]+)\) \(|(streams_app_\w+)(?:\{([^}]*)\})?|on \(([\w, ]*)\)|\(|\)"
+    for part in re.finditer(pattern, expression):
+        labels, metric, selected, matched = part.groups()
+        if metric:
+            asked = set().union(*summed[outer:]) | set(re.findall(r"(\w+)(?:=~|!~|!=|=)", selected or ""))
+            found[metric] = found.get(metric, set()) | (asked - LABELS[metric] - TARGET)
+            outer = 0
+        elif labels:
+            summed.append(set(labels.split(", ")))
+        elif matched is not None:
+            outer = len(summed)
+        elif part[0] == "(":
+            summed.append(set())
+        elif part[0] == ")":
+            summed.pop()
+    return found

@@ -85,7 +85,8 @@ class Store:
                 {"name": "dashboard", "url": f"sqlite:///{self.path}", "table": "cells", "folds": ["f"], "source": "carried"}
             ],
         })  # fmt: skip
-        self.sync = Sync(settings, settings.read_store(None), Metrics(settings), ManualClock(50))
+        self.metrics = Metrics(settings)
+        self.sync = Sync(settings, settings.read_store(None), self.metrics, ManualClock(50))
         self.processors = StoreProcessors(self.sync, Patience("read store sync", self.told.append))
         self.made: list[StoreProcessor] = []
 
@@ -93,6 +94,11 @@ class Store:
         (made,) = self.processors.of(tp, ()).values()
         self.made.append(made)
         return made
+
+    def lost(self) -> float | None:
+        """Records that retention is said to have removed before they were synced."""
+        name = "streams_app_read_store_known_loss_records_total"
+        return self.metrics.registry.get_sample_value(name, {"store": "dashboard"})
 
     def names(self) -> set[str]:
         with closing(sqlite3.connect(self.path)) as connection:

@@ -34,11 +34,12 @@ class Prometheus(EmbeddedServer):
         self._directory = directory
 
     @staticmethod
-    def start(target: str) -> Prometheus:
+    def start(target: str, rules: str | None = None) -> Prometheus:
         """Starts it and returns when it answers.
 
         Args:
             target: ``host:port`` with ``/metrics``.
+            rules: Text of a file of rules, which are evaluated every second.
 
         Raises:
             ServerUnavailableError: There is no Prometheus and it cannot be fetched.
@@ -47,8 +48,12 @@ class Prometheus(EmbeddedServer):
         program = fetch()
         home = Path(tempfile.mkdtemp(prefix="streams-app-prometheus-"))
         scraped = {"job_name": "worker", "static_configs": [{"targets": [target]}]}
-        # JSON is YAML.
-        (home / "prometheus.yml").write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [scraped]}))
+        every: dict[str, Any] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        settings: dict[str, Any] = {"global": every, "scrape_configs": [scraped]}
+        if rules is not None:
+            (home / "rules.yml").write_text(rules, "utf-8")
+            settings["rule_files"] = ["rules.yml"]
+        (home / "prometheus.yml").write_text(json.dumps(settings))  # JSON is YAML
 
         def start_once(chosen: int) -> Prometheus:
             options = [f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data"]
@@ -57,6 +62,19 @@ class Prometheus(EmbeddedServer):
             return Prometheus(child, chosen, home)
 
         return start_on_a_port(None, start_once, taken="address already in use")
+
+    def firing(self) -> set[str]:
+        """Names of the alerts that fire now."""
+        return self._alerts("firing")
+
+    def pending(self) -> set[str]:
+        """Names of the alerts whose expression holds, and not yet for long enough."""
+        return self._alerts("pending")
+
+    def _alerts(self, state: str) -> set[str]:
+        with urllib.request.urlopen(f"{self._url}/api/v1/alerts", timeout=_LIMIT_SECONDS) as answer:
+            given: dict[str, Any] = json.load(answer)
+        return {one["labels"]["alertname"] for one in given["data"]["alerts"] if one["state"] == state}
 
     def values(self, expression: str) -> list[float]:
         """What an expression of PromQL is now, a value a series.

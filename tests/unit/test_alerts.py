@@ -12,7 +12,7 @@ from tests.unit.test_docs import columns, quoted
 
 ROOT = Path(__file__).parents[2]
 RULES = (ROOT / "deploy" / "alerts.yml").read_text("utf-8")
-ALERTS = re.split(r"^      - alert: ", RULES, flags=re.MULTILINE)[1:]
+ALERTS = [part.partition("\n\n  ")[0] for part in re.split(r"^      - alert: ", RULES, flags=re.MULTILINE)[1:]]
 
 
 def name_of(alert: str) -> str:
@@ -33,8 +33,28 @@ def test_an_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
     assert 1 == len(re.findall(r'^          runbook: ".+\."$', alert, re.MULTILINE))
 
 
-def test_each_of_the_five_ways_to_get_stuck_has_an_alert_and_says_what_is_normal() -> None:
+def test_each_of_the_ways_to_get_stuck_has_an_alert_and_says_what_is_normal() -> None:
     page = ROOT / "docs" / "subscribers.md"
+    stuck = quoted(columns(page, "## Seeing it", 3))
 
-    assert [name_of(alert) for alert in ALERTS] == quoted(columns(page, "## Seeing it", 3))
+    assert set(stuck) == {name_of(alert) for alert in ALERTS if "streams-app-subscribers" in RULES.partition(alert)[0]}
     assert all(cell.strip() for cell in columns(page, "## Seeing it", 2))
+
+
+def test_each_alert_has_a_line_that_says_what_it_means_and_what_to_do() -> None:
+    page = ROOT / "docs" / "operations.md"
+
+    assert [name_of(alert) for alert in ALERTS] == quoted(columns(page, "## Alerts", 0))
+    assert all(cell.strip() for column in (1, 2) for cell in columns(page, "## Alerts", column))
+
+
+def test_labels_by_which_something_is_summed_are_those_of_what_stands_within() -> None:
+    expression = 'sum by (fold) (rate(streams_app_lag_events[1m])) or max by (store) (streams_app_up{component=~"x"})'
+
+    assert {"streams_app_lag_events": set(), "streams_app_up": {"store"}} == unknown_labels(expression)
+
+
+def test_what_is_matched_on_labels_need_not_have_those_by_which_something_around_it_is_summed() -> None:
+    expression = "sum by (fold) (streams_app_lag_events and on (job) max by (store) (streams_app_up))"
+
+    assert {"streams_app_lag_events": set(), "streams_app_up": {"store"}} == unknown_labels(expression)

@@ -63,3 +63,4 @@ async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.L
     assert 8 == start
     assert "retention overtook the read store" in caplog.text
     assert "source=s.f-0 offsets=5-7" in caplog.text
+    assert 3 == store.lost()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from streams_app.status import LIVE_MS, Status
+from streams_app.status import LIVE_MS, Status, cause_of
 
 
 def test_a_new_worker_is_not_ready_because_it_is_starting() -> None:
@@ -73,3 +76,34 @@ def test_another_beat_brings_a_worker_back_to_life() -> None:
     status.beat(LIVE_MS)
 
     assert status.is_live(LIVE_MS + 1)
+
+
+@pytest.mark.parametrize(
+    ("about", "cause"),
+    [("start", "start"), ("kafka-away", "kafka"), ("source:a:b", "topic"), ("producer:t", "topic"),
+     ("redis-memory", "redis-memory"), ("subscriber:ship", "subscriber"), ("something new", "other")],
+)  # fmt: skip
+def test_what_a_reason_is_about_is_one_of_few_causes(about: str, cause: str) -> None:
+    status = Status()
+    status.clear("start")
+    status.set_not_ready(about, "why")
+
+    assert {cause} == status.causes(0)
+    status.clear(about)
+    assert set() == status.causes(0)
+
+
+def test_every_reason_that_the_code_gives_has_a_cause_of_its_own() -> None:
+    text = "".join(path.read_text("utf-8") for path in (Path(__file__).parents[2] / "streams_app").rglob("*.py"))
+    given = set(re.findall(r'set_not_ready\(\s*f?"([\w-]+)', text)) | {"claim", "kafka-away", "redis-away"}
+
+    assert len(given) > 6
+    assert "other" not in {cause_of(about) for about in given}
+
+
+def test_a_main_loop_that_hangs_is_a_cause() -> None:
+    status = Status()
+    status.clear("start")
+    status.beat(0)
+
+    assert (set(), {"loop"}) == (status.causes(LIVE_MS - 1), status.causes(LIVE_MS))

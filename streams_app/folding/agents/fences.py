@@ -1,4 +1,4 @@
-"""The fences of all shards, whoever owns them, asked of Redis on a connection of its own that never waits long."""
+"""The fences of all shards, whoever owns them, and whether Redis takes writes; asked on a connection that never waits long."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from streams_app.delivery.batch import TP
 from streams_app.folding.agents.lag import ShardKey
 from streams_app.folding.store.keys import shard_keys
 from streams_app.redis_client import connect
+from streams_app.redis_writes import WriteRefusal, write_refusal
 from streams_app.settings import Settings
 
 SOCKET_SECONDS: Final = 2.0
@@ -23,10 +24,12 @@ class StoredFences:
 
     Attributes:
         fences: The last answer, which is kept while Redis is away.
+        refusal: Why Redis refused writes when it answered last; None: it takes them.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.fences: dict[ShardKey, int] = {}
+        self.refusal: WriteRefusal | None = None
         self._settings = settings
         self._redis: Redis | None = None
 
@@ -40,9 +43,9 @@ class StoredFences:
             # No retry: whoever asks every second wants to know that this one was not answered.
             options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
             self._redis = connect(self._settings.redis, retry=Retry(NoBackoff(), 0), **options)
+        self.refusal = await write_refusal(self._redis)
         wanted = [(fold.name, tp) for fold in self._settings.folds for tp in tps if tp.topic == fold.source]
         if not wanted:
-            await self._redis.ping()
             return
         async with self._redis.pipeline(transaction=False) as pipe:
             for name, tp in wanted:

@@ -141,6 +141,7 @@ class StoreProcessor(Processor):
             await self._processors.done(self, partial(self._sync.begin, self._tp, start))
             stored = start
         elif stored is not None and stored < start:
+            self._processors.sync.overtaken(start - stored)
             logger.warning(
                 "retention overtook the read store, names changed by missing records may be out of date "
                 "source=%s offsets=%d-%d",

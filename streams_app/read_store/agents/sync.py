@@ -13,7 +13,7 @@ from typing import Final
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.delivery.refused import Refused
-from streams_app.metrics import Metrics
+from streams_app.metrics import STORE_RESULTS, Metrics
 from streams_app.read_store.agents.letters import Read, Record, StoreLetters, not_a_record, not_storable
 from streams_app.read_store.core.merge import FORMER, Cell, Change, newest, with_the_rest
 from streams_app.read_store.core.record import Expected, Rejected, parse
@@ -107,6 +107,10 @@ class Sync:
             await self._store.begin(former_end_of(tp), offset, self._clock.now_ms())  # the log that it was said of is gone
         await self._store.begin(tp, offset, self._clock.now_ms())
         self._letters.passed(tp)
+
+    def overtaken(self, records: int) -> None:
+        """Counts records that retention has removed before the store had them."""
+        self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
     async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
         """One batch, whole or not at all; can be repeated.
@@ -235,7 +239,7 @@ class Sync:
                     raise
                 refused |= found
             else:
-                for result in ("written", "stale", "unchanged"):
+                for result in STORE_RESULTS:
                     self._metrics.read_store_writes.labels(self.store_name, result).inc(getattr(counts, result))
                 return counts, refused
 

@@ -1,0 +1,253 @@
+"""``python -m tests.chaos.alerts``: breaks what the alerts watch, and says for each fault after how long which of them fires.
+
+A real Prometheus scrapes a real worker every second and evaluates ``deploy/alerts.yml``. Every duration in it (``for``, ranges,
+offsets) is divided by a factor, so that the drill is short; thresholds, such as a record that is a minute late, are as shipped.
+Between two faults it waits until nothing fires any more. It fails where a fault makes none of the alerts fire that are meant for
+it, and where anything fires before the first one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from streams_app.embedded.ports import free_port
+from tests.chaos.alerts_stage import DrillStage
+from tests.helpers import wait_until
+from tests.servers.cache import ROOT
+from tests.servers.prometheus import Prometheus
+
+RULES: Final = ROOT / "deploy" / "alerts.yml"
+UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
+FIRES_SECONDS: Final = 400
+QUIET_SECONDS: Final = 600
+UNDISTURBED_SECONDS: Final = 30
+MORE_SECONDS: Final = 10
+"""After the first alert others are waited for."""
+
+
+def scaled(rules: str, factor: float) -> str:
+    """Rules with every duration divided by a factor."""
+
+    def shorter(found: re.Match[str]) -> str:
+        return f"{max(1, round(int(found[1]) * UNITS[found[2]] / factor))}ms"
+
+    def durations(found: re.Match[str]) -> str:
+        return re.sub(r"(\d+)([smh])\b", shorter, found[0])
+
+    return re.sub(r"for: \w+|\[\w+(:\w+)?\]|offset \w+", durations, rules)
+
+
+@asynccontextmanager
+async def broker_frozen(stage: DrillStage) -> AsyncIterator[None]:
+    os.kill(stage.broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(stage.broker.pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def redis_killed(stage: DrillStage) -> AsyncIterator[None]:
+    stage.redis.kill()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(stage.start_redis)
+
+
+@asynccontextmanager
+async def redis_full(stage: DrillStage) -> AsyncIterator[None]:
+    with stage.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+@asynccontextmanager
+async def redis_read_only(stage: DrillStage) -> AsyncIterator[None]:
+    """A replica whose primary nobody reaches keeps what it holds."""
+    with stage.client() as client:
+        client.replicaof("127.0.0.1", free_port())
+        try:
+            yield
+        finally:
+            client.replicaof("NO", "ONE")
+
+
+@asynccontextmanager
+async def folds_standing_still(stage: DrillStage) -> AsyncIterator[None]:
+    """An event that both refuse, and no topic for dead letters: nothing is folded over what is not kept."""
+    topics = ("likes.dead", "views.dead")
+    for topic in topics:
+        await stage.delete(topic)
+    await stage.send(b"this is no JSON")
+    try:
+        yield
+    finally:
+        for topic in topics:
+            await stage.make(topic)
+
+
+@asynccontextmanager
+async def output_topic_deleted(stage: DrillStage) -> AsyncIterator[None]:
+    await stage.delete("views")
+    try:
+        yield
+    finally:
+        await stage.make("views")
+
+
+@asynccontextmanager
+async def read_store_locked(stage: DrillStage) -> AsyncIterator[None]:
+    with closing(stage.store()) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+@asynccontextmanager
+async def worker_gone(stage: DrillStage) -> AsyncIterator[None]:
+    stage.worker.kill()
+    yield  # it is started again by the stage
+
+
+@asynccontextmanager
+async def worker_frozen(stage: DrillStage) -> AsyncIterator[None]:
+    stage.worker.stop_signal()
+    try:
+        yield
+    finally:
+        stage.worker.continue_signal()
+
+
+@asynccontextmanager
+async def subscriber_suspended(stage: DrillStage) -> AsyncIterator[None]:
+    stage.switch.touch()
+    try:
+        yield
+    finally:
+        stage.switch.unlink()
+
+
+class Fault(NamedTuple):
+    """What is broken, and the alerts that are meant for it: one of them has to fire."""
+
+    breaks: Callable[[DrillStage], AbstractAsyncContextManager[None]]
+    expected: frozenset[str]
+
+
+FAULTS: Final = {
+    "broker frozen": Fault(broker_frozen, frozenset({"WorkerNotReady"})),
+    "Redis killed": Fault(redis_killed, frozenset({"WorkerNotReady"})),
+    "Redis full": Fault(redis_full, frozenset({"RedisRefusesWrites"})),
+    "Redis read-only": Fault(redis_read_only, frozenset({"RedisRefusesWrites"})),
+    "output topic deleted": Fault(output_topic_deleted, frozenset({"WorkerNotReady", "FoldOverdue"})),
+    "read store locked": Fault(read_store_locked, frozenset({"ReadStoreAway", "ReadStoreStandsStill", "ReadStoreBehind"})),
+    "worker gone": Fault(worker_gone, frozenset({"WorkerDown", "NoWorker"})),
+    "worker frozen": Fault(worker_frozen, frozenset({"WorkerDown", "NoWorker"})),
+    "subscriber suspended": Fault(subscriber_suspended, frozenset({"SubscriberSuspended"})),
+    "both folds standing still": Fault(folds_standing_still, frozenset({"FoldStandsStill"})),
+}
+"""The last ones leave dead letters and errors behind, of which something fires for a while after they are mended."""
+
+
+class Found(NamedTuple):
+    """What one fault has shown: alert → seconds after which it fired, and the seconds until nothing fired any more."""
+
+    name: str
+    fired: dict[str, float]
+    quiet_seconds: float
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an alert that is meant for it has fired."""
+        return bool(FAULTS[self.name].expected & self.fired.keys())
+
+    def row(self) -> str:
+        """A line of the table."""
+        fired = ", ".join(f"`{alert}` {seconds:.0f} s" for alert, seconds in sorted(self.fired.items(), key=lambda one: one[1]))
+        return f"| {self.name} | {fired or 'NOTHING'} | {self.quiet_seconds:.0f} s |"
+
+
+async def tried(name: str, stage: DrillStage, prometheus: Prometheus) -> Found:
+    """Breaks one thing until an alert that is meant for it fires, mends it, and waits until nothing fires."""
+    loop, fault = asyncio.get_running_loop(), FAULTS[name]
+    fired: dict[str, float] = {}
+    begin = loop.time()
+
+    async def has_fired() -> bool:
+        for alert in await asyncio.to_thread(prometheus.firing):
+            fired.setdefault(alert, loop.time() - begin)
+        return bool(fault.expected & fired.keys())
+
+    async with fault.breaks(stage):
+        try:
+            await wait_until(has_fired, FIRES_SECONDS, f"an alert fires of: {name}")
+            until = loop.time() + MORE_SECONDS
+            while loop.time() < until:
+                await has_fired()
+                await asyncio.sleep(0.5)  # other alerts may follow
+        except AssertionError:
+            click.echo(f"nothing meant for it has fired: {name}", err=True)
+    mended = loop.time()
+    await stage.supervise()
+    await wait_until(lambda: not (prometheus.firing() or prometheus.pending()), QUIET_SECONDS, f"nothing fires after: {name}")
+    return Found(name, fired, loop.time() - mended)
+
+
+async def drill(folder: Path, names: list[str], factor: float, *, is_apache: bool) -> bool:
+    """Tries these faults and prints the table; whether all is as it should be."""
+    stage = DrillStage(folder, is_apache)
+    kafka = "Apache Kafka" if is_apache else "the embedded broker"
+    async with stage.running():
+        with Prometheus.start(stage.target, scaled(RULES.read_text("utf-8"), factor)) as prometheus:
+            await wait_until(lambda: bool(prometheus.values("streams_app_build_info")), 60, "the worker is scraped")
+            await asyncio.sleep(UNDISTURBED_SECONDS)  # nothing is broken yet
+            early = prometheus.firing()
+            click.echo(f"durations of deploy/alerts.yml divided by {factor:g}; {kafka}; scraped and evaluated every second\n")
+            click.echo("| fault | which alert fires, after | quiet again after |\n|---|---|---|")
+            found = []
+            for name in names:
+                found.append(await tried(name, stage, prometheus))
+                click.echo(found[-1].row())
+    if early:
+        click.echo(f"FAILED: {', '.join(sorted(early))} fired before anything was broken", err=True)
+    for one in found:
+        if not one.is_expected:
+            click.echo(f"FAILED: {one.name}: none of {', '.join(sorted(FAULTS[one.name].expected))} has fired", err=True)
+    return not early and all(one.is_expected for one in found)
+
+
+@click.command()
+@click.option("--faults", default=None, help="Only these, separated by commas.")
+@click.option("--factor", default=6.0, show_default=True, help="Durations of the rules are divided by it; 1: as shipped.")
+@click.option("--kafka", type=click.Choice(["embedded", "apache"]), default="embedded", show_default=True, help="Which broker.")
+def main(faults: str | None, factor: float, kafka: str) -> None:
+    """Breaks what the alerts watch, and says which of them fires after how long."""
+    names = faults.split(",") if faults else list(FAULTS)
+    if unknown := [name for name in names if name not in FAULTS]:
+        raise click.UsageError(f"there is no fault {unknown[0]!r}; there are: {', '.join(FAULTS)}")
+    folder = Path(tempfile.mkdtemp(prefix="chaos-alerts-"))
+    is_well = asyncio.run(drill(folder, names, factor, is_apache=kafka == "apache"))
+    if is_well:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        click.echo(f"logs: {folder}", err=True)
+    sys.exit(0 if is_well else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What the metrics say of a worker that is not ready, and of a Redis that refuses writes, by a real worker and real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams_app.embedded import Valkey
+from streams_app.redis_client import connect
+from streams_app.redis_writes import write_refusal
+from streams_app.settings import RedisSettings
+from streams_app.status import CAUSES
+from tests.conftest import KafkaServer, Names
+from tests.helpers import create_topics, delete_topic, wait_until
+from tests.integration.commands import run
+from tests.integration.site import LIMIT_SECONDS, Site, Stage, frozen, metrics_of
+from tests.servers.cache import ROOT
+from tests.workers import WorkerProcess
+
+pytestmark = pytest.mark.timeout(240)
+
+CATALOGUE = """
+import os
+import msgspec
+from streams_app import Catalogue, Received, records_of, subscriber
+
+class AccountChanged(msgspec.Struct):
+    account_id: str
+
+@subscriber(records_of("folded", AccountChanged), idempotent="yes", description="Shows it.")
+async def show(event: Received[AccountChanged]) -> None:
+    pass
+
+catalogue = Catalogue(events=(), subscribers=(show,))
+"""
+
+
+def causes(worker: WorkerProcess, name: str = "streams_app_not_ready") -> dict[str, float]:
+    """Cause → value of its series."""
+    samples = [sample for family in text_string_to_metric_families(metrics_of(worker)) for sample in family.samples]
+    return {sample.labels["cause"]: sample.value for sample in samples if sample.name == name}
+
+
+def given(found: dict[str, float]) -> set[str]:
+    """The causes that are told."""
+    return {cause for cause, value in found.items() if value}
+
+
+@pytest.fixture
+def client(valkey: Valkey) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(valkey.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def staged(kafka: KafkaServer, valkey: Valkey, names: Names, tmp_path: Path) -> Stage:
+    """A stage with a Redis of its own."""
+    made = Stage(names, kafka.bootstrap_servers, valkey.url, tmp_path)
+    await create_topics(kafka.bootstrap_servers, [made.source, made.output, made.dead])
+    made.config()
+    return made
+
+
+async def test_a_worker_that_is_ready_has_a_series_of_each_cause_and_none_is_told(staged: Stage) -> None:
+    with staged.worker() as worker:
+        await worker.wait_ready()
+        ready, writes = causes(worker), causes(worker, "streams_app_redis_refuses_writes")
+
+    assert dict.fromkeys(CAUSES, 0.0) == ready
+    assert {"memory": 0, "read-only": 0, "other": 0} == writes
+
+
+async def test_a_worker_says_by_cause_why_it_is_not_ready_and_takes_it_back(staged: Stage, valkey: Valkey) -> None:
+    with staged.worker() as worker:
+        await worker.wait_ready()
+        with frozen(valkey.pid):
+            await wait_until(lambda: "redis" in given(causes(worker)), LIMIT_SECONDS, "Redis is told")
+        await wait_until(lambda: not given(causes(worker)), LIMIT_SECONDS, "nothing is told any more")
+        await delete_topic(staged.bootstrap, staged.source)
+        await wait_until(lambda: "topic" in given(causes(worker)), LIMIT_SECONDS, "the topic is told")
+
+
+async def test_a_worker_whose_main_loop_hangs_says_so_though_nobody_can_write_its_metrics(staged: Stage) -> None:
+    (staged.folder / "hanging.py").write_text(
+        "import time\nfrom pathlib import Path\nfrom streams_app import create_app\nfrom streams_app.settings.loading import load\n"
+        f'app = create_app(load(Path("{staged.folder}/streams.toml"), {{}}))\n'
+        "@app.timer(0.5)\nasync def hang():\n    time.sleep(600)\n"
+    )
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(staged.folder)])}
+    with Apart(staged.folder / "streams.toml", staged.folder, environment) as worker:
+        await wait_until(lambda: bool(worker.url), LIMIT_SECONDS, "its pages are served")
+        await wait_until(lambda: "loop" in given(causes(worker)), LIMIT_SECONDS, "the hanging loop is told")
+
+
+class Apart(WorkerProcess):
+    """A worker of an application in Python."""
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [*super().command(config, arguments)[:4], "--app", "hanging:app"]
+
+
+async def test_a_redis_that_refuses_writes_is_told_where_only_a_yes_subscriber_stands_on_it(
+    kafka: KafkaServer, valkey: Valkey, client: redis.Redis, names: Names, tmp_path: Path
+) -> None:
+    site = Site(names, kafka.bootstrap_servers, valkey.url, tmp_path)
+    (tmp_path / "its_events.py").write_text(CATALOGUE)
+    config = site.config(site.fold("folded", "events") + '[events]\ncatalogue = "its_events:catalogue"\n')
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    created = await asyncio.to_thread(partial(run, "topics", "create", "--config", str(config), cwd=None, **environment))
+    assert 0 == created.code
+    with WorkerProcess(config, tmp_path, environment, ["--only", "show"]) as worker, Valkey.start() as primary:
+        await worker.wait_ready()
+
+        def refuses(cause: str | None) -> bool:
+            found = given(causes(worker, "streams_app_redis_refuses_writes"))
+            return found == (set() if cause is None else {cause})
+
+        for cause, breaks, mends in (
+            ("memory", lambda: client.config_set("maxmemory", 1), lambda: client.config_set("maxmemory", 0)),
+            ("read-only", lambda: client.replicaof("127.0.0.1", primary.port), lambda: client.replicaof("no", "one")),
+        ):
+            breaks()
+            await wait_until(partial(refuses, cause), LIMIT_SECONDS, f"{cause} is told")
+            assert 200 == (await worker.get("/health/live"))[0]
+            mends()
+            await wait_until(lambda: refuses(None), LIMIT_SECONDS, "it is taken back")
+
+
+async def test_asking_whether_redis_takes_writes_writes_nothing(valkey: Valkey, client: redis.Redis) -> None:
+    asking = connect(RedisSettings(url=valkey.url))
+    before = client.info()["rdb_changes_since_last_save"]
+    try:
+        assert None is await write_refusal(asking)
+        client.config_set("min-replicas-to-write", 1)
+        assert "other" == await write_refusal(asking)
+    finally:
+        await asking.aclose()
+
+    assert (0, before) == (client.dbsize(), client.info()["rdb_changes_since_last_save"])
