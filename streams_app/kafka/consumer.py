@@ -104,6 +104,12 @@ class FoldingConsumer(Consumer):
         self._resumed.set()
         self._thread.wake()
 
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Faust calls :meth:`perform_seek` where something is assigned; that nothing is has to be known, too."""
+        await super().on_partitions_assigned(assigned, generation_id)
+        if not assigned:
+            self.on_seek(generation_id)
+
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Commits and lets go before another member is given the partitions."""
         await self.on_revoke(revoked)

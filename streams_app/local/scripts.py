@@ -53,6 +53,10 @@ class MemoryScripts:
 
         return called
 
+    def _progress(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
+        meta = self._hash(keys[0])
+        return _bytes("ok", meta["fence"], meta.get("note", "")) if "fence" in meta and "number" in meta else [b"none"]
+
     def _claim(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._hash(keys[0])
         if arg["again"] and meta.get("token", arg["token"]) != arg["token"]:

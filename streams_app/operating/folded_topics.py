@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -14,7 +14,7 @@ from streams_app.errors import ConfigurationError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.read_store.agents.sync import steps
-from streams_app.read_store.core.merge import Change, newest
+from streams_app.read_store.core.merge import FORMER, Change, newest
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.settings import ReadStoreSettings, Settings
 
@@ -28,7 +28,7 @@ class Announced:
         changes: One a cell, the newest of them.
         begin: First offset of the part.
         end: The offset after its last one.
-        records: How many records it has.
+        records: How many records it has, without those of before a reset that are left out.
         rejected: Of them, those that are not folded records.
     """
 
@@ -84,8 +84,13 @@ class FoldedTopics:
         ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
-    async def read(self, ranges: Mapping[TP, tuple[int, int]]) -> AsyncIterator[Announced]:
+    async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncIterator[Announced]:
         """Reads [begin, end) of each partition, each in its order, in parts as large as those that are synced at once.
+
+        Args:
+            ranges: What is read.
+            former: Partition → the offset below which records are of before the last reset. Those that carry values are left out;
+                others name cells, under a version below every one that was folded since.
 
         Raises:
             TryAgainError: Kafka does not go on.
@@ -96,18 +101,22 @@ class FoldedTopics:
             async for batch in read_ranges(reader, mine):
                 end = min(batch.end, mine[batch.tp][1])
                 for part in _parts(batch, end):
-                    yield self._announced(part)
+                    yield self._announced(part, former.get(part.tp, 0))
 
-    def _announced(self, part: Batch) -> Announced:
+    def _announced(self, part: Batch, former_end: int) -> Announced:
+        expected = self._expected[part.tp.topic]
+        records = [one for one in part.records if one.offset >= former_end] if expected.carries_values else part.records
         changes: list[Change] = []
         rejected = 0
-        for record in part.records:
-            parsed = parse(record.key, record.value, self._expected[part.tp.topic])
+        for record in records:
+            parsed = parse(record.key, record.value, expected)
             if isinstance(parsed, Rejected):
                 rejected += 1
+            elif record.offset < former_end:
+                changes += [replace(change, version=FORMER) for change in parsed]
             else:
                 changes += parsed
-        return Announced(part.tp, newest(changes), part.begin, part.end, len(part.records), rejected)
+        return Announced(part.tp, newest(changes), part.begin, part.end, len(records), rejected)
 
 
 def _parts(batch: Batch, end: int) -> Iterator[Batch]:

@@ -24,7 +24,15 @@ from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.databases.driver import OPENSEARCH
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import NotStorableError, ProgressError, Step, put_back_into, reset_of
+from streams_app.read_store.targets.port import (
+    NotStorableError,
+    ProgressError,
+    Step,
+    former_end_of,
+    former_ends,
+    put_back_into,
+    reset_of,
+)
 from streams_app.read_store.targets.reading_back import Repair
 from streams_app.read_store.targets.rebuilding import FORMER, OvertakenError, open_rebuilding
 from streams_app.settings import ReadStoreSettings, Settings
@@ -92,6 +100,7 @@ class Rebuild:
         self._old = open_store(declared)
         self._source = open_source(declared)
         self._stands: dict[TP, int] = {}
+        self._former: dict[TP, int] = {}
         self._beside = {put_back_into(declared.dead_letters), *map(reset_of, declared.folds)}
 
     async def run(self) -> Rebuilt:
@@ -109,6 +118,7 @@ class Rebuild:
                 if self.done.is_alone:
                     self._on_found(ALONE)
                 edges = await topics.edges()
+                self._former = {} if self.done.is_alone else former_ends(await insisted(self._old.progress), edges)
                 for tp, (begin, _) in edges.items():
                     self._stands[tp] = begin
                     await self._begin(tp, begin)
@@ -135,7 +145,7 @@ class Rebuild:
         """Takes what the topics hold up to their ends."""
         ranges = {tp: (self._stands[tp], end) for tp, (_, end) in edges.items() if tp in self._stands}
         total, done = left_of(edges, self._stands), 0
-        async for part in topics.read(ranges):
+        async for part in topics.read(ranges, self._former):
             await self._apply(part)
             self.done.records += part.records
             self.done.rejected += part.rejected
@@ -175,7 +185,9 @@ class Rebuild:
         if self.done.is_alone:
             return
         progress = await insisted(self._old.progress)
-        for what in self._beside:  # as it was before the first cell is looked at: what comes later is noticed at the switch
+        resets = progress.keys() & set(map(former_end_of, self._stands))
+        # As it was before the first cell is looked at: what comes later is noticed at the switch.
+        for what in self._beside | resets:
             await self._begin(what, progress.get(what, 0))
         is_level = all(progress.get(tp, -1) >= offset for tp, offset in self._stands.items())
         seen = 0

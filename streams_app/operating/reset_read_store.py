@@ -3,7 +3,8 @@
 Versions are made of source offsets, and those begin low again in a topic that was made again: everything folded of it would be
 refused as stale, for ever. So the version guard of the fold's values is lowered, and nothing disappears from the read side. Before
 that, the records on the output topic that the store has not taken yet are synced: applied later, under their old and high
-versions, they would raise the guard again.
+versions, they would raise the guard again. The ends of that topic are kept in the progress of the store: what lies below them is no
+evidence of what the store should hold.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
+from streams_app.kafka.log_reader import stable_ends
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import ReadStore, Step, reset_of
+from streams_app.read_store.targets.port import ReadStore, Step, former_end_of, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
 from streams_app.words import counted
 
@@ -57,7 +59,7 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
         settings: Settings of the application.
         declared: The read store.
         fold: Name of the fold, declared or not.
-        consumer: Consumer that has joined no group.
+        consumer: Consumer that has joined no group; its assignment is replaced.
 
     Raises:
         TryAgainError: The read store is locked.
@@ -65,14 +67,16 @@ async def behind(settings: Settings, declared: ReadStoreSettings, fold: str, con
     store = open_store(declared)
     try:
         values = await store.guarded(fold)
-        unread = {} if values is None else await _unread(settings, declared, fold, consumer, store)
+        unread = {} if values is None else await _unread(await _edges(settings, declared, fold, consumer), store)
         return Behind(declared.name, values or 0, sum(place.end - place.begin for place in unread.values()))
     finally:
         await store.close()
 
 
 async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer) -> None:
-    """Syncs what the store has not taken yet, then lowers the guard of the fold's values.
+    """Syncs what the store has not taken yet, marks where the output topic ends, then lowers the guard of the fold's values.
+
+    A crash in between leaves a store whose guard is not lowered yet; nothing is lost, and the call may be repeated.
 
     Args:
         settings: Settings of the application.
@@ -86,8 +90,11 @@ async def follow(settings: Settings, declared: ReadStoreSettings, fold: str, con
     store = open_store(declared)
     try:
         if await store.guarded(fold) is not None:
-            await _sync(settings, declared, consumer, await _unread(settings, declared, fold, consumer, store))
+            edges = await _edges(settings, declared, fold, consumer)
+            await _sync(settings, declared, consumer, await _unread(edges, store))
             now_ms = SystemClock().now_ms()
+            for tp, (_, end) in edges.items():
+                await store.begin(former_end_of(TP(*tp)), end, now_ms)
             await store.begin(reset_of(fold), now_ms, now_ms)  # for the dead letters from before
             await store.lower(fold)
     finally:
@@ -108,20 +115,26 @@ class Unread(NamedTuple):
     end: int
 
 
-async def _unread(
-    settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer, store: ReadStore
-) -> dict[TopicPartition, Unread]:
-    """Partition of the fold's output topic → what the store has not taken of it."""
+async def _edges(
+    settings: Settings, declared: ReadStoreSettings, fold: str, consumer: AIOKafkaConsumer
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Partition of the fold's output topic → where its log begins and ends; empty where the store does not read it."""
     if fold not in declared.folds:
         return {}
     topic = settings.fold(fold).output
     if topic not in await consumer.topics():
         return {}
-    progress = await store.progress()
     tps = [TopicPartition(topic, number) for number in sorted(await known_partitions(consumer, topic))]
-    begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
-    stored = {tp: progress.get(TP(*tp)) for tp in tps}
-    places = {tp: Unread(stored[tp], max(begins[tp], stored[tp] or 0), ends[tp]) for tp in tps}
+    consumer.assign(tps)
+    ends, begins = await stable_ends(consumer, tps), await consumer.beginning_offsets(tps)
+    return {tp: (begins[tp], ends[tp]) for tp in tps}
+
+
+async def _unread(edges: Mapping[TopicPartition, tuple[int, int]], store: ReadStore) -> dict[TopicPartition, Unread]:
+    """Partition of the fold's output topic → what the store has not taken of it."""
+    progress = await store.progress() if edges else {}
+    stored = {tp: progress.get(TP(*tp)) for tp in edges}
+    places = {tp: Unread(stored[tp], max(begin, stored[tp] or 0), end) for tp, (begin, end) in edges.items()}
     return {tp: place for tp, place in places.items() if place.begin < place.end}
 
 

@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import READS_NOTHING, Claim
+from streams_app.delivery.processor import READS_NOTHING, Claim, Mark
 from streams_app.subscribers.around import Around, Decoded
+from streams_app.subscribers.beginning import REDIS_SECONDS
 from streams_app.subscribers.marking import Marking
 from streams_app.subscribers.processor import SubscriberProcessor
 from streams_app.subscribers.promise import LAST_MARKS_SECONDS
@@ -31,7 +32,6 @@ CLAIMED: Final = -1
 """In the place of an offset: a claim that has not let go. Its entry has a time when it is due that is not 0, which a full Redis
 takes, too."""
 
-REDIS_SECONDS: Final = 2.0
 CALM_SECONDS: Final = 30.0
 """What ran when a process died has begun again so long after the next claim, and a time-out: before it is only what had ended since
 the last commit."""
@@ -54,7 +54,7 @@ class AgainProcessor(SubscriberProcessor):
 
     async def _take_over(self, claim: Claim, window: Window) -> int:
         store = self._around.store(self._tp, claim.token)
-        self._marking = Marking(store, lambda: window.low, self._around.clock.now_ms, self._running)
+        self._marking = Marking(store, self._mark(window), self._around.clock.now_ms, self._running)
         found = await self._marking.claim(REDIS_SECONDS)
         if found.pop(CLAIMED, None) is not None:
             # What came later cannot have been running. A broker that keeps no notes may name the end of its log too low.
@@ -74,6 +74,13 @@ class AgainProcessor(SubscriberProcessor):
         # One of many that ran is a suspect from now on. One of a few that were watched is tried alone, and one that was alone is
         # held to have killed its process. Where that died later, others ran beside it: it is watched longer the next time.
         return Entry(entry.attempts, entry.deaths + (1 if entry.is_begun else 0), due_ms=1)
+
+    async def mark(self) -> Mark | None:
+        """As of any subscriber; and Redis is told with each commit how far it is: Kafka may remove commits."""
+        mark = await super().mark()
+        if mark is not None and self._tasks:
+            self._marking.progressed(mark)
+        return mark
 
     def _works(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {"marks": self._marking.forever(), "suspects": self._a_few_at_once(), "calm": self._calm()}
@@ -201,6 +208,8 @@ class AgainProcessor(SubscriberProcessor):
         # before, the next owner is to find it.
         if not self._suspects_end:
             self._marking.drop([CLAIMED])
+        assert self._window is not None  # it is claimed
+        self._marking.progressed(self._mark(self._window))
         await self._marking.write_within(LAST_MARKS_SECONDS)
 
 

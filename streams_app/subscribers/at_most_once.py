@@ -12,7 +12,7 @@ from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import NotOwnerError
-from streams_app.delivery.processor import Claim, ImpossibleClaimError
+from streams_app.delivery.processor import Claim, ImpossibleClaimError, Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fits
@@ -39,6 +39,10 @@ class AtMostOnceProcessor(OnceProcessor):
         self._unsaid: dict[int, Work] = {}
 
     # ---- the claim
+
+    async def _mark_in_redis(self, claim: Claim) -> Mark | None:
+        """Nothing: Redis may have lost what had begun."""
+        return None
 
     def _begin_of(self, claim: Claim) -> int:
         raise self._not_placed("has no commit")

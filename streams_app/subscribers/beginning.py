@@ -1,18 +1,23 @@
-"""Where a subscriber goes on in a partition, by the last commit and its note."""
+"""Where a subscriber goes on in a partition: by the last commit and its note, else by what Redis was told."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from itertools import count
 from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.processor import Claim, Mark, OtherLogError
+from streams_app.redis_client import REDIS_ERRORS
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.note import Note, decoded
 from streams_app.subscribers.window import NOTHING, Above, Window
 
 logger = logging.getLogger(__name__)
+
+REDIS_SECONDS: Final = 2.0
+"""So long whoever can do without Redis waits for its answer."""
 
 CLAIMS: Final = count(1)
 """Numbers of the claims of this process."""
@@ -23,6 +28,37 @@ def begin_of(around: Around, claim: Claim) -> int:
     # What was put back is for those who were there already: one that has not read that topic yet leaves out nothing of it.
     from_begin = around.subscriber.start == "earliest" or claim.tp.topic == around.again
     return claim.edges.begin if from_begin else claim.edges.end
+
+
+async def mark_in_redis(tp: TP, around: Around, claim: Claim) -> Mark | None:
+    """How far a subscriber is in a partition without a commit, by what Redis was told: ``start`` is for its first start alone.
+
+    It is only read: Kafka has not been asked yet whether the partition is ours.
+
+    Returns:
+        None where it has never been there; or where Redis does not answer and the subscriber begins with the log: nothing is lost
+        then, and what has run may run again.
+
+    Raises:
+        RedisError, OSError, TimeoutError: Redis does not answer, and the end of the log may not be where to begin.
+        KafkaError: To be tried again.
+    """
+    may_begin_anew = around.subscriber.idempotent == "yes" and begin_of(around, claim) == claim.edges.begin
+    try:
+        async with asyncio.timeout(REDIS_SECONDS if may_begin_anew else None):
+            mark = await around.store(tp, claim.token).progress()
+    except (*REDIS_ERRORS, TimeoutError):
+        if may_begin_anew:
+            return None
+        raise
+    # The embedded broker, which keeps no notes, has lost its logs and the commits in them together.
+    if mark is None or (mark.offset > claim.edges.end and not await claim.keeps_notes()):
+        return None
+    logger.warning(
+        "the group has no commit there any more, going on where Redis says subscriber=%s source=%s offset=%d",
+        around.subscriber.name, tp, mark.offset,
+    )  # fmt: skip
+    return mark
 
 
 def is_of_another_log(note: Note, topic_id: str) -> bool:
@@ -58,7 +94,8 @@ async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Window:
     # The embedded broker, which keeps no notes, names a log's end too low: just after the first record of the last batch.
     is_beyond = mark.offset > claim.edges.end and await claim.keeps_notes()
     if claim.was_reset or is_beyond or is_other:
-        raise OtherLogError(tp, "is another log than the one that was read", "run streams-app reset for the subscriber")
+        advice = f"run `streams-app reset --subscriber {around.subscriber.name} --at earliest` to read it from its begin"
+        raise OtherLogError(tp, "is another log than the one that was read", advice)
     if mark.note and note is None:
         logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)
     window = Window(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from streams_app.backoff import Backoff
+from streams_app.delivery.processor import Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
 from streams_app.redis_client import REDIS_ERRORS
@@ -31,20 +32,19 @@ under way now and then. Telling Redis of each would cost more than the calls."""
 class Marking:
     """Brings what Redis has of a partition in line with what is the case, again and again."""
 
-    def __init__(
-        self, store: SubscriberStore, low: Callable[[], int], now_ms: Callable[[], int], running: Collection[Call] = ()
-    ) -> None:
+    def __init__(self, store: SubscriberStore, progress: Mark, now_ms: Callable[[], int], running: Collection[Call] = ()) -> None:
         """Nothing is known to be in Redis.
 
         Args:
             store: Of the claim.
-            low: The low watermark.
+            progress: The low watermark, and what is finished above it.
             now_ms: Wall clock.
             running: Calls that have not ended, as they are at any time: those that have begun are to be known. Most have ended
                 before anybody is told of them.
         """
         self._store = store
-        self._low = low
+        self._progress = progress
+        self._told_progress: Mark | None = None
         self._now_ms = now_ms
         self._wanted: dict[int, Entry] = {}
         self._has: dict[int, Entry] = {}
@@ -88,6 +88,12 @@ class Marking:
         if self._wanted.get(offset) != entry:
             self._wanted[offset] = entry
             self._unwritten.add(offset)
+            self._changed.set()
+
+    def progressed(self, progress: Mark) -> None:
+        """Notes the low watermark, and what is finished above it; told Redis together, as the note is of that watermark."""
+        if progress != self._progress:
+            self._progress = progress
             self._changed.set()
 
     def look(self) -> None:
@@ -174,9 +180,10 @@ class Marking:
             raise
 
     async def _claim(self) -> dict[int, Entry]:
-        kept = await self._store.claim(self._low(), again=self._was_claimed)
+        kept = await self._store.claim(self._progress.offset, again=self._was_claimed)
         self._is_claimed = self._was_claimed = True
         self._has = {} if kept is None else dict(kept.open)
+        self._told_progress = None if kept is None else Mark(kept.fence, kept.note)
         self._unwritten = self._wanted.keys() | self._has.keys()
         return dict(self._has)
 
@@ -193,14 +200,16 @@ class Marking:
         self._see_begun()
         written, self._unwritten = self._unwritten, set()
         now = {offset: self._wanted.get(offset) for offset in written if self._wanted.get(offset) != self._has.get(offset)}
+        progress = self._progress
         self._is_idle = not now
         begun = [Begin(offset, entry) for offset, entry in now.items() if entry is not None and entry.is_begun]
         waiting = [(offset, entry) for offset, entry in now.items() if entry is not None and not entry.is_begun]
         gone = [offset for offset, entry in now.items() if entry is None]
         if begun:
             await self._store.begin(begun, self._now_ms())
-        if waiting or gone:
-            await self._store.end(gone, waiting, self._low())
+        if waiting or gone or progress != self._told_progress:
+            await self._store.end(gone, waiting, *progress)
+            self._told_progress = progress
         for offset, entry in now.items():
             if entry is None:
                 del self._has[offset]

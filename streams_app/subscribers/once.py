@@ -53,7 +53,7 @@ class OnceProcessor(SubscriberProcessor):
         self._noting = Noting(store, lambda: self._progress(window), now_ms, dispatcher, self._begun, claim.applied, self._said())
         watermark = window.end
         # A new subscriber has to know no ids of what stands below its begin: it has done nothing of that.
-        kept = await self._noting.claim(watermark if claim.mark is None else 0)
+        kept = await self._noting.claim(watermark if self._is_first_start else 0)
         # Whose log it speaks of is told by the id of the topic: the end that the embedded broker names may be behind.
         note = decoded(kept.note, kept.fence, READS_NOTHING if claim.topic_id else claim.edges.end)
         if note is not None and is_of_another_log(note, claim.topic_id):

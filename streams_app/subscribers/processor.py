@@ -20,7 +20,7 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.around import Around, Decoded
-from streams_app.subscribers.beginning import CLAIMS, begin_of, found
+from streams_app.subscribers.beginning import CLAIMS, begin_of, found, mark_in_redis
 from streams_app.subscribers.bounds import MOST_UNFINISHED, MOST_UNFINISHED_BYTES, sizes_of
 from streams_app.subscribers.ending import Ending
 from streams_app.subscribers.looks import Look
@@ -63,7 +63,7 @@ class SubscriberProcessor(Promise):
         self._ending = Ending(self._running)
         self._tasks: list[asyncio.Task[None]] = []
         self._bytes = self._note_bytes = 0
-        self._is_over = self._is_alone = self._is_full = False
+        self._is_over = self._is_alone = self._is_full = self._is_first_start = False
         self._probes = Probes()
 
     # ---- the delivery
@@ -75,7 +75,7 @@ class SubscriberProcessor(Promise):
         return unfinished if unfinished >= MOST_UNFINISHED or self._bytes >= MOST_UNFINISHED_BYTES else 0
 
     async def claim(self, claim: Claim) -> int:
-        """Goes on where the commit and its note say.
+        """Goes on where the commit and its note say; without a commit where Redis says, and at its first start by ``start``.
 
         Raises:
             ImpossibleClaimError: The topic was made again; or it is up to somebody else where to begin.
@@ -84,19 +84,24 @@ class SubscriberProcessor(Promise):
             KafkaError, RedisError, OSError, TimeoutError: Tried again.
         """
         self._claim, self._topic_id = claim, claim.topic_id
+        mark = claim.mark or await self._mark_in_redis(claim)
+        self._is_first_start = mark is None
+        window = Window(next(CLAIMS), self._begin_of(claim)) if mark is None else await found(self._tp, self._around, claim, mark)
+        self._window = window
         if claim.mark is None:
-            self._window = window = Window(next(CLAIMS), self._begin_of(claim))
             await claim.commit_now(self._mark(window))
-        else:
-            self._window = window = await found(self._tp, self._around, claim, claim.mark)
         position = await self._take_over(claim, window)
         works = {**self._works(), "letters": self._letters.forever()}
         self._tasks = [run(claim, work, f"{about} {self._tp}") for about, work in works.items()]
         self._around.dispatcher.join(self)
         return position
 
+    async def _mark_in_redis(self, claim: Claim) -> Mark | None:
+        """What Redis knows of a partition whose commit Kafka may have removed (``offsets.retention.minutes``)."""
+        return await mark_in_redis(self._tp, self._around, claim)
+
     def _begin_of(self, claim: Claim) -> int:
-        """Where it begins in a partition that has no commit."""
+        """Where it begins in a partition in which it has never been."""
         return begin_of(self._around, claim)
 
     def deliver(self, batch: Batch) -> None:

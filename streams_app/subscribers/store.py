@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from redis.asyncio import Redis
 
+from streams_app.delivery.processor import Mark
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.subscribers.keys import HOUR_MS, SubscriberKeys
 from streams_app.subscribers.rate import Leased, Pace
 
-SCRIPTS: Final = ("claim", "learn", "begin", "end", "lease")
+SCRIPTS: Final = ("progress", "claim", "learn", "begin", "end", "lease")
 
 
 GONE_MS: Final = 3_000
@@ -130,6 +131,15 @@ class SubscriberStore:
         """Whether Redis has left the same request unanswered since this was asked last."""
         before, self._seen_asking = self._seen_asking, self._asking
         return bool(self._asking) and self._asking == before
+
+    async def progress(self) -> Mark | None:
+        """How far the partition is, whoever owns it: the low watermark as it was told last, with what is finished above it.
+
+        Returns:
+            None where there is no state.
+        """
+        reply = await self._call("progress")
+        return None if reply[0] == b"none" else Mark(int(reply[1]), reply[2].decode())
 
     async def claim(self, low: int | None, *, again: bool = False) -> Kept | None:
         """Takes what is kept from whoever had it.

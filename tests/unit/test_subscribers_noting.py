@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from streams_app.clock import SystemClock
+from streams_app.delivery.processor import Mark
 from streams_app.local.scripts import MemoryScripts
 from streams_app.subscribers.keys import SubscriberKeys
 from streams_app.subscribers.marking import Marking
@@ -95,7 +96,7 @@ async def test_a_redis_that_takes_no_marks_in_time_is_told_before_any_time_out()
         is_asked.set()
         await asyncio.Event().wait()
 
-    marking = Marking(store_of(scripts, "one"), lambda: 0, SystemClock().now_ms)
+    marking = Marking(store_of(scripts, "one"), Mark(0), SystemClock().now_ms)
     await marking.claim(LIMIT_SECONDS)
     marking.keep(5, Entry(1))
     with patch.dict(scripts.by_name, {"begin": never}):

@@ -19,7 +19,7 @@ from streams_app.read_store.core.merge import FORMER, Cell, Change, newest, with
 from streams_app.read_store.core.record import Expected, Rejected, parse
 from streams_app.read_store.sources.choice import open_source
 from streams_app.read_store.targets.choice import open_store
-from streams_app.read_store.targets.port import Counts, NotStorableError, Step, put_back_into, reset_of
+from streams_app.read_store.targets.port import Counts, NotStorableError, Step, former_end_of, put_back_into, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -103,6 +103,8 @@ class Sync:
         Raises:
             TryAgainError: The store is away.
         """
+        if former_end_of(tp) in await self._store.progress():
+            await self._store.begin(former_end_of(tp), offset, self._clock.now_ms())  # the log that it was said of is gone
         await self._store.begin(tp, offset, self._clock.now_ms())
         self._letters.passed(tp)
 

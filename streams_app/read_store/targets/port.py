@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -41,6 +41,19 @@ class Step(NamedTuple):
 def reset_of(fold: str) -> TP:
     """No partition: its progress says when a fold was reset last, by the wall clock in milliseconds."""
     return TP(fold, -3)
+
+
+def former_end_of(tp: TP) -> TP:
+    """No partition: its progress says where the log of ``tp`` ended when its fold was reset last.
+
+    Every record below was folded from a source that may have been made again since, and its version says nothing any more.
+    """
+    return TP(f"{tp.topic}@reset", tp.partition)  # no topic has such a name
+
+
+def former_ends(progress: Mapping[TP, int], tps: Iterable[TP]) -> dict[TP, int]:
+    """Partition → the offset below which its records are of before the last reset; 0 where there was none."""
+    return {tp: progress.get(former_end_of(tp), 0) for tp in tps}
 
 
 def put_back_into(dead_letters: str) -> TP:
