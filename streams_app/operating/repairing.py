@@ -11,8 +11,16 @@ from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.reading_back import ReadBack, Repair
 
 
-async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int]) -> tuple[int, dict[Cell, str]]:
+async def repaired(
+    store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
+) -> tuple[int, dict[Cell, str]]:
     """Repairs all together, or each row for itself where something is refused, or each cell of the row that is.
+
+    Args:
+        store: What is repaired.
+        repairs: What is to be written.
+        now_ms: Wall clock.
+        is_trial: Whether it is only tried, see :meth:`.ReadBack.repair`.
 
     Returns:
         How many were written; and what the store can never hold, with the reason.
@@ -23,13 +31,13 @@ async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[
     if not repairs:
         return 0, {}
     try:
-        return await insisted(lambda: store.repair(repairs, now_ms())), {}
+        return await insisted(lambda: store.repair(repairs, now_ms(), is_trial=is_trial)), {}
     except NotStorableError as error:
         if error.written is not None or len(repairs) == 1:
             return error.written or 0, error.cells
     written, refused = 0, dict[Cell, str]()
     for part in _parts(repairs):
-        of_part = await repaired(store, part, now_ms)
+        of_part = await repaired(store, part, now_ms, is_trial=is_trial)
         written += of_part[0]
         refused |= of_part[1]
     return written, refused
