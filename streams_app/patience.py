@@ -1,29 +1,42 @@
-"""How long to wait for something that fails, and what to say: one line when the fault changes, one when it ends."""
+"""How long to wait for something that fails, and what to say.
+
+One line when the fault changes, one every ten minutes while it lasts, so that today's log shows what began last week, and one when
+it ends.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from typing import Final
 
 from streams_app.backoff import Backoff
+from streams_app.clock import Clock, SystemClock
 from streams_app.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
+
+REPEAT_AFTER_MS: Final = 600_000
+"""How long a fault lasts until it is logged once more."""
 
 
 class Patience:
     """The patience of all who need one and the same thing, which works again once it works for everybody who had waited."""
 
-    def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None) -> None:
+    def __init__(self, what: str, tell: Callable[[bool], None] = lambda _: None, clock: Clock | None = None) -> None:
         """Nothing has failed yet.
 
         Args:
             what: Name of the thing, for people.
             tell: Called with whether the thing works.
+            clock: What tells how long a fault has lasted; None: that of this machine.
         """
         self._what = what
         self._tell = tell
+        self._clock = clock or SystemClock()
         self._fault: str | None = None
+        self._began_ms = 0
+        self._logged_ms = 0
         self._is_for_operator = False
         self._waiting: dict[Hashable, Backoff] = {}
 
@@ -46,9 +59,15 @@ class Patience:
         self._tell(False)
         fault = str(error) or repr(error)
         self._is_for_operator = isinstance(error, ConfigurationError)
+        if self._fault is None:
+            self._began_ms = self._clock.monotonic_ms()
         if fault != self._fault:
             logger.warning("%s does not work, waiting for it error=%s", self._what, fault)
-            self._fault = fault
+            self._fault, self._logged_ms = fault, self._clock.monotonic_ms()
+        elif (now_ms := self._clock.monotonic_ms()) - self._logged_ms >= REPEAT_AFTER_MS:
+            lasted_seconds = (now_ms - self._began_ms) // 1000
+            logger.warning("%s still does not work lasted_seconds=%d error=%s", self._what, lasted_seconds, fault)
+            self._logged_ms = now_ms
         backoff = self._waiting.setdefault(who, Backoff(first_seconds=0.2, longest_seconds=10.0))
         return round(1000 * backoff.failed())
 

@@ -21,6 +21,7 @@ Reason = Literal[
     "unknown-fold",
     "not-a-record",
     "not-storable",
+    "source-failed",
     "not-valid",
     "failed",
     "timed-out",
@@ -60,6 +61,7 @@ _OF_FOLDS: Final[dict[Reason, str]] = {
 _OF_READ_STORES: Final[dict[Reason, str]] = {
     "not-a-record": "of a read store: stands in an output topic and is no folded record of its fold",
     "not-storable": "of a read store: a folded record with a name or value that the store can never hold; its others are written",
+    "source-failed": "of a read store: a folded record with a group or name that makes its source fail; its others are written",
 }
 
 _OF_SUBSCRIBERS: Final[dict[Reason, str]] = {

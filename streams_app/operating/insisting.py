@@ -8,11 +8,15 @@ from typing import Final, TypeVar
 
 from streams_app.backoff import Backoff
 from streams_app.errors import TryAgainError
+from streams_app.read_store.core.failures import TooSlowError
 
 T = TypeVar("T")
 
 MOST_FAILURES: Final = 5
 """In about six seconds; beyond that somebody has to look."""
+
+MOST_TOO_SLOW: Final = 12
+"""Of a batch that takes too long, which is halved each time: a page of cells becomes one cell."""
 
 
 async def insisted(call: Callable[[], Awaitable[T]]) -> T:
@@ -25,7 +29,7 @@ async def insisted(call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await call()
-        except TryAgainError:
-            if backoff.failures >= MOST_FAILURES:
+        except TryAgainError as error:
+            if backoff.failures >= (MOST_TOO_SLOW if isinstance(error, TooSlowError) else MOST_FAILURES):
                 raise
         await asyncio.sleep(backoff.failed())

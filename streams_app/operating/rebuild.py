@@ -22,7 +22,8 @@ from streams_app.operating.repairing import repaired
 from streams_app.operating.verify import PAGE, left_of
 from streams_app.read_store.core.merge import Cell, Change, Stored
 from streams_app.read_store.databases.driver import OPENSEARCH
-from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.sources.current_values import CurrentValues
+from streams_app.read_store.targets.batch_writer import BatchWriter
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import (
     NotStorableError,
@@ -98,7 +99,8 @@ class Rebuild:
         self._on_progress = on_progress
         self._rebuilding, self._new = open_rebuilding(declared)
         self._old = open_store(declared)
-        self._source = open_source(declared)
+        self._source = CurrentValues(declared, clock)
+        self._writer = BatchWriter(self._new, declared, clock)
         self._stands: dict[TP, int] = {}
         self._former: dict[TP, int] = {}
         self._beside = {put_back_into(declared.dead_letters), *map(reset_of, declared.folds)}
@@ -166,7 +168,7 @@ class Rebuild:
     async def _refused(self, changes: Sequence[Change], step: Step) -> Collection[Cell]:
         """Writes changes, unless the store finds out only now that it can never hold some of them: those."""
         try:
-            await insisted(lambda: self._new.apply(changes, step, self._clock.now_ms()))
+            await insisted(lambda: self._writer.apply(changes, step))
         except NotStorableError as error:
             if not error.cells:
                 raise  # nothing can be left out, and nothing was written
@@ -175,9 +177,9 @@ class Rebuild:
 
     async def _possible(self, changes: Sequence[Change]) -> list[Change]:
         """Changes with values of now, without those the store can never hold."""
-        current = await insisted(lambda: self._source.current(changes)) if changes else []
+        current, _ = await insisted(lambda: self._source.of(changes))
         possible = [change for change in current if self._new.refusal(change) is None]
-        self.done.refused += len(current) - len(possible)
+        self.done.refused += len(changes) - len(possible)
         return possible
 
     async def _keep(self) -> None:

@@ -6,21 +6,16 @@ from collections.abc import Callable, Sequence
 
 from streams_app.operating.insisting import insisted
 from streams_app.read_store.core.columns import RowKey, row_key
+from streams_app.read_store.core.failures import TooSlowError
 from streams_app.read_store.core.merge import Cell
 from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.reading_back import ReadBack, Repair
 
 
-async def repaired(
-    store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
-) -> tuple[int, dict[Cell, str]]:
+async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int]) -> tuple[int, dict[Cell, str]]:
     """Repairs all together, or each row for itself where something is refused, or each cell of the row that is.
 
-    Args:
-        store: What is repaired.
-        repairs: What is to be written.
-        now_ms: Wall clock.
-        is_trial: Whether it is only tried, see :meth:`.ReadBack.repair`.
+    What takes too long together is done in halves.
 
     Returns:
         How many were written; and what the store can never hold, with the reason.
@@ -30,14 +25,28 @@ async def repaired(
     """
     if not repairs:
         return 0, {}
+
+    async def repair_once() -> int | None:
+        try:
+            return await store.repair(repairs, now_ms())
+        except TooSlowError:
+            if len(repairs) == 1:
+                raise
+            return None
+
+    half = len(repairs) // 2
+    parts: Sequence[Sequence[Repair]] = [repairs[:half], repairs[half:]]
     try:
-        return await insisted(lambda: store.repair(repairs, now_ms(), is_trial=is_trial)), {}
+        done = await insisted(repair_once)
+        if done is not None:
+            return done, {}
     except NotStorableError as error:
         if error.written is not None or len(repairs) == 1:
             return error.written or 0, error.cells
+        parts = _parts(repairs)
     written, refused = 0, dict[Cell, str]()
-    for part in _parts(repairs):
-        of_part = await repaired(store, part, now_ms, is_trial=is_trial)
+    for part in parts:
+        of_part = await repaired(store, part, now_ms)
         written += of_part[0]
         refused |= of_part[1]
     return written, refused

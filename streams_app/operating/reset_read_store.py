@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -19,6 +20,7 @@ from streams_app.clock import SystemClock
 from streams_app.delivery.batch import TP
 from streams_app.kafka.log_reader import stable_ends
 from streams_app.metrics import Metrics
+from streams_app.operating.insisting import insisted
 from streams_app.read_store.agents.sync import Sync, steps
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import ReadStore, Step, former_end_of, reset_of
@@ -153,8 +155,10 @@ async def _sync(
         while left := [tp for tp, place in unread.items() if await consumer.position(tp) < place.end]:
             for tp, fetched in (await consumer.getmany(*left, timeout_ms=POLL_MS)).items():
                 for records in steps(fetched):
-                    step = Step(TP(*tp), stands[tp], records[-1].offset + 1)
-                    stands[tp] = (await sync.sync_once(step, records)).next_offset
+                    end, rest = records[-1].offset + 1, records
+                    while rest:
+                        done = await insisted(partial(sync.sync_once, Step(TP(*tp), stands[tp], end), rest))
+                        stands[tp], rest = done.next_offset, rest[done.records :]
     finally:
         await sync.close()
 

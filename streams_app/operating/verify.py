@@ -29,7 +29,7 @@ from streams_app.operating.still_open import open_groups
 from streams_app.operating.verified import Verified
 from streams_app.read_store.core.comparing import Difference, Kind, differences, stays
 from streams_app.read_store.core.merge import Cell, Change, Stored
-from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.sources.current_values import CurrentValues
 from streams_app.read_store.sources.port import by_fold
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import NotStorableError, former_ends
@@ -88,8 +88,7 @@ class Verify:
         self._on_difference = on_difference
         self._on_progress = on_progress
         self._store = open_store(declared)
-        self._source = open_source(declared)
-        self._may_write = True
+        self._source = CurrentValues(declared, clock)
         self._suspects: dict[Cell, Change] = {}
         self._told: set[int] = set()
 
@@ -108,7 +107,6 @@ class Verify:
                 if not self._source.carries_values:
                     await self._compare_cells(topics)
                 await self._compare_records(topics)
-                await self._wait_for_store(topics, IDLE_SECONDS)
         finally:
             await self._source.close()
             await self._store.close()
@@ -153,10 +151,15 @@ class Verify:
 
     async def _look(self, changes: Sequence[Change], stored: Mapping[Cell, Stored] | None = None) -> list[Difference]:
         """Asks the source, and the store unless it was asked before."""
-        current = await insisted(lambda: self._source.current(changes))
+        current, failed = await insisted(lambda: self._source.of(changes))
+        possible: list[Change] = []
         if stored is None:
             stored = await self._read(changes)
-        found, possible = [], []
+        found = [
+            Difference(Kind.REFUSED, change, stored.get(change.cell), failed[change.cell])
+            for change in changes
+            if change.cell in failed
+        ]
         for change in current:
             if why := self._store.refusal(change):
                 found.append(Difference(Kind.REFUSED, change, stored.get(change.cell), why))
@@ -199,7 +202,8 @@ class Verify:
         for chunk in _chunks(new, PAGE):
             refused: dict[Cell, str] = {}
             try:
-                refused = await self._repair([one for one in chunk if one.kind is not Kind.REFUSED])
+                if self._is_repair:
+                    refused = await self._repair([one for one in chunk if one.kind is not Kind.REFUSED])
             finally:  # what differs is told whatever becomes of the repair
                 self._tell(replace(one, kind=Kind.REFUSED, why=refused[one.cell]) if one.cell in refused else one for one in chunk)
         self.done.is_cut = len(self._told) >= MOST_TOLD
@@ -218,8 +222,7 @@ class Verify:
         await asyncio.sleep(self._wait_seconds)
         # In this order: what is not open now has been emitted, and ends before the ends that the store has to pass.
         is_open = await self._open(before)
-        # Once it has stood still, it is not waited for so long again.
-        await self._wait_for_store(topics, 0 if self.done.behind else IDLE_SECONDS)
+        await self._wait_for_store(topics)
         after = await self._look_at_all([one.change for one in before.values()])
         same = {cell: one for cell, one in after.items() if stays(before[cell], one) and cell[:2] not in is_open}
         self.done.on_their_way += len(after) - len(same)
@@ -236,8 +239,8 @@ class Verify:
                 self.done.open_unknown = str(error)
         return found
 
-    async def _wait_for_store(self, topics: FoldedTopics, idle_seconds: float) -> None:
-        """Returns when the store has passed the ends of now, or has stood still for so long."""
+    async def _wait_for_store(self, topics: FoldedTopics) -> None:
+        """Returns when the store has passed the ends of now, or stands still."""
         edges = await topics.edges()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
@@ -245,14 +248,15 @@ class Verify:
             behind = left_of(edges, progress)
             if behind != seen:
                 seen, since_ms = behind, self._clock.monotonic_ms()
-            if not behind or self._clock.monotonic_ms() - since_ms >= idle_seconds * 1000:
-                left = {tp: (max(begin, progress.get(tp, begin)), end) for tp, (begin, end) in edges.items()}
-                self.done.behind = behind if behind and await topics.has_records(left) else 0
+            idle_seconds = (self._clock.monotonic_ms() - since_ms) / 1000
+            # Once it has stood still, it is not waited for so long again.
+            if not behind or idle_seconds >= (IDLE_SECONDS if not self.done.behind else 0):
+                self.done.behind = behind
                 return
             await asyncio.sleep(0.1)
 
     async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
-        """Writes what should be there, or only tries it; returns what the store can never hold, with the reason."""
+        """Writes what should be there; returns what the store can never hold, with the reason."""
 
         def repair(one: Difference) -> Repair:
             if one.stored is None:
@@ -260,18 +264,8 @@ class Verify:
             # Never raised: a guard above what the log has now would refuse whatever is folded from now on.
             return Repair(replace(one.change, version=one.stored.version), one.stored.version)
 
-        if not self._may_write:
-            return {}
-        try:
-            written, refused = await repaired(
-                self._store, [repair(one) for one in found], self._clock.now_ms, is_trial=not self._is_repair
-            )
-        except TryAgainError:
-            if self._is_repair:
-                raise
-            self._may_write = False  # whoever compares need not
-            return {}
-        self.done.repaired += written if self._is_repair else 0
+        written, refused = await repaired(self._store, [repair(one) for one in found], self._clock.now_ms)
+        self.done.repaired += written
         return refused
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.patience import Patience
+from tests.manual_clock import ManualClock
 
 
 def test_whether_it_works_is_told() -> None:
@@ -52,6 +53,22 @@ def test_a_line_is_logged_when_the_fault_changes_and_one_when_it_ends(caplog: py
         "it works again",
         "it does not work, waiting for it error=gone",
     ] == [record.getMessage() for record in caplog.records]
+
+
+def test_a_fault_that_lasts_is_logged_every_ten_minutes_with_how_long_it_has_lasted(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    patience = Patience("it", clock=clock)
+    for _ in range(0, 3_600, 10):  # an hour
+        patience.failed(TryAgainError("locked"))
+        clock.advance_ms(10_000)
+    patience.succeeded()
+    patience.failed(TryAgainError("locked"))
+
+    assert [
+        "it does not work, waiting for it error=locked",
+        *[f"it still does not work lasted_seconds={minutes * 60} error=locked" for minutes in range(10, 60, 10)],
+        "it does not work, waiting for it error=locked",
+    ] == [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_it_works_again_once_it_works_for_all_who_wait() -> None:

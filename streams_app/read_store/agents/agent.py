@@ -52,7 +52,7 @@ class ReadStoreAgent:
         self._ends: dict[TP, Ends] = defaultdict(Ends)
         self._waiting: dict[TP, int | None] = {}
         self._sync = Sync(settings, store, metrics, clock)
-        patience = Patience(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set)
+        patience = Patience(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
         self._processors = processors = StoreProcessors(self._sync, patience)
         self._member = GroupMember(settings, store.group, processors.topics)
         self._ownership = Ownership(

@@ -20,6 +20,7 @@ from streams_app.errors import TryAgainError
 from streams_app.kafka.producer import AckedProducer
 from streams_app.metrics import Metrics
 from streams_app.read_store.core.merge import Cell, Change
+from streams_app.reasons import Reason
 from streams_app.settings import ReadStoreSettings, Settings
 
 SEND_SECONDS: Final = 5.0
@@ -48,20 +49,25 @@ def not_a_record(record: Record, why: str) -> Refused:
     return Refused(record, "not-a-record", why, headers=_error(why))
 
 
-def not_storable(read: Iterable[Read], refused: Mapping[tuple[Cell, int], str]) -> list[Refused]:
+def not_storable(
+    read: Iterable[Read], refused: Mapping[tuple[Cell, int], str], failed: Mapping[tuple[Cell, int], str]
+) -> list[Refused]:
     """The records that the refused changes come from, each once; of one change the first record.
 
     Args:
         read: Records of one batch.
         refused: Cell and version → why the store can never hold it.
+        failed: Cell and version → why the source has no value for it.
     """
     found = []
-    left = dict(refused)
+    left = {**refused, **failed}
     for one in read:
-        whys = {change.cell.name: left.pop(change.place) for change in one.changes if change.place in left}
+        places = [change.place for change in one.changes if change.place in left]
+        whys = {place[0].name: left.pop(place) for place in places}
         if whys:
             why = next(iter(whys.values()))
-            found.append(Refused(one.record, "not-storable", f"{', '.join(whys)}: {why}", headers=_error(why)))
+            reason: Reason = "source-failed" if places[0] in failed else "not-storable"
+            found.append(Refused(one.record, reason, f"{', '.join(whys)}: {why}", headers=_error(why)))
     return found
 
 
@@ -97,9 +103,11 @@ class StoreLetters:
         if failed := next(filter(None, failures), None):
             raise TryAgainError(f"{self._refuser.topic} does not acknowledge dead letters: {failed!r}")
 
-    def passed(self, source: TP) -> None:
-        """The progress of the store has passed the letters of a partition, or stands elsewhere now."""
-        self._kept.pop(source, None)
+    def passed(self, source: TP, progress: int | None = None) -> None:
+        """The progress of the store has passed letters of a partition; without one it stands elsewhere now."""
+        left = {offset for offset in self._kept.pop(source, ()) if progress is not None and offset >= progress}
+        if left:
+            self._kept[source] = left
 
     async def close(self) -> None:
         """Ends all connections."""

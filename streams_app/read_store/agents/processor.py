@@ -192,14 +192,17 @@ class StoreProcessor(Processor):
 
     async def _sync_batch(self, batch: Batch, claim: Claim) -> None:
         for records, next_offset in _steps(batch):
-            self._processors.syncing(self._tp, records[0])
-            step = Step(self._tp, self._stored, next_offset)
-            await self._processors.done(self, partial(self._sync.sync_once, step, records))
-            self._next = self._stored = next_offset
-            self.held -= len(records)
-            claim.applied()
-            if self._is_over:
-                return
+            left = records
+            while self._stored != next_offset:
+                self._processors.syncing(self._tp, left[0] if left else None)
+                step = Step(self._tp, self._stored, next_offset)
+                done = await self._processors.done(self, partial(self._sync.sync_once, step, left))
+                self._next = self._stored = done.next_offset
+                self.held -= done.records
+                left = left[done.records :]
+                claim.applied()
+                if self._is_over:
+                    return
         self._processors.syncing(self._tp, None)
         # A range without records moves the mark, too; the store learns of it with the next record.
         self._next = batch.end

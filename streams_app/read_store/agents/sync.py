@@ -6,7 +6,7 @@ Touches the source and the store, never Kafka: the agent brings the records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,7 +17,8 @@ from streams_app.metrics import STORE_RESULTS, Metrics
 from streams_app.read_store.agents.letters import Read, Record, StoreLetters, not_a_record, not_storable
 from streams_app.read_store.core.merge import FORMER, Cell, Change, newest, with_the_rest
 from streams_app.read_store.core.record import Expected, Rejected, parse
-from streams_app.read_store.sources.choice import open_source
+from streams_app.read_store.sources.current_values import CurrentValues
+from streams_app.read_store.targets.batch_writer import BatchWriter
 from streams_app.read_store.targets.choice import open_store
 from streams_app.read_store.targets.port import Counts, NotStorableError, Step, former_end_of, put_back_into, reset_of
 from streams_app.settings import ReadStoreSettings, Settings
@@ -41,7 +42,8 @@ class SyncResult:
         stale: Cells for which the store knew a newer version.
         unchanged: Cells that held the value already.
         next_offset: What the store goes on with from now on.
-        refused: Changes with something that the store can never hold; their records are kept as dead letters.
+        refused: Changes with something that the store can never hold, or for which the source fails; their records are kept as
+            dead letters.
     """
 
     records: int
@@ -74,8 +76,9 @@ class Sync:
             ConfigurationError: The store or its source cannot be used.
         """
         self.store_name = store.name
-        self._source = open_source(store)
+        self._source = CurrentValues(store, clock)
         self._store = open_store(store)
+        self._writer = BatchWriter(self._store, store, clock)
         self._letters = StoreLetters(settings, store, metrics, clock)
         self._metrics = metrics
         self._clock = clock
@@ -113,7 +116,7 @@ class Sync:
         self._metrics.read_store_known_loss_records.labels(self.store_name).inc(records)
 
     async def sync_once(self, step: Step, records: Sequence[Record]) -> SyncResult:
-        """One batch, whole or not at all; can be repeated.
+        """One batch, or as much of it as source and store do in their time; can be repeated.
 
         The source is read after the records, so its values are at least as new as the versions they are written under.
 
@@ -121,22 +124,33 @@ class Sync:
             step: Which partition of an output topic, where the store stands, and where it stands then.
             records: Records of the partition in the order of their offsets; without any only the progress is noted.
 
+        Returns:
+            What was done; records from its ``next_offset`` on are left.
+
         Raises:
             ProgressError: The store stands elsewhere; nothing was written.
+            TooSlowError: Source or store exceeded the time-out; called once more, less is done at once.
             TryAgainError: Source, store or broker is away; nothing was written but dead letters.
         """
+        taken = self._within_size(step.tp.topic, records)
+        if len(taken) < len(records):
+            step, records = step._replace(to=records[len(taken)].offset), taken
+        if self._most is not None and step.after is None and records:
+            # A record may take several transactions, which need a progress that they leave as it is.
+            step, records = step._replace(to=records[0].offset), []
         read, rejected = self._parsed(step.tp.topic, records)
-        current = await self._current(read)
+        current, failed = await self._current(read)
 
         async def keep(refused: list[Refused]) -> None:
             await self._keep(step.tp, [*rejected, *refused])
 
-        counts, refused = await self._apply(step, read, current, keep)
-        self._letters.passed(step.tp)
+        counts, refused = await self._apply(step, read, current, failed, keep)
+        self._letters.passed(step.tp, step.to)
         cells = {change.cell for change in current}
         return SyncResult(
-            len(records), len(rejected), len(cells), counts.written, counts.stale, counts.unchanged, step.to, len(refused)
-        )
+            len(records), len(rejected), len(cells), counts.written, counts.stale, counts.unchanged, step.to,
+            len(refused) + len(failed),
+        )  # fmt: skip
 
     async def put_back(
         self, topic: str, records: Sequence[Record], *, is_former: bool = False, dry_run: bool = False
@@ -154,7 +168,7 @@ class Sync:
             dry_run: Nothing is written; a store that finds out only while writing what it cannot hold does not say so.
 
         Returns:
-            The records that the store still does not take, or not whole.
+            The records that the store still does not take, or not whole, and those for which the source still fails.
 
         Raises:
             TryAgainError: Source or store is away; nothing was written.
@@ -162,7 +176,7 @@ class Sync:
         read, rejected = self._parsed(topic, records)
         if is_former:
             read = [Read(one.record, [replace(change, version=FORMER) for change in one.changes]) for one in read]
-        current = await self._current(read)
+        current, failed = await self._current(read)
         kept: list[Refused] = []
 
         async def keep(refused: list[Refused]) -> None:
@@ -171,11 +185,14 @@ class Sync:
         if dry_run:
             refused: dict[tuple[Cell, int], str] = {}
             self._storable(current, refused)
-            kept = not_storable(read, refused)
+            kept = not_storable(read, refused, failed)
         else:
             here = put_back_into(self._letters.topic)
             stands = (await self._store.progress()).get(here)
-            await self._apply(Step(here, stands, (stands or 0) + 1), read, current, keep)
+            if stands is None:
+                stands = 0
+                await self._store.begin(here, stands, self._clock.now_ms())
+            await self._apply(Step(here, stands, stands + 1), read, current, failed, keep)
         return [*rejected, *kept]
 
     async def resets(self) -> dict[str, int]:
@@ -202,17 +219,40 @@ class Sync:
         await self._store.close()
         await self._letters.close()
 
-    async def _current(self, read: Sequence[Read]) -> list[Change]:
+    @property
+    def _most(self) -> int | None:
+        """Cells that source and store can do in their time; None: as many as there are."""
+        return min((most for most in (self._source.size.most, self._writer.size.most) if most is not None), default=None)
+
+    def _within_size(self, topic: str, records: Sequence[Record]) -> Sequence[Record]:
+        """The first records that have no more cells than are done at once; one of them at least."""
+        if self._most is None:
+            return records
+        cells = 0
+        for number, record in enumerate(records):
+            parsed = parse(record.key, record.value, self._expected[topic])
+            cells += 0 if isinstance(parsed, Rejected) else len(parsed)
+            if number and cells > self._most:
+                return records[:number]
+        return records
+
+    async def _current(self, read: Sequence[Read]) -> tuple[list[Change], dict[tuple[Cell, int], str]]:
         """What may be written: every value that is carried; or the source's of each cell, under its newest version.
 
         Of a group that is gone it is also the other names, which the records do not tell.
+
+        Returns:
+            The changes; and those for which the source fails, with the reason.
         """
         announced = [change for one in read for change in one.changes]
         if self._source.carries_values:
-            return announced
-        current = await self._source.current(newest(announced)) if announced else []
+            return announced, {}
+        asked = newest(announced)
+        current, failed = await self._source.of(asked)
         gone = list(dict.fromkeys(change.cell[:2] for change in current if change.is_group_gone))
-        return with_the_rest(current, await self._store.names(gone)) if gone else current
+        if gone:
+            current = with_the_rest(current, [cell for cell in await self._store.names(gone) if cell not in failed])
+        return current, {change.place: failed[change.cell] for change in asked if change.cell in failed}
 
     def _storable(self, current: Sequence[Change], refused: dict[tuple[Cell, int], str]) -> list[Change]:
         """The newest change of each cell that the store can hold, as far as it can tell; those that it cannot are noted."""
@@ -224,15 +264,20 @@ class Sync:
             refused |= found
 
     async def _apply(
-        self, step: Step, read: Sequence[Read], current: Sequence[Change], keep: Callable[[list[Refused]], Awaitable[None]]
+        self,
+        step: Step,
+        read: Sequence[Read],
+        current: Sequence[Change],
+        failed: Mapping[tuple[Cell, int], str],
+        keep: Callable[[list[Refused]], Awaitable[None]],
     ) -> tuple[Counts, dict[tuple[Cell, int], str]]:
         """Writes what the store can hold; ``keep`` is called before that with the records of what it cannot hold."""
         refused: dict[tuple[Cell, int], str] = {}
         while True:
             taken = self._storable(current, refused)
-            await keep(not_storable(read, refused))
+            await keep(not_storable(read, refused, failed))
             try:
-                counts = await self._store.apply(taken, step, self._clock.now_ms())
+                counts = await self._writer.apply(taken, step)
             except NotStorableError as error:
                 found = {change.place: error.cells[change.cell] for change in taken if change.cell in error.cells}
                 if not found:

@@ -33,6 +33,10 @@ class BadAnswerError(ValueError):
     """A function returned what cannot be taken; says why without anything that is in it."""
 
 
+class BadValueError(BadAnswerError):
+    """A function returned a value that cannot be held."""
+
+
 def group_of(column: str) -> Group:
     """The group of a column ``group_key`` with the type it has in events; a group of several fields is a tuple."""
     try:
@@ -82,22 +86,22 @@ def _gone(asked: Mapping[Pair, Change], answer: Mapping[Any, Any]) -> dict[Group
     """Groups among those asked for that are gone, with the pairs that say so.
 
     Raises:
-        BadAnswerError: A group is gone and has a value.
+        BadValueError: A group is gone and has a value.
     """
     gone: dict[Group, tuple[Group, None]] = {group: (group, None) for group, _ in asked if (group, None) in answer}
     told = [*gone.values(), *(pair for pair in asked if pair[0] in gone)]
     if any(answer.get(pair) is not None for pair in told):
-        raise BadAnswerError("returned a value for a group that it says is gone: (group, None) stands for all of it, with None")
+        raise BadValueError("returned a value for a group that it says is gone: (group, None) stands for all of it, with None")
     return gone
 
 
 def _value(value: object) -> Any:
     if isinstance(value, (float, Decimal)) and not isfinite(value):
-        raise BadAnswerError("returned a value that is not a finite number")
+        raise BadValueError("returned a value that is not a finite number")
     if isinstance(value, (list, tuple, dict)):
         return value_of(_checked(list(value) if isinstance(value, tuple) else value))
     if not isinstance(value, PLAIN):
-        raise BadAnswerError(f"returned a value of type {_type(value)}; expected number, text, bytes, date, list, dict or None")
+        raise BadValueError(f"returned a value of type {_type(value)}; expected number, text, bytes, date, list, dict or None")
     return value_of(value)
 
 
@@ -107,7 +111,7 @@ def _checked(value: Any) -> Any:
         # json would take numbers as names within an object, and any depth.
         orjson.dumps(value, default=_inner)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadAnswerError(f"returned a value that cannot be written as JSON: {error}") from error
+        raise BadValueError(f"returned a value that cannot be written as JSON: {error}") from error
     return value
 
 

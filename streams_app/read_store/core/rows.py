@@ -11,6 +11,7 @@ import orjson
 
 from streams_app.codec import MAX_SAFE_INTEGER, TEXT_MARK
 from streams_app.errors import TryAgainError
+from streams_app.read_store.core.failures import SourceFailedError
 from streams_app.read_store.core.merge import Change, JsonText, Value
 from streams_app.read_store.core.record import group_column, group_of_column, group_text
 from streams_app.read_store.core.values import value_of
@@ -43,7 +44,8 @@ def with_values(changes: Sequence[Change], rows: Iterable[Sequence[Any]], settin
         setting: The query's name, for messages.
 
     Raises:
-        TryAgainError: Two rows are of one pair, one of a group that is gone, or a row has another number of columns.
+        SourceFailedError: Two rows are of one pair, or one of a group that is gone.
+        TryAgainError: A row has another number of columns.
     """
     pairs = _pairs(rows, setting)
     same_text = _by_text(pairs)
@@ -79,15 +81,19 @@ def _pairs(rows: Iterable[Sequence[Any]], setting: str) -> dict[tuple[str, str |
         pair = (_column(value_of(group)), None if name is None else _text(value_of(name)))
         if pair in pairs:
             # Which of them is right nobody can tell; a wrong figure that looks right is worse than a late one.
-            raise TryAgainError(f"{setting} returns several rows for one group and name; aggregate them (GROUP BY)")
+            raise _contradiction(setting, "returns several rows for one group and name; aggregate them (GROUP BY)")
         pairs[pair] = value_of(value)
     gone = {_plain(group) for group, name in pairs if name is None}
     if both := sorted({_plain(group) for group, name in pairs if name is not None and _plain(group) in gone}):
         named = f"group {both[0]!r}" + (f" and {len(both) - 1} more" if both[1:] else "")
-        raise TryAgainError(
-            f"{setting} returns for {named} a row without a name, which says that it is gone, beside rows of its names"
+        raise _contradiction(
+            setting, f"returns for {named} a row without a name, which says that it is gone, beside rows of its names"
         )
     return pairs
+
+
+def _contradiction(setting: str, why: str) -> SourceFailedError:
+    return SourceFailedError(f"{setting} {why}", why, is_data_error=False)
 
 
 def _column(value: Value) -> str:

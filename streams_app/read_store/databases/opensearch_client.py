@@ -25,6 +25,7 @@ from opensearchpy.exceptions import (
 from opensearchpy.exceptions import ConnectionError as NoConnectionError
 
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.failures import TooSlowError
 from streams_app.read_store.databases.authority import trusting
 from streams_app.settings import ReadStoreSettings, has_late_at, redacted
 
@@ -124,7 +125,8 @@ class OpenSearchClient:
 
         Raises:
             FaultError: The server answered with an error.
-            TryAgainError: It is away, or took too long: what was asked for may have been done or not.
+            TooSlowError: It took too long: what was asked for may have been done or not.
+            TryAgainError: It is away; likewise.
             ConfigurationError: A password or authority cannot be read.
         """
         if self._client is None:
@@ -133,7 +135,8 @@ class OpenSearchClient:
         try:
             answer = await self._client.transport.perform_request(method, path, params=parameters, body=body)
         except NoConnectionError as error:
-            raise TryAgainError(f"{self.what}: {_text(error)}") from error
+            fault = TooSlowError if isinstance(error, ConnectionTimeout) else TryAgainError
+            raise fault(f"{self.what}: {_text(error)}") from error
         except TransportError as error:
             if isinstance(error, (AuthenticationException, AuthorizationException)):
                 await self.close()  # the password is read again: it may have been changed

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import asyncpg
 
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.failures import TooSlowError
 from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.databases.authority import trusting
 from streams_app.settings import ReadStoreSettings, has_late_at, redacted
@@ -71,14 +72,18 @@ class PostgresPool:
         """Runs ``function(connection)``; when the caller is cancelled, the server is told to end the statement.
 
         Raises:
-            TryAgainError: The server is away, refused, or took too long; a transaction was rolled back, or its outcome is unknown.
+            TooSlowError: A statement took too long; it was rolled back, or its outcome is unknown.
+            TryAgainError: The server is away, or refused; a transaction was rolled back, or its outcome is unknown.
             ConfigurationError: A password or authority cannot be read, or a parameter of the URL is wrong.
         """
         try:
             if self._pool is None:
                 self._pool = await self._opened()
             async with self._pool.acquire(timeout=self._seconds + GRACE_SECONDS) as connection:
-                return await function(connection)
+                try:
+                    return await function(connection)
+                except (asyncpg.QueryCanceledError, TimeoutError) as error:
+                    raise TooSlowError(f"{self.what}: {_text(_discreet(error))}") from error
         except asyncpg.exceptions.ClientConfigurationError as error:
             raise ConfigurationError([f"{self.what}: {_text(error)}"]) from error
         except FAULTS as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streams_app.errors import TryAgainError
+from streams_app.read_store.core.failures import TooSlowError
 
 MOST_STUCK: Final = 4
 """Threads that are left behind with a call that has not come back; with so many, nothing is called any more."""
@@ -49,7 +50,8 @@ class OwnLoop:
         """Calls a function, and awaits what it returns if that can be awaited.
 
         Raises:
-            TryAgainError: It has not come back in time, or too many calls have not come back at all.
+            TooSlowError: It has not come back in time.
+            TryAgainError: Too many calls have not come back at all.
         """
         self._stuck = [thread for thread in self._stuck if thread.is_alive()]
         if len(self._stuck) >= MOST_STUCK:
@@ -64,7 +66,7 @@ class OwnLoop:
             await self._cancelled(call, loop)
             raise
         await self._cancelled(call, loop)
-        raise TryAgainError(f"{self._what} has not come back within {self._seconds:g} s")
+        raise TooSlowError(f"{self._what} has not come back within {self._seconds:g} s")
 
     async def close(self) -> None:
         """Ends the thread, or leaves it to its call."""

@@ -3,7 +3,7 @@
 The SQL of ``read_stores.NAME.sql`` gets two parameters and returns three columns:
 
 * ``:groups``: the group keys. SQLite gets a JSON array for ``json_each(:groups)``, of a number also its text; PostgreSQL gets an
-  array of text for ``= ANY(:groups)``, or ``= ANY(:groups::bigint[])`` where they are numbers;
+  array of text for ``= ANY(:groups)``, or ``account_id::text = ANY(:groups)`` where they are numbers;
 * ``:names``: the changed names in the same form;
 * rows ``(group, name, value)``, at most one for each pair.
 
@@ -23,7 +23,9 @@ from streams_app.read_store.core.merge import Change
 class ValueSource(Protocol):
     """Knows the current value of every cell.
 
-    Its methods raise :class:`~streams_app.errors.TryAgainError` when the values cannot be had now.
+    Its methods raise :class:`~streams_app.errors.TryAgainError` when the values cannot be had now: a
+    :class:`~streams_app.read_store.core.failures.SourceFailedError` where some of the groups may be the cause, a
+    :class:`~streams_app.read_store.core.failures.TooSlowError` where there may be too many of them.
     """
 
     carries_values: bool

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 
+from streams_app.errors import TryAgainError
+from streams_app.read_store.core.failures import SourceFailedError
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.named_parameters import numbered
 from streams_app.read_store.core.rows import check_columns, names_of, plain_groups, with_values
@@ -14,6 +16,11 @@ from streams_app.read_store.core.values import value_of
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.sources.port import by_fold
 from streams_app.settings import ReadStoreSettings
+
+DATA_ERRORS: Final = (
+    asyncpg.DataError, asyncpg.CardinalityViolationError, asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError,
+)  # fmt: skip
+"""What a query says of a value: a cast, a division by zero, a function of the user's that raises."""
 
 
 class PostgresSource:
@@ -36,7 +43,9 @@ class PostgresSource:
         """Asks once for each fold among the changes.
 
         Raises:
-            TryAgainError: The database is away or too slow, or the SQL does not do what it must.
+            TooSlowError: The statement exceeded ``timeout``.
+            SourceFailedError: The query failed for a value, or returned what cannot be taken.
+            TryAgainError: The database is away, or the SQL does not do what it must.
         """
         found = []
         for mentioned in by_fold(changes):
@@ -67,7 +76,13 @@ class PostgresSource:
                 self._is_checked = True
             return [tuple(map(_plain, row)) for row in await connection.fetch(self._sql, *arguments)]
 
-        return await self._pool.call(run)
+        try:
+            return await self._pool.call(run)
+        except TryAgainError as error:
+            fault = error.__cause__
+            if isinstance(fault, DATA_ERRORS):
+                raise SourceFailedError(str(error), str(fault.args[0]), is_data_error=True) from fault
+            raise
 
 
 def _plain(value: Any) -> Any:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from streams_app.errors import TryAgainError
-from streams_app.read_store.core.asking import BadAnswerError, Pair, calls_for, with_answer
+from streams_app.read_store.core.asking import BadAnswerError, BadValueError, Pair, calls_for, with_answer
+from streams_app.read_store.core.failures import SourceFailedError
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.sources.own_loop import OwnLoop
 from streams_app.read_store.sources.port import by_fold
 from streams_app.settings import ReadStoreSettings
+
+DATA_ERRORS: Final = (ValueError, TypeError, LookupError, ArithmeticError)
+"""What a function raises for a value that it does not like."""
+
+OUTAGES: Final = (OSError, json.JSONDecodeError, UnicodeError)
+"""Of them, what clients raise where a service does not answer, or answers with something else."""
 
 
 class PythonSource:
@@ -30,7 +37,8 @@ class PythonSource:
         """Asks once for each fold among the changes.
 
         Raises:
-            TryAgainError: The function raises, returns something else, or does not come back in time.
+            TooSlowError: The function does not come back in time.
+            SourceFailedError: The function raises, or returns something else.
         """
         found: list[Change] = []
         for mentioned in by_fold(changes):
@@ -45,7 +53,7 @@ class PythonSource:
         """Calls the function without pairs, for each fold.
 
         Raises:
-            TryAgainError: It does not return an empty dict.
+            SourceFailedError: It does not return an empty dict.
         """
         for fold in self._folds:
             await self._answer(fold, {})
@@ -57,11 +65,14 @@ class PythonSource:
     async def _answer(self, fold: str, asked: Mapping[Pair, Change]) -> list[Change]:
         outcome = await self._loop.call(self._function, fold, list(asked))
         if outcome.error is not None:
-            raise TryAgainError(f"{self._what} raised {_told(outcome.error)}") from outcome.error
+            why = f"raised {_told(outcome.error)}"
+            is_data_error = isinstance(outcome.error, DATA_ERRORS) and not isinstance(outcome.error, OUTAGES)
+            raise SourceFailedError(f"{self._what} {why}", why, is_data_error=is_data_error) from outcome.error
         try:
             return with_answer(asked, outcome.result)
         except BadAnswerError as error:
-            raise TryAgainError(f"{self._what} {error}") from error
+            is_data_error = isinstance(error, BadValueError)
+            raise SourceFailedError(f"{self._what} {error}", str(error), is_data_error=is_data_error) from error
 
 
 def _told(error: BaseException) -> str:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from streams_app.errors import TryAgainError
+from streams_app.read_store.core.failures import SourceFailedError, TooSlowError
 from streams_app.read_store.core.merge import Change
 from streams_app.read_store.core.record import group_text
 from streams_app.read_store.core.rows import check_columns, names_of, typed_groups, with_values
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
 from streams_app.read_store.sources.port import by_fold
 from streams_app.settings import ReadStoreSettings
+
+DATA_ERRORS: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
+"""What a query says of a value, as JSON that is none; the first one is also said of a query that is wrong whatever it is asked."""
 
 
 class SqliteSource:
@@ -39,7 +43,9 @@ class SqliteSource:
         """Asks once for each fold among the changes.
 
         Raises:
-            TryAgainError: The database is away, locked or too slow, or the SQL does not do what it must.
+            TooSlowError: The query exceeded ``timeout``.
+            SourceFailedError: The query failed, perhaps for a value, or returned what cannot be taken.
+            TryAgainError: The database is away or locked, or the SQL does not do what it must.
         """
         found = []
         for mentioned in by_fold(changes):
@@ -70,8 +76,14 @@ class SqliteSource:
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._thread.call(run)  # which interrupts the statement when it is cancelled
+        except TryAgainError as error:
+            fault = error.__cause__
+            # The low byte is the error, the others say more of it.
+            if isinstance(fault, sqlite3.Error) and getattr(fault, "sqlite_errorcode", 0) & 0xFF in DATA_ERRORS:
+                raise SourceFailedError(str(error), str(fault), is_data_error=True) from fault
+            raise
         except TimeoutError as error:
-            raise TryAgainError(f"{self._setting} has not come back within {self._seconds:g} s") from error
+            raise TooSlowError(f"{self._setting} has not come back within {self._seconds:g} s") from error
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

@@ -29,8 +29,10 @@ def open_store(settings: ReadStoreSettings) -> ReadBack:
         from streams_app.read_store.targets.sqlite_groups_back import SqliteGroupsBack
 
         if settings.shape == "cells":
-            return SqliteStore(settings.url, settings.table, settings.name)
-        return SqliteGroupsBack(settings.url, settings.table, settings.name, settings.columns)
+            return SqliteStore(settings.url, settings.table, settings.name, timeout_seconds=settings.timeout_ms / 1000)
+        return SqliteGroupsBack(
+            settings.url, settings.table, settings.name, settings.columns, timeout_seconds=settings.timeout_ms / 1000
+        )
     scheme = settings.url.partition(":")[0]
     raise ConfigurationError(
         [

@@ -6,13 +6,16 @@ so a crash leaves either the changes with their progress or neither.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.read_store.core.failures import TooSlowError
 from streams_app.read_store.core.merge import Cell, Change, Stored, merge
 from streams_app.read_store.core.values import sqlite_value, surrogate_fault
 from streams_app.read_store.databases.sqlite_thread import SqliteThread, sqlite_path
@@ -24,6 +27,9 @@ COLUMNS: Final = ("fold", "group_key", "name", "value", "version", "updated_ms")
 PROGRESS_COLUMNS: Final = ("topic", "partition", "next_offset", "updated_ms")
 KEY: Final = ("fold", "group_key", "name")
 PROGRESS_KEY: Final = ("topic", "partition")
+WATCHED_STEPS: Final = 10_000
+"""Of SQLite's virtual machine, after which it is asked whether the time is over: a millisecond or so."""
+
 WAL_TRIES: Final = 10
 """So often it is asked for; once is usually enough where others do the same."""
 
@@ -69,17 +75,19 @@ class SqliteStore(SqliteBack):
     guarded_sql = GUARDED
     lower_sql = LOWER
 
-    def __init__(self, url: str, table: str, name: str) -> None:
+    def __init__(self, url: str, table: str, name: str, *, timeout_seconds: float = 600.0) -> None:
         """Opens nothing yet.
 
         Args:
             url: ``sqlite:///FILE``.
             table: Table name; part of SQL text, so only letters, digits and ``_``.
             name: Name of the store, for messages.
+            timeout_seconds: How long a transaction that writes a batch may take.
 
         Raises:
             ConfigurationError: A URL or a table name that cannot be used.
         """
+        self._seconds = timeout_seconds
         if TABLE_NAME.fullmatch(table) is None:
             raise ConfigurationError(
                 [f"read_stores.{name}.table: '{table}' is no table name (letters, digits and _; at most 49; not sqlite_...)"]
@@ -121,8 +129,24 @@ class SqliteStore(SqliteBack):
         Raises:
             ProgressError: The store stands elsewhere than the step goes on.
             NotStorableError: A constraint or a trigger that people have given the table refuses some of the values.
+            TooSlowError: It takes too long; nothing was written, unless the time was over in the moment of the commit.
         """
-        return await self._thread.call(lambda connection: self._apply(connection, changes, step, now_ms))
+        is_over = threading.Event()
+
+        def run(connection: sqlite3.Connection) -> Counts:
+            # An interrupt from outside is lost between two statements.
+            connection.set_progress_handler(is_over.is_set, WATCHED_STEPS)
+            try:
+                return self._apply(connection, changes, step, now_ms)
+            finally:
+                connection.set_progress_handler(None, 0)
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._thread.call(run)
+        except TimeoutError as error:
+            is_over.set()
+            raise TooSlowError(f"read store {self._name} {self._path}: no answer within {self._seconds:g} s") from error
 
     async def begin(self, tp: TP, offset: int, now_ms: int) -> None:
         """Sets the progress of a partition whatever it is."""

@@ -68,7 +68,7 @@ class SqliteGroups(SqliteStore):
     guarded_sql = GUARDED
     lower_sql = LOWER
 
-    def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str]) -> None:
+    def __init__(self, url: str, table: str, name: str, columns: Mapping[str, str], *, timeout_seconds: float = 600.0) -> None:
         """Opens nothing yet.
 
         Args:
@@ -76,11 +76,12 @@ class SqliteGroups(SqliteStore):
             table: Table name; part of SQL text, so only letters, digits and ``_``.
             name: Name of the store, for messages.
             columns: Name → column; columns are letters, digits and ``_``.
+            timeout_seconds: How long a transaction that writes a batch may take.
 
         Raises:
             ConfigurationError: A URL or a table name that cannot be used.
         """
-        super().__init__(url, table, name)
+        super().__init__(url, table, name, timeout_seconds=timeout_seconds)
         self._columns = columns
         self._names = {column: name for name, column in columns.items()}
         self._wanted = Wanted(OWN, self._names, SQLITE, "")

@@ -1,1 +1,0 @@
-"""A project page that shows what happens while it is open; see its README."""
