@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo test lint docs bench chaos chaos-alerts chaos-stores chaos-subscribers clean
+.PHONY: install help demo test lint docs bench chaos chaos-alerts chaos-live chaos-stores chaos-subscribers clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -45,13 +45,15 @@ docs: install ## writes the tables of docs/reference.md
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-# Without ARGS subscribers, read stores and the drill of the alerts follow. With them it is the folds alone, as options differ:
+# Without ARGS subscribers, read stores, live views and the drill of the alerts follow. With them it is the folds alone:
+# options differ.
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
 chaos: install ## what breaks under load, and whether anything was lost
 	@$(BIN)/python -m tests.chaos $(ARGS)
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m tests.chaos.subscribers
 	@$(BIN)/python -m tests.chaos.stores
+	@$(BIN)/python -m tests.chaos.live
 	@$(BIN)/python -m tests.chaos.alerts
 endif
 
@@ -67,6 +69,10 @@ chaos-stores: install ## the part of it that read stores have
 # make chaos-subscribers ARGS="--runs 1 --seconds 15"; subscribers of each promise under the faults of `make chaos`
 chaos-subscribers: install ## the part of it that subscribers have
 	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)
+
+# make chaos-live ARGS="--runs 1 --seconds 20"; 200 browsers at 2 hubs under the faults of `make chaos`, and those of hubs
+chaos-live: install ## the part of it that live views have
+	@$(BIN)/python -m tests.chaos.live $(ARGS)
 
 clean: ## removes what was installed, and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

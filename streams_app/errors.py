@@ -4,6 +4,7 @@
 
     StreamsAppError            70  internal failure
     ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
+    ├── BehindError             3  a comparison says little: the store is behind, and stands still
     ├── TryAgainError          75  a dependency is away, or another worker owns; a supervisor restarts
     │   └── NotPublishedError  75  the broker has not acknowledged an event: nobody knows whether it has it
     ├── UnknownFoldError        -  a page is asked for a fold that is not declared
@@ -44,6 +45,12 @@ class ConfigurationError(StreamsAppError):
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
         self.faults = list(faults)
+
+
+class BehindError(StreamsAppError):
+    """What was to be compared is behind and stands still: what it has not taken cannot be compared."""
+
+    exit_code = 3
 
 
 class TryAgainError(StreamsAppError):

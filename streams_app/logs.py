@@ -25,13 +25,15 @@ OURS: Final = "streams_app"
 
 _PLACE: Final = re.compile(r"(?:TopicPartition|TP)\(topic='([^']*)', partition=(\d+)\)")
 _VARYING: Final = re.compile(r"0x[0-9a-f]+|\d+")
+_ORDINARY: Final = frozenset({"Heartbeat failed for group %s because it is rebalancing"})
+"""What libraries warn of although it belongs to every rebalance."""
 _SPEC: Final = re.compile(r"%[-+ #0-9.]*[a-z%]")
 _FIELD: Final = re.compile(r"\b([a-z_]+)=((?:%[-+ #0-9.]*[sdrfx])(?:-%[sd])*)(?=[\s;,]|$)")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class HeldBack(logging.Filter):
-    """Lets a library say a thing once a minute.
+    """Lets a library say a thing once a minute, and not at all what is no reason to warn.
 
     Two messages are of one kind if only numbers differ: of ports, offsets, nodes, seconds.
     """
@@ -47,6 +49,8 @@ class HeldBack(logging.Filter):
             record.exc_info = None  # the library says "exception" where it handles none: that would be "NoneType: None"
         if record.levelno < logging.WARNING or record.name.partition(".")[0] not in LIBRARIES:
             return True
+        if record.msg in _ORDINARY:
+            return False
         now_ms = self._clock.monotonic_ms()
         message = record.getMessage()
         kind = record.name, record.levelno, _VARYING.sub("#", message)

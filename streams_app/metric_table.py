@@ -297,10 +297,11 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
-        "1 while a subscriber waits: for redis, redis-memory, broker, window (too many unfinished events), note (it is full) or "
-        "operator (nothing but a command mends it).",
-        "redis-memory: raise maxmemory; redis, broker: see up; window: 1 for long is back-pressure; note: see note_bytes; "
-        "operator: the remarks of /health/ready name the command.",
+        "1 while a subscriber waits: for redis, redis-memory, broker, dead-letters (their topic does not acknowledge them), window "
+        "(too many unfinished events), note (it is full) or operator (nothing but a command mends it). One with yes goes on "
+        "without redis.",
+        "redis-memory: raise maxmemory; redis, broker: see up; dead-letters: the remarks of /health/ready name the topic; window: "
+        "1 for long is back-pressure; note: see note_bytes; operator: the remarks of /health/ready name the command.",
     ),
     Description(
         "streams_app_script_seconds", "histogram", ("script",), "Duration of one Redis script, reply included.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,11 +133,33 @@ def _databases(item: pytest.Item) -> set[str]:
     return {name for name in ("opensearch", "postgresql") if any(word.startswith(name) for word in words)}
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def _wanted(item: pytest.Item) -> None:
     if item.get_closest_marker("apache") and KAFKA_CHOICE == "embedded":
         pytest.skip("needs Apache Kafka: set STREAMS_APP_TEST_KAFKA=apache")
     if item.get_closest_marker("redis7") and REDIS_CHOICE == "embedded":
         pytest.skip("needs Redis 7: set STREAMS_APP_TEST_REDIS=redis")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with _decided():
+        _wanted(item)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    with _decided():
+        yield
+
+
+@contextmanager
+def _decided() -> Iterator[None]:
+    """A server that cannot be had has one outcome, whether a fixture or the test itself starts it."""
+    try:
+        yield
+    except ServerUnavailableError as error:
+        _unavailable(error)
 
 
 def _unavailable(error: Exception) -> NoReturn:
@@ -152,7 +174,7 @@ def _started(
 ) -> Iterator[object]:
     try:
         running = server.start()
-    except (ServerUnavailableError, ConfigurationError) as error:
+    except ConfigurationError as error:  # a wheel is not installed
         _unavailable(error)
     with running:
         yield running
@@ -210,10 +232,7 @@ def promtool() -> Callable[..., str]:
     """Runs ``promtool``, see :func:`tests.servers.prometheus.promtool`. Fetching it is left to CI, or to whoever asks."""
     if not prometheus.is_fetched() and os.environ.get("CI") != "true":
         pytest.skip("Prometheus is not there: `python -m tests.servers` fetches it")
-    try:
-        prometheus.fetch()
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    prometheus.fetch()
     return prometheus.promtool
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streams_app.cli.options import with_settings
-from streams_app.errors import ConfigurationError
+from streams_app.errors import BehindError, ConfigurationError
 from streams_app.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,10 +36,16 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
     """Compare a read store with its source, and print what differs.
 
     Every cell of the store is compared with the source, and every cell that the folded topics name is looked up in the store.
-    Workers may run: what differs is looked at again, and only told if it stays and its group is not open. Exit code 0: equal, or
-    all is repaired; 1: something differs.
-    """
-    from streams_app.operating.verified import told
+    Workers may run: what differs is looked at again, and only told if it stays and its group is not open.
+
+    \b
+    Exit codes:
+      0   equal, or all is repaired
+      1   something differs, or the settings are wrong
+      3   the store is behind and stands still, whatever differs beside that
+      75  the store, its source or Kafka does not answer
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.operating.verified import behind_text, told
 
     declared = settings.read_store(store)
     shown: list[Difference] = []
@@ -57,6 +64,8 @@ def verify(settings: Settings, store: str | None, repair: bool, limit: int, as_j
         click.echo(line, err=as_json)
     if done.differences > len(shown):
         click.echo(f"{len(shown)} of {done.differences} differences are shown; --limit shows more", err=True)
+    if done.behind:
+        raise BehindError(behind_text(done, declared.name))
     return 0 if done.differences == done.repaired else ConfigurationError.exit_code
 
 
@@ -91,24 +100,34 @@ def columns_of(found: list[Difference]) -> list[Column]:
 
 def _text(value: Value) -> str:
     from streams_app.operating.text import escaped
-    from streams_app.read_store.core.values import json_text
 
-    return "-" if value is None else escaped(json_text(value) or "")
+    return "-" if value is None else escaped(_json(value) or "")
+
+
+def _json(value: Value) -> str | None:
+    """As JSON; what has none, so that every store refuses it, as a text that shows it."""
+    from streams_app.read_store.core.values import integer_fault, json_text
+
+    if isinstance(value, int) and integer_fault(value):
+        return json.dumps(hex(value))
+    try:
+        return json_text(value)
+    except TypeError:  # an unpaired surrogate
+        return json.dumps(value)
 
 
 def _line(found: Difference) -> str:
     import orjson
 
     from streams_app.operating.text import json_line
-    from streams_app.read_store.core.values import json_text
 
-    def json(value: Value) -> Any:
-        text = json_text(value)
+    def fragment(value: Value) -> Any:
+        text = _json(value)
         return None if text is None else orjson.Fragment(str(text))  # orjson takes no subclass of str
 
     row = {
         "fold": found.cell.fold, "group": found.cell.group_key, "name": found.cell.name, "what": found.kind.value,
-        "store": None if found.stored is None else json(found.stored.value), "source": json(found.change.value),
+        "store": None if found.stored is None else fragment(found.stored.value), "source": fragment(found.change.value),
         "store_version": None if found.stored is None else found.stored.version,
     }  # fmt: skip
     return json_line(row | ({"why": found.why} if found.why else {}))

@@ -62,11 +62,18 @@ class DeadLetters:
     clock: TrustedClock
     on_kept: Callable[[str, Reason], None]
 
-    async def send(self, refused: Sequence[Refused]) -> None:
-        """Returns when the broker has every letter; a broker that is away is waited for, and sent only what it does not have."""
+    async def send(self, refused: Sequence[Refused], on_failed: Callable[[str, BaseException], None] | None = None) -> None:
+        """Returns when the broker has every letter; a broker that is away is waited for, and sent only what it does not have.
+
+        Args:
+            refused: What was refused.
+            on_failed: Called with the topic of the letters and the error whenever some were not acknowledged.
+        """
         backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
         letters, failed = await self._send(self._letters(refused))
         while failed is not None:
+            if on_failed is not None:
+                on_failed(self.refuser.topic, failed)
             if not backoff.failures:
                 logger.warning(
                     "dead letters not acknowledged, trying again %s=%s source=%s count=%d error=%r",

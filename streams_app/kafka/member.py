@@ -67,6 +67,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
         *,
         release_seconds: float = RELEASE_SECONDS,
         stop_seconds: float | None = None,
+        fetch_wait_ms: int = FETCH_MAX_WAIT_MS,
     ) -> None:
         """Connects nothing yet.
 
@@ -76,7 +77,9 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             topics: Topics that are read.
             release_seconds: So long the ownership may take to let go of its partitions, in a rebalance and at the end.
             stop_seconds: The same where the worker is told to stop; None: no other time.
+            fetch_wait_ms: So long a fetch waits at the end of all partitions: what it says of that end is as old, at most.
         """
+        self._fetch_wait_ms = fetch_wait_ms
         self._stop_seconds = release_seconds if stop_seconds is None else stop_seconds
         self._release_seconds = release_seconds
         self._settings = settings
@@ -127,7 +130,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             isolation_level="read_committed",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            fetch_max_wait_ms=self._fetch_wait_ms,
             metadata_max_age_ms=METADATA_MAX_AGE_MS,
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=min(3_000, max(300, session_ms // 5)),
@@ -190,7 +193,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             for batch in batches.values():
                 ownership.deliver(batch)
             if batches:
-                fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else FETCH_MAX_WAIT_MS
+                fetcher._fetch_max_wait_ms = BUSY_FETCH_MAX_WAIT_MS if is_behind(batches.values()) else self._fetch_wait_ms
                 # What was fetched may be without end: others on this loop have their turn.
                 await asyncio.sleep(0)
                 return

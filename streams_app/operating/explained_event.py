@@ -13,7 +13,7 @@ from streams_app.delivery.processor import Mark
 from streams_app.operating.explained import laid_out
 from streams_app.operating.letters import Letter
 from streams_app.operating.text import escaped, shown
-from streams_app.subscribers.looks import WAITS
+from streams_app.subscribers.looks import WAITS, words_of
 from streams_app.subscribers.note import Note
 from streams_app.subscribers.subscription import Subscription
 from streams_app.subscribers.trials import WATCHED_MS
@@ -21,6 +21,7 @@ from streams_app.words import counted, span, time_text
 
 if TYPE_CHECKING:
     from streams_app.operating.worker_pages import Page
+    from streams_app.subscribers.declaration import Idempotent
     from streams_app.subscribers.store import Entry
 
 _SUSPENDED: Final = (
@@ -130,7 +131,7 @@ def describe(found: Found, one: Subscription, page: Page | None, now_ms: int, wi
         "note": _note(found),
         "redis": _redis(found, now_ms),
         "letter": _letters(found.letters, one, found.put_back),
-        "lag": f"{_lag(found)}; {standing(page, one.subscriber.name)}",
+        "lag": f"{_lag(found)}; {standing(page, one.subscriber.name, one.subscriber.idempotent)}",
     }
     return laid_out(f"{_name(found)} of subscriber {one.subscriber.name} {_verdict(found, one, now_ms)}.", lines, width)
 
@@ -150,7 +151,7 @@ def describe_none(event_id: str, one: Subscription, searched: Sequence[Searched]
         "search": "; ".join(_looked_at(each) for each in searched),
         "letter": _letters((), one),
         "look": f"further back with --since 24h, or by its place: streams-app events explain {name} {one.topic}:PARTITION:OFFSET",
-        "lag": standing(page, name),
+        "lag": standing(page, name, one.subscriber.idempotent),
     }
     verdict = f"No unfinished event of subscriber {name} has the id {shown(event_id)}: it is finished, or never came."
     if not all(each.is_complete for each in searched):
@@ -168,7 +169,7 @@ def _looked_at(searched: Searched) -> str:
     return text
 
 
-def standing(page: Page | None, name: str) -> str:
+def standing(page: Page | None, name: str, idempotent: Idempotent = "unknown") -> str:
     """How the subscriber stands in the worker of this machine."""
     if page is None:
         return "no worker was asked, as http.port is 0"
@@ -186,7 +187,10 @@ def standing(page: Page | None, name: str) -> str:
         return f"the worker at {page.url} does not run it"
     waiting, running, retrying, suspended = (int(values[asked]) for asked in _ASKED)
     text = f"in the worker at {page.url} {waiting:,} wait, {running:,} run, {retrying:,} wait for a retry"
-    told = [f"{text}, {_SUSPENDED}" if suspended else text, *(WAITS[what] for what in WAITS if what in waits_for)]
+    told = [
+        f"{text}, {_SUSPENDED}" if suspended else text,
+        *(words_of(what, idempotent) for what in WAITS if what in waits_for),
+    ]
     return "; ".join(told)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -84,7 +84,7 @@ class FoldedTopics:
         ends, begins = await stable_ends(self._asker, tps), await self._asker.beginning_offsets(tps)
         return {TP(*tp): (begins[tp], ends[tp]) for tp in tps}
 
-    async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncIterator[Announced]:
+    async def read(self, ranges: Mapping[TP, tuple[int, int]], former: Mapping[TP, int]) -> AsyncGenerator[Announced, None]:
         """Reads [begin, end) of each partition, each in its order, in parts as large as those that are synced at once.
 
         Args:
@@ -102,6 +102,18 @@ class FoldedTopics:
                 end = min(batch.end, mine[batch.tp][1])
                 for part in _parts(batch, end):
                     yield self._announced(part, former.get(part.tp, 0))
+
+    async def has_records(self, ranges: Mapping[TP, tuple[int, int]]) -> bool:
+        """Whether there is a record in any range: the last offsets of a log may be markers of transactions.
+
+        Raises:
+            TryAgainError: Kafka does not go on.
+        """
+        async with aclosing(self.read(ranges, {})) as parts:
+            async for part in parts:
+                if part.records:
+                    return True
+        return False
 
     def _announced(self, part: Batch, former_end: int) -> Announced:
         expected = self._expected[part.tp.topic]

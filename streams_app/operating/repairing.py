@@ -12,10 +12,18 @@ from streams_app.read_store.targets.port import NotStorableError
 from streams_app.read_store.targets.reading_back import ReadBack, Repair
 
 
-async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int]) -> tuple[int, dict[Cell, str]]:
+async def repaired(
+    store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[[], int], *, is_trial: bool = False
+) -> tuple[int, dict[Cell, str]]:
     """Repairs all together, or each row for itself where something is refused, or each cell of the row that is.
 
     What takes too long together is done in halves.
+
+    Args:
+        store: What is repaired.
+        repairs: What is to be written.
+        now_ms: Wall clock.
+        is_trial: Whether it is only tried, see :meth:`.ReadBack.repair`.
 
     Returns:
         How many were written; and what the store can never hold, with the reason.
@@ -28,7 +36,7 @@ async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[
 
     async def repair_once() -> int | None:
         try:
-            return await store.repair(repairs, now_ms())
+            return await store.repair(repairs, now_ms(), is_trial=is_trial)
         except TooSlowError:
             if len(repairs) == 1:
                 raise
@@ -46,7 +54,7 @@ async def repaired(store: ReadBack, repairs: Sequence[Repair], now_ms: Callable[
         parts = _parts(repairs)
     written, refused = 0, dict[Cell, str]()
     for part in parts:
-        of_part = await repaired(store, part, now_ms)
+        of_part = await repaired(store, part, now_ms, is_trial=is_trial)
         written += of_part[0]
         refused |= of_part[1]
     return written, refused

@@ -17,7 +17,7 @@ class Verified:
         differences: Cells that differ.
         repaired: Of them, those that were written.
         on_their_way: Cells that differ and are still changing.
-        behind: Records the store had not taken when it was waited for; differences may be theirs.
+        behind: Records that the store has not taken while it stands still; differences may be theirs.
         rejected: Records that are not folded records.
         open_unknown: Why open groups could not be told; "": they could.
         is_cut: There may be more differences.
@@ -48,8 +48,14 @@ def told(done: Verified, store: str) -> list[str]:
         lines.append(f"{done.repaired} repaired")
     if done.rejected:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
-    if done.differences and done.behind:
-        lines.append(f"the store is {counted(done.behind, 'record')} behind and stands still: differences may be theirs")
     if done.differences and done.open_unknown:
         lines.append(f"differences may be of groups that are still open, which cannot be told: {done.open_unknown}")
     return lines
+
+
+def behind_text(done: Verified, store: str) -> str:
+    """What is said of a store that is behind and stands still."""
+    return (
+        f"read store {store} is {counted(done.behind, 'record')} behind and stands still: what they announce is not in it, and "
+        "differences may be theirs; is its worker running, and what does its log say of the read store?"
+    )

@@ -89,6 +89,7 @@ class Verify:
         self._on_progress = on_progress
         self._store = open_store(declared)
         self._source = CurrentValues(declared, clock)
+        self._may_write = True
         self._suspects: dict[Cell, Change] = {}
         self._told: set[int] = set()
 
@@ -107,6 +108,7 @@ class Verify:
                 if not self._source.carries_values:
                     await self._compare_cells(topics)
                 await self._compare_records(topics)
+                await self._wait_for_store(topics, IDLE_SECONDS)
         finally:
             await self._source.close()
             await self._store.close()
@@ -202,8 +204,7 @@ class Verify:
         for chunk in _chunks(new, PAGE):
             refused: dict[Cell, str] = {}
             try:
-                if self._is_repair:
-                    refused = await self._repair([one for one in chunk if one.kind is not Kind.REFUSED])
+                refused = await self._repair([one for one in chunk if one.kind is not Kind.REFUSED])
             finally:  # what differs is told whatever becomes of the repair
                 self._tell(replace(one, kind=Kind.REFUSED, why=refused[one.cell]) if one.cell in refused else one for one in chunk)
         self.done.is_cut = len(self._told) >= MOST_TOLD
@@ -222,7 +223,8 @@ class Verify:
         await asyncio.sleep(self._wait_seconds)
         # In this order: what is not open now has been emitted, and ends before the ends that the store has to pass.
         is_open = await self._open(before)
-        await self._wait_for_store(topics)
+        # Once it has stood still, it is not waited for so long again.
+        await self._wait_for_store(topics, 0 if self.done.behind else IDLE_SECONDS)
         after = await self._look_at_all([one.change for one in before.values()])
         same = {cell: one for cell, one in after.items() if stays(before[cell], one) and cell[:2] not in is_open}
         self.done.on_their_way += len(after) - len(same)
@@ -239,8 +241,8 @@ class Verify:
                 self.done.open_unknown = str(error)
         return found
 
-    async def _wait_for_store(self, topics: FoldedTopics) -> None:
-        """Returns when the store has passed the ends of now, or stands still."""
+    async def _wait_for_store(self, topics: FoldedTopics, idle_seconds: float) -> None:
+        """Returns when the store has passed the ends of now, or has stood still for so long."""
         edges = await topics.edges()
         seen, since_ms = -1, self._clock.monotonic_ms()
         while True:
@@ -248,15 +250,14 @@ class Verify:
             behind = left_of(edges, progress)
             if behind != seen:
                 seen, since_ms = behind, self._clock.monotonic_ms()
-            idle_seconds = (self._clock.monotonic_ms() - since_ms) / 1000
-            # Once it has stood still, it is not waited for so long again.
-            if not behind or idle_seconds >= (IDLE_SECONDS if not self.done.behind else 0):
-                self.done.behind = behind
+            if not behind or self._clock.monotonic_ms() - since_ms >= idle_seconds * 1000:
+                left = {tp: (max(begin, progress.get(tp, begin)), end) for tp, (begin, end) in edges.items()}
+                self.done.behind = behind if behind and await topics.has_records(left) else 0
                 return
             await asyncio.sleep(0.1)
 
     async def _repair(self, found: Sequence[Difference]) -> dict[Cell, str]:
-        """Writes what should be there; returns what the store can never hold, with the reason."""
+        """Writes what should be there, or only tries it; returns what the store can never hold, with the reason."""
 
         def repair(one: Difference) -> Repair:
             if one.stored is None:
@@ -264,8 +265,18 @@ class Verify:
             # Never raised: a guard above what the log has now would refuse whatever is folded from now on.
             return Repair(replace(one.change, version=one.stored.version), one.stored.version)
 
-        written, refused = await repaired(self._store, [repair(one) for one in found], self._clock.now_ms)
-        self.done.repaired += written
+        if not self._may_write:
+            return {}
+        try:
+            written, refused = await repaired(
+                self._store, [repair(one) for one in found], self._clock.now_ms, is_trial=not self._is_repair
+            )
+        except TryAgainError:
+            if self._is_repair:
+                raise
+            self._may_write = False  # whoever compares need not
+            return {}
+        self.done.repaired += written if self._is_repair else 0
         return refused
 
 

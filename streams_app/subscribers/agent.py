@@ -268,6 +268,7 @@ class SubscriberAgent:
             remark=lambda text: status.remark(about, remark_with(self._member.patience.fault, subscriber.name, text)),
             lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
             waits_for_operator=lambda: self._member.patience.waits_for_operator,
+            idempotent=subscriber.idempotent,
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:

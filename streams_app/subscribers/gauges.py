@@ -15,6 +15,7 @@ from streams_app.errors import text_of
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.waiting import Ends
 from streams_app.reasons import FINISHED_LATE
+from streams_app.subscribers.declaration import Idempotent
 from streams_app.subscribers.dispatcher import Dispatcher
 from streams_app.subscribers.figures import Figures
 from streams_app.subscribers.looks import WAITS, Present, present, remark_of, unread_from
@@ -47,6 +48,7 @@ class Gauges:
         remark: Callable[[str | None], None] = lambda text: None,
         lag_ms: Callable[[], int] = lambda: 0,
         waits_for_operator: Callable[[], bool] = lambda: False,
+        idempotent: Idempotent = "yes",
     ) -> None:
         """Has looked at nothing yet.
 
@@ -60,7 +62,9 @@ class Gauges:
             remark: Told which readers are paused, and of a suspension; None: there is neither.
             lag_ms: For how long, at most, the function has blocked its loop lately.
             waits_for_operator: Whether its member cannot go on until somebody has run a command.
+            idempotent: What it declares: one with ``"yes"`` goes on without room in Redis.
         """
+        self._idempotent = idempotent
         self._name = name
         self._remark = remark
         self._lag_ms = lag_ms
@@ -142,11 +146,13 @@ class Gauges:
         )  # fmt: skip
         # A member that is made anew has no client to ask with: then the broker is not to blame.
         blamed = {"operator"} if self._waits_for_operator() else {"broker"} if is_away else set()
-        self.present = now._replace(waits_for=now.waits_for | blamed)
+        # No topic is to blame for a broker that does not answer.
+        waits_for = now.waits_for - {"dead-letters"} if is_away else now.waits_for
+        self.present = now._replace(waits_for=waits_for | blamed)
         for name, gauge in self._gauges.items():
             gauge.set(getattr(now, name))
         self._oldest.set(now.oldest_waiting_ms / 1000)
         self._lag.set(self._lag_ms() / 1000)
-        self._remark(remark_of(self._name, self.present))
+        self._remark(remark_of(self._name, self.present, self._idempotent))
         for what, gauge in self._waits_for.items():
             gauge.set(what in self.present.waits_for)

@@ -29,15 +29,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from streams_app.delivery.batch import TP
+
 STATE_VERSION: Final = "v1"
 HOUR_MS: Final = 3_600_000
 
 
 class SubscriberKeys:
-    """The keys of one subscriber and partition, in the order in which scripts take them."""
+    """The keys of one subscriber and partition, in the order in which scripts take them.
+
+    Attributes:
+        subscriber: Its name.
+        source: The partition.
+    """
 
     def __init__(self, app_id: str, subscriber: str, topic: str, partition: int) -> None:
         """Takes names that were validated: none can hold a brace or a slash."""
+        self.subscriber, self.source = subscriber, TP(topic, partition)
         self._base = f"{{{app_id}/{subscriber}/{topic}/{partition}}}:{STATE_VERSION}"
         self.marks = [f"{self._base}:meta", f"{self._base}:open"]
 

@@ -14,6 +14,7 @@ from streams_app.errors import BadEventError
 from streams_app.events.codec import event_id
 from streams_app.reasons import FINISHED_LATE
 from streams_app.settings import Limits
+from streams_app.subscribers.faults import fault_of_letters
 from streams_app.subscribers.put_back import REPLAY_HEADER, Origin, kept, taken_apart
 from streams_app.subscribers.work import Letter, Work, letter
 
@@ -44,7 +45,11 @@ def received_id(tp: TP, record: Any, limits: Limits) -> str:
 
 
 class Letters:
-    """Sends letters one request after the other; whoever has one to send does not wait."""
+    """Sends letters one request after the other; whoever has one to send does not wait.
+
+    Attributes:
+        fault: Why the broker has not acknowledged those that are being sent, in words; "" where it has not refused any.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class Letters:
             limits: Those of the settings; None: the usual ones.
             is_ordered: Whether events of one key wait for each other: a letter says that those behind it go on.
         """
+        self.fault = ""
         self._tp = tp
         self._subscriber = subscriber
         self._sender = sender
@@ -92,6 +98,9 @@ class Letters:
         before, self._seen = self._seen, self._sending
         return bool(self._sending) and self._sending is before
 
+    def _failed(self, topic: str, error: BaseException) -> None:
+        self.fault = fault_of_letters(topic, error)
+
     async def forever(self) -> None:
         """Sends what there is."""
         while True:
@@ -100,7 +109,8 @@ class Letters:
             async with self._sending_now:
                 self._sending = sending = self._unsent
                 self._unsent = []
-                await self._sender.send([self._refused(work, letter) for work, letter in sending])
+                await self._sender.send([self._refused(work, letter) for work, letter in sending], self._failed)
+                self.fault = ""
                 # Only now: a letter that is not acknowledged may be lost, its event must not be.
                 self._sending = []
                 self._count([(work, letter.reason) for work, letter in sending])

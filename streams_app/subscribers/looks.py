@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
+from streams_app.subscribers.declaration import Idempotent
 from streams_app.words import counted
 
 WAITS: Final[Mapping[str, str]] = {
     "redis": "Redis does not answer",
     "redis-memory": "Redis is full",
     "broker": "the broker does not answer",
+    "dead-letters": "its dead-letter topic does not acknowledge dead letters, see /health/ready",
     "note": "the note of its commit has no room for more that begin, until some have ended",
     "window": "its reader is paused until some events are finished",
     "operator": "it cannot go on before somebody has run a command, which /health/ready names",
@@ -20,6 +22,9 @@ WAITS: Final[Mapping[str, str]] = {
 
 _TOLD_OTHERWISE: Final = ("window", "operator")
 """Of these ``/health/ready`` says more."""
+
+_WITHOUT_MEMORY: Final = "Redis is full: it goes on, and its attempts are counted in this worker alone"
+"""Of one with ``"yes"``, which does not wait for Redis."""
 
 
 class Look(NamedTuple):
@@ -33,6 +38,7 @@ class Look(NamedTuple):
         oldest_ms: Time of the record of the oldest event that waits for its turn; None: none does.
         note_bytes: Size of the note of its last mark.
         waits_for: What it waits for, see the metric ``streams_app_waiting_for``.
+        letters_fault: Why its dead letters are not acknowledged, in words; "" where nobody has said so.
     """
 
     tp: TP
@@ -42,6 +48,7 @@ class Look(NamedTuple):
     oldest_ms: int | None = None
     note_bytes: int = 0
     waits_for: frozenset[str] = frozenset()
+    letters_fault: str = ""
 
 
 class Present(NamedTuple):
@@ -56,6 +63,7 @@ class Present(NamedTuple):
         note_bytes: Size of the largest note.
         waits_for: What any of its partitions waits for.
         full: Partitions whose reader is paused, each with its unfinished events.
+        letters_fault: Why dead letters are not acknowledged, in words; "" where nobody has said so.
     """
 
     waiting: int = 0
@@ -66,6 +74,7 @@ class Present(NamedTuple):
     note_bytes: int = 0
     waits_for: frozenset[str] = frozenset()
     full: tuple[tuple[TP, int], ...] = ()
+    letters_fault: str = ""
 
 
 def unread_from(looks: Iterable[Look], places: Mapping[TP, tuple[int, int]]) -> dict[TP, int]:
@@ -84,12 +93,19 @@ def paused(subscriber: str, now: Present) -> str:
     return f"subscriber {subscriber} reads no more of {readers} until some are finished"
 
 
-def remark_of(subscriber: str, now: Present) -> str | None:
+def words_of(what: str, idempotent: Idempotent) -> str:
+    """What a subscriber waits for, or goes on without, in words."""
+    return _WITHOUT_MEMORY if what == "redis-memory" and idempotent == "yes" else WAITS[what]
+
+
+def remark_of(subscriber: str, now: Present, idempotent: Idempotent) -> str | None:
     """What people want to know of a subscriber that does not simply go on; None: it does."""
     told = [paused(subscriber, now)] if now.full else []
     if now.is_suspended:
         told.append(f"subscriber {subscriber} is suspended: its last attempts have all failed, one at a time is made")
-    told += [f"subscriber {subscriber}: {WAITS[what]}" for what in sorted(now.waits_for.difference(_TOLD_OTHERWISE))]
+    for what in sorted(now.waits_for.difference(_TOLD_OTHERWISE)):
+        words = now.letters_fault if what == "dead-letters" and now.letters_fault else words_of(what, idempotent)
+        told.append(f"subscriber {subscriber}: {words}")
     return "; ".join(told) or None
 
 
@@ -127,4 +143,5 @@ def present(
         max((look.note_bytes for look in looks), default=0),
         frozenset().union(*(look.waits_for for look in looks)),
         tuple((look.tp, look.unfinished) for look in looks if "window" in look.waits_for),
+        next((look.letters_fault for look in looks if look.letters_fault), ""),
     )

@@ -43,6 +43,7 @@ class Marking:
                 before anybody is told of them.
         """
         self._store = store
+        self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
         self._told_progress: Mark | None = None
         self._now_ms = now_ms
@@ -66,7 +67,9 @@ class Marking:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning("attempts count anew, Redis does not answer error=%s", text_of(error))
+            logger.warning(
+                "attempts count anew, Redis does not answer subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+            )
             return {}
 
     def waits_for(self) -> str | None:
@@ -120,7 +123,10 @@ class Marking:
                     self._hurry.set()
                     await self._written.wait()
         except TimeoutError:
-            logger.warning("Redis does not take marks in time, going on without offsets=%d-%d", min(offsets), max(offsets))
+            logger.warning(
+                "Redis does not take marks in time, going on without subscriber=%s source=%s offsets=%d-%d",
+                *self._whose, min(offsets), max(offsets),
+            )  # fmt: skip
 
     async def forever(self) -> None:
         """Writes what has changed, one script in flight.
@@ -138,7 +144,9 @@ class Marking:
             except (*REDIS_ERRORS, TimeoutError) as error:
                 self._fault = fault_of(error)
                 if not self._backoff.failures:
-                    logger.warning("Redis does not take marks, going on without error=%s", text_of(error))
+                    logger.warning(
+                        "Redis does not take marks, going on without subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+                    )
                 self._changed.set()
                 await asyncio.sleep(self._backoff.failed())
 
@@ -156,7 +164,9 @@ class Marking:
                 await self.write_once()
         except (RefusedError, *REDIS_ERRORS, TimeoutError) as error:
             self._changed.set()
-            logger.info("the last marks of a partition are not in Redis error=%s", text_of(error))
+            logger.info(
+                "the last marks of a partition are not in Redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+            )
 
     async def write_once(self) -> None:
         """Writes what has changed since the last time.

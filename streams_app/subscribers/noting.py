@@ -83,6 +83,7 @@ class Noting:
         self.done: dict[int, Work] = {}
         self.is_robbed = False
         self._store = store
+        self._whose = store.keys.subscriber, store.keys.source
         self._progress = progress
         self._now_ms = now_ms
         self._slots = slots
@@ -200,7 +201,11 @@ class Noting:
             except DEPENDENCY_ERRORS as error:
                 self._fault = fault_of(error)
                 if not self._backoff.failures:
-                    logger.warning("nothing begins until what begins can be noted error=%s", text_of(error))
+                    logger.warning(
+                        "nothing begins until what begins can be noted subscriber=%s source=%s error=%s",
+                        *self._whose,
+                        text_of(error),
+                    )
                 self._changed.set()
                 await asyncio.sleep(self._backoff.failed())
 
@@ -227,7 +232,7 @@ class Noting:
             async with asyncio.timeout(seconds), self._pass:
                 return
         except TimeoutError:
-            logger.info("what begins was not noted in time, and does not begin")
+            logger.info("what begins was not noted in time, and does not begin subscriber=%s source=%s", *self._whose)
 
     async def write_last(self, seconds: float) -> None:
         """Tells Redis what has become of events, if that is possible within ``seconds``."""
@@ -238,9 +243,14 @@ class Noting:
                 await self._end(is_last=True)
         except RefusedError as error:
             self.is_robbed = self.is_robbed or error.cause == ANOTHER_OWNER
-            logger.info("what has become of the last events is not in Redis error=%s", text_of(error))
+            self._tell_of_last(error)
         except DEPENDENCY_ERRORS as error:
-            logger.info("what has become of the last events is not in Redis error=%s", text_of(error))
+            self._tell_of_last(error)
+
+    def _tell_of_last(self, error: BaseException) -> None:
+        logger.info(
+            "what has become of the last events is not in Redis subscriber=%s source=%s error=%s", *self._whose, text_of(error)
+        )
 
     async def _learn(self) -> None:
         while self._ids:

@@ -199,11 +199,11 @@ class SubscriberProcessor(Promise):
         """See :class:`streams_app.subscribers.dispatcher.Source`."""
         assert self._window is not None  # it is claimed
         queued = [*islice(self._fresh, 1), *(() if self._order is None else self._order.next_behind())]
-        waits = {"window": self.held > 0, "broker": self._letters.is_waiting(), self._waits_for(): True}
+        waits = {"window": self.held > 0, "dead-letters": self._letters.is_waiting(), self._waits_for(): True}
         return Look(
             self._tp, self._window.end, self._window.unfinished, len(self._waiting),
             min((work.record.timestamp for work in queued), default=None), self._note_bytes,
-            frozenset(what for what, is_so in waits.items() if what and is_so),
+            frozenset(what for what, is_so in waits.items() if what and is_so), self._letters.fault,
         )  # fmt: skip
 
     # ---- events

@@ -99,7 +99,11 @@ class ScriptSet:
 
 
 class SubscriberStore:
-    """What is kept of one subscriber and partition, in the hands of one claim."""
+    """What is kept of one subscriber and partition, in the hands of one claim.
+
+    Attributes:
+        keys: Of the subscriber and partition.
+    """
 
     def __init__(self, scripts: Scripts, keys: SubscriberKeys, token: str, *, remember_ms: int = 0) -> None:
         """Asks nothing yet.
@@ -110,8 +114,8 @@ class SubscriberStore:
             token: Of the claim.
             remember_ms: How long ids are known; 0: none is kept.
         """
+        self.keys = keys
         self._scripts = scripts.by_name
-        self._keys = keys
         self._token = token
         self._remember_ms = remember_ms
         self._number = self._told = 0
@@ -123,7 +127,7 @@ class SubscriberStore:
         self._asked += 1
         self._asking = self._asked
         try:
-            return await self._scripts[script]([*self._keys.marks, *ids], arguments)
+            return await self._scripts[script]([*self.keys.marks, *ids], arguments)
         finally:
             self._asking = 0
 
@@ -172,7 +176,7 @@ class SubscriberStore:
             RefusedError: As in :meth:`begin`.
         """
         await self._call(
-            "learn", self._keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
+            "learn", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
             events=[text for offset, event_id in ids for text in (str(offset), event_id)],
             expire_ms=self._remember_ms + 2 * HOUR_MS,
         )  # fmt: skip
@@ -191,7 +195,7 @@ class SubscriberStore:
             RefusedError: Another owner, or Redis has lost what it was told; nothing was written.
         """
         reply = await self._call(
-            "begin", self._keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
+            "begin", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
             events=[text for event in events for text in (str(event.offset), _packed(event.entry), event.event_id)],
             expire_ms=self._remember_ms + 2 * HOUR_MS,
         )  # fmt: skip

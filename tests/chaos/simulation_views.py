@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.outgoing import Outgoing
-from streams_app.delivery.partition_clock import FRESH_MS
 from streams_app.errors import BadEventError
 from streams_app.live.core.decide import Decider, Put, Removal
 from streams_app.live.core.model import held
@@ -143,8 +142,7 @@ class ViewModel:
         expected = held(meant, now.clock_ms, self.view.expiry_ms, self.view.keeps)
         if expected != now.pages:
             self._world.tell("state", f"{self.view.name} at {fence}, {now.clock_ms} holds {now.pages}, not {expected}")
-        # What could be read before the clock is there, but for what came while a fetch reply was still recent.
-        until = sum(readable_ms <= now.clock_ms - FRESH_MS for readable_ms in log.readable_ms)
+        until = sum(readable_ms < now.clock_ms for readable_ms in log.readable_ms)
         if now.is_shown and fence + 1 < until:
             self._world.tell("unread", f"{self.view.name} is shown as of {now.clock_ms} with fence {fence}, not {until}")
         for offset in lost:

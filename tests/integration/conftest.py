@@ -10,7 +10,7 @@ import pytest
 
 from streams_app.embedded import Broker, Valkey
 from streams_app.embedded.ports import free_port
-from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer, _unavailable
+from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, RedisServer
 from tests.helpers import create_topics
 from tests.integration.commands import Place
 from tests.integration.orders import Orders
@@ -18,7 +18,6 @@ from tests.integration.searching import Search
 from tests.integration.site import Site, Stage
 from tests.integration.targets import Postgres, Sqlite, SqlTarget, Target
 from tests.servers.apache_kafka import ApacheKafka
-from tests.servers.cache import ServerUnavailableError
 from tests.servers.opensearch import OpenSearch
 
 
@@ -61,10 +60,7 @@ def valkey(tmp_path: Path) -> Iterator[Valkey]:
 @pytest.fixture
 def broker() -> Iterator[Broker | ApacheKafka]:
     """A broker of this test alone."""
-    try:
-        running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    running = Broker.start() if KAFKA_CHOICE == "embedded" else ApacheKafka.start()
     with running:
         yield running
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.servers.cache import ROOT, ServerUnavailableError
+from tests.servers.cache import ROOT
 
 RULES = ROOT / "deploy" / "alerts.yml"
 NAMES = re.findall(r"- alert: (\w+)", RULES.read_text("utf-8"))
@@ -315,7 +315,7 @@ def test_an_event_that_is_not_published_all_the_time_is_not_missed(normal: str, 
 
 
 def test_an_alert_that_is_missed_would_be_seen(promtool: Promtool, tmp_path: Path) -> None:
-    with pytest.raises(ServerUnavailableError, match="SubscriberErrors"):
+    with pytest.raises(AssertionError, match="SubscriberErrors"):
         firing(promtool, tmp_path, "SubscriberErrors", Case({DONE: "0+90x90"}, "subscriber"))
 
 
@@ -323,7 +323,7 @@ def test_an_alert_that_fires_of_what_is_normal_would_be_seen(promtool: Promtool,
     silent = [{"eval_time": "88m", "alertname": "WorkerNotReady", "exp_alerts": []}]
     test = {"interval": "1m", "input_series": given({not_ready("kafka"): "1x90"}), "alert_rule_test": silent}
 
-    with pytest.raises(ServerUnavailableError, match="WorkerNotReady"):
+    with pytest.raises(AssertionError, match="WorkerNotReady"):
         judged(promtool, tmp_path, [test])
 
 

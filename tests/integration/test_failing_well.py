@@ -11,12 +11,11 @@ import pytest
 import redis
 
 from streams_app.embedded import Broker, Valkey
-from tests.conftest import KAFKA_CHOICE, KafkaServer, Names, _unavailable
+from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
 from tests.helpers import create_topics, wait_until
 from tests.integration.commands import run
 from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, reasons, riddles, until_folded
 from tests.servers.apache_kafka import ApacheKafka
-from tests.servers.cache import ServerUnavailableError
 from tests.workers import WorkerProcess
 
 FREEZE_SECONDS = 5
@@ -215,10 +214,7 @@ async def test_a_frozen_broker_costs_no_event(apart: Stage, broker: Broker | Apa
 @pytest.mark.apache
 async def test_a_broker_killed_and_started_again_costs_no_event(valkey: Valkey, names: Names, tmp_path: Path) -> None:
     data = tmp_path / "kafka"
-    try:
-        first = ApacheKafka.start(directory=data)
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    first = ApacheKafka.start(directory=data)
     with first:
         stage = Stage(names, first.bootstrap_servers, valkey.url, tmp_path)
         await create_topics(stage.bootstrap, [stage.source, stage.output, stage.dead])

@@ -45,6 +45,20 @@ async def test_what_is_not_there_is_left_out_and_a_cell_without_a_value_is_there
     assert {} == await target.store.read([])
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800", "x" * 600, "y" * 40_000])
+async def test_whatever_a_group_or_a_name_is_a_store_can_be_asked_for_it(target: Target, text: str) -> None:
+    """It has it, or says that it can never have it; then nothing is there."""
+    await fill(target, (LIKES, 3, 1))
+    group, name = Cell("f", text, "likes"), Cell("f", "a", text)
+    held = [cell for cell in (group, name) if target.store.refusal(Change(cell, 4, 1)) is None]
+    await fill(target, *((cell, 4, 1) for cell in held))
+    found = await target.store.read([LIKES, group, name])
+
+    assert {LIKES, *held} == found.keys()
+    assert {LIKES, *held} == set(await target.store.names([("f", text), ("f", "a")]))
+    assert "\ud800" != text or not held
+
+
 @pytest.mark.parametrize(
     "value",
     [None, 0, 2**63 - 1, 2**64, 1.5, 1.0, "", "007", True, False, b"\x00\xff", JsonText('{"b":[1,null],"a":1.0}'), '{"a":1}',

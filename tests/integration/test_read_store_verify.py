@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
+from streams_app.delivery.batch import TP
+from streams_app.read_store.targets.choice import open_store
 from tests.helpers import wait_until
 from tests.integration.compared import Compared, folded
 from tests.integration.site import LIMIT_SECONDS, Stage, metric
@@ -61,22 +64,111 @@ async def test_what_the_server_alone_knows_that_it_cannot_hold_is_told_as_that_a
     assert [("a", "1"), ("b", "2")] == await compared.rows("SELECT group_key, value::text FROM folded_values ORDER BY 1")
 
 
-@pytest.mark.long
-async def test_a_value_that_a_constraint_refuses_is_told_as_that_and_the_others_are_repaired(stage: Stage, tmp_path: Path) -> None:
-    compared = Compared(stage, f"sqlite:///{tmp_path}/both.db")
+async def test_a_value_that_a_constraint_refuses_is_told_as_that_and_the_others_are_repaired(compared: Compared) -> None:
     compared.configure('shape = "groups"\ncolumns = { likes = "likes" }\n')
+    versions, number = ("TEXT", "INTEGER") if compared.url.startswith("sqlite") else ("jsonb", "bigint")
     await compared.execute(
-        "CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes INTEGER CHECK (likes < 5), "
-        "versions TEXT NOT NULL DEFAULT '{}', updated_ms INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
+        f"CREATE TABLE folded_values (fold TEXT NOT NULL, group_key TEXT NOT NULL, likes {number} CHECK (likes < 5), "
+        f"versions {versions} NOT NULL DEFAULT '{{}}', updated_ms {number} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key))"
     )
-    await compared.prepare(("a", "likes", 1), ("b", "likes", 1))
-    await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes"]))
+    await compared.prepare(("a", "likes", 1), ("b", "likes", 1), ("c", "likes", 9))
+    await compared.send(folded("a", 10, ["likes"]), folded("b", 11, ["likes"]), folded("c", 12, ["likes"]))
     await compared.sync()
-    await compared.execute("UPDATE metrics SET value = CASE account_id WHEN 'a' THEN 9 ELSE 4 END")
-    code, found = compared.verify("--repair")
+    await compared.execute("UPDATE metrics SET value = CASE account_id WHEN 'b' THEN 4 ELSE 9 END")
+    code, found = compared.verify()
+    shown = compared.run("verify", "--wait", "0")
+    untouched = await compared.rows("SELECT group_key, likes FROM folded_values ORDER BY group_key")
+    repaired, again = compared.verify("--repair")
 
-    assert (1, {"a": "refused", "b": "wrong"}) == (code, {one["group"]: one["what"] for one in found})
+    whats = {"a": ("refused", 1), "b": ("wrong", 1), "c": ("refused", None)}
+    assert [(1, whats)] * 2 == [
+        (code, {one["group"]: (one["what"], one["store"]) for one in each}) for code, each in ((code, found), (repaired, again))
+    ]
+    assert [["a", "likes", "refused", "1"], ["c", "likes", "refused", "-"]] == [
+        line.split()[:4] for line in shown.out.splitlines() if "refused" in line
+    ]
+    assert [("a", 1), ("b", 1)] == untouched
     assert [("a", 1), ("b", 4)] == await compared.rows("SELECT group_key, likes FROM folded_values ORDER BY group_key")
+
+
+async def test_whoever_compares_need_not_be_able_to_write(stage: Stage, postgresql_url: str) -> None:
+    compared = Compared(stage, postgresql_url)
+    await compared.prepare(("a", "likes", 1), ("b", "likes", 2))
+    await compared.send(folded("a", 10, ["likes"]), folded("b", 10, ["likes"]))
+    await compared.sync()
+    await compared.execute("UPDATE metrics SET value = 7")
+    compared.url = f"{postgresql_url}?default_transaction_read_only=on"
+    compared.configure()
+    code, found = compared.verify()
+
+    assert (1, [("a", "wrong"), ("b", "wrong")]) == (code, sorted((one["group"], one["what"]) for one in found))
+
+
+@pytest.mark.parametrize("is_carried", [False, True])
+async def test_a_store_that_is_behind_and_stands_still_is_told_with_an_exit_code_of_its_own(
+    stage: Stage, tmp_path: Path, is_carried: bool
+) -> None:
+    def record(group: str, version: int) -> tuple[bytes, bytes]:
+        return folded(group, version, {"likes": 1} if is_carried else ["likes"])
+
+    compared = Compared(stage, f"sqlite:///{tmp_path}/both.db", is_carried=is_carried)
+    await compared.prepare(("a", "likes", 1), ("b", "likes", 1))
+    await compared.send(record("a", 10))
+    await compared.sync()
+    level = compared.run("verify", "--wait", "0")
+    await compared.send(record("b", 11), record("c", 12))
+    behind = compared.run("verify", "--wait", "0")
+    await compared.execute("UPDATE folded_values SET value = 5")
+    repaired = compared.run("verify", "--wait", "0", "--repair")
+    await compared.sync()
+    after = compared.run("verify", "--wait", "0")
+
+    assert [0, 3, 3, 0] == [one.code for one in (level, behind, repaired, after)]
+    assert "no differences" in behind.out
+    assert "1 difference\n1 repaired\n" in repaired.out
+    for one in (behind, repaired):
+        assert "error: read store dashboard is 2 records behind and stands still" in one.err
+
+
+@pytest.mark.apache
+async def test_a_log_that_ends_with_the_marker_of_a_transaction_leaves_no_store_behind(stage: Stage, tmp_path: Path) -> None:
+    compared = Compared(stage, f"sqlite:///{tmp_path}/both.db", is_carried=True)
+    await compared.prepare()
+    async with AIOKafkaProducer(bootstrap_servers=stage.bootstrap, transactional_id=stage.output) as producer:
+        async with producer.transaction():
+            await producer.send_and_wait(stage.output, b"x", b"a", partition=0)
+    store = open_store(compared.declared)
+    await store.begin(TP(stage.output, 0), 1, 0)
+    await store.close()
+
+    assert 0 == compared.run("verify").code
+
+
+@pytest.mark.parametrize("shape", ["cells", "groups"])
+async def test_a_group_that_the_store_can_never_hold_is_told_and_the_others_are_compared(
+    stage: Stage, postgresql_url: str, shape: str
+) -> None:
+    odd = ["c\0d", "\0", "g" * 3_000, '{"\0":1}']
+    compared = Compared(stage, postgresql_url, is_carried=True)
+    compared.configure(f'shape = "{shape}"\n' + ('columns = { likes = "likes" }\n' if shape == "groups" else ""))
+    await compared.prepare()
+    names = {"likes": 1} if shape == "groups" else {"likes": 1, "n\0": 2, "n" * 3_000: 3}
+    await compared.send(folded("a", 9, names), *(folded(group, 10, {"likes": 1}) for group in odd), folded("b", 11, {"likes": 1}))
+    await compared.sync()
+    await compared.execute("DELETE FROM folded_values WHERE group_key = 'b'")
+    code, found = compared.verify()
+    repaired, told = compared.verify("--repair")
+    after, left = compared.verify()
+
+    refused = {("likes", "refused"), *((name, "refused") for name in names if name != "likes")}
+    assert (1, 1, 1) == (code, repaired, after)
+    assert (
+        {*refused, ("likes", "missing")}
+        == {(one["name"], one["what"]) for one in found}
+        == {(one["name"], one["what"]) for one in told}
+    )
+    assert {*odd, *(["a"] if shape == "cells" else [])} == {one["group"] for one in left}
+    assert refused == {(one["name"], one["what"]) for one in left}
 
 
 @pytest.mark.long

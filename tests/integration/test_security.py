@@ -13,22 +13,17 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.settings import KafkaSettings
-from tests.conftest import _unavailable
 from tests.helpers import create_topics, produce
 from tests.integration.canaries import CANARIES, debug, secret, told
 from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
-from tests.servers.cache import ServerUnavailableError
 from tests.servers.secured_kafka import ADMIN, SecuredKafka
 from tests.servers.tls import Authority
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    try:
-        return Authority.make(tmp_path_factory.mktemp("tls") / "ours")
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    return Authority.make(tmp_path_factory.mktemp("tls") / "ours")
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +34,7 @@ def stranger(authority: Authority) -> Authority:
 
 @pytest.fixture(scope="module")
 def secured(authority: Authority) -> Iterator[SecuredKafka]:
-    try:
-        running = SecuredKafka.start(authority, {ADMIN: CANARIES["broker"], "worker": CANARIES["kafka"]})
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    running = SecuredKafka.start(authority, {ADMIN: CANARIES["broker"], "worker": CANARIES["kafka"]})
     with running:
         yield running
 
@@ -145,10 +137,7 @@ async def test_a_kafka_that_wants_a_password_is_told_from_one_that_is_away(
 @pytest.fixture
 def secured_redis(authority: Authority, tmp_path: Path) -> Iterator[str]:
     """Its address: Redis 7, which listens over TLS alone and wants a password; the Valkey wheel is built without TLS."""
-    try:
-        program = redis7.fetch()
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    program = redis7.fetch()
     signed, port = authority.sign("redis"), free_port()
     files = ["--tls-cert-file", str(signed.certificate), "--tls-key-file", str(signed.key)]
     command = [str(program), "--port", "0", "--tls-port", str(port), *files, "--tls-ca-cert-file", str(authority.certificate)]

@@ -18,8 +18,8 @@ from streams_app.status import Status
 from streams_app.subscribers.received import Received, Reject, Retry
 from streams_app.subscribers.retries import Retries
 from tests.conftest import KafkaServer, Names, RedisServer
-from tests.helpers import wait_until
-from tests.integration.subscribing import LIMIT_SECONDS, Paid, Shop
+from tests.helpers import create_topics, delete_topic, wait_until
+from tests.integration.subscribing import LIMIT_SECONDS, PARTITIONS, Paid, Shop
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -191,6 +191,26 @@ async def test_a_function_that_has_blocked_the_loop_is_seen_for_a_minute(shop: S
         assert lag() > 0.3
 
 
+async def test_a_dead_letter_topic_that_is_missing_is_named_and_no_broker_is_blamed(shop: Shop, seen: Seen) -> None:
+    status = Status()
+
+    async def ship(event: Received[Paid]) -> None:
+        raise Reject("nobody lives there")
+
+    dead = f"{shop.topic}.dead"
+    await delete_topic(shop.bootstrap, dead)
+    await shop.send("o1")
+    async with shop.member(ship, metrics=seen.metrics, status=status):
+        await seen.until("waiting_for", 1, what="dead-letters")
+        words = f"subscriber ship: its dead-letter topic {dead!r} does not exist: create it with `streams-app topics create`"
+        await wait_until(lambda: [words] == status.remarks(), LIMIT_SECONDS, "the topic is named")
+
+        assert 0 == seen.value("waiting_for", what="broker")
+        await create_topics(shop.bootstrap, [dead], PARTITIONS)
+        await seen.until("waiting_for", 0, what="dead-letters")
+        await wait_until(lambda: [] == status.remarks(), LIMIT_SECONDS, "nothing is wrong any more")
+
+
 @contextmanager
 def full(url: str) -> Iterator[None]:
     """A Redis that takes nothing more, for the ``with`` block."""
@@ -213,10 +233,12 @@ async def test_a_redis_that_is_full_is_told_while_events_are_done_all_the_same(s
         # Redis hears of calls that last: what ended before it was told is told nobody, and not refused either.
         await may_end.wait()
 
-    async with shop.member(ship, metrics=seen.metrics):
+    status, words = Status(), "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone"
+    async with shop.member(ship, metrics=seen.metrics, status=status, rate="100/s"):
         with full(shop.redis_url):
             await shop.send("o1")
             await seen.until("waiting_for", 1, what="redis-memory")
+            await wait_until(lambda: [words] == status.remarks(), LIMIT_SECONDS, "it says that it goes on")
             may_end.set()
             await seen.until("subscriber_finished_total", 1, event="order.paid", result="done")
         await seen.until("waiting_for", 0, what="redis-memory")

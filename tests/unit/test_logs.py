@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.consumer import group_coordinator
 
 from streams_app import Fold
 from streams_app.delivery.batch import TP
@@ -62,6 +64,16 @@ def test_a_library_that_has_no_exception_shows_none() -> None:
     HeldBack(ManualClock()).filter(crashed)
 
     assert [] == [line for line in OneLine().format(crashed).splitlines() if "NoneType" in line]
+
+
+def test_what_belongs_to_every_rebalance_is_no_warning() -> None:
+    held = HeldBack(ManualClock())
+    name = "aiokafka.consumer.group_coordinator"
+    ordinary = record("Heartbeat failed for group %s because it is rebalancing", "shop.ship", name=name)
+    expelled = record("Heartbeat failed: local member_id was not recognized; resetting and re-joining group", name=name)
+
+    assert [False, True] == [held.filter(ordinary), held.filter(expelled)]
+    assert ordinary.msg in inspect.getsource(group_coordinator)
 
 
 def test_another_cause_is_said_at_once() -> None:

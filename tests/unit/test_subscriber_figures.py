@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
@@ -18,6 +19,7 @@ from streams_app.metrics import Metrics
 from streams_app.reasons import OF_SUBSCRIBERS, Reason
 from streams_app.settings import Settings
 from streams_app.subscribers.dispatcher import Dispatcher
+from streams_app.subscribers.faults import fault_of_letters
 from streams_app.subscribers.figures import ATTEMPTED, FINISHED, Attempted, Figures, Observed, attempted
 from streams_app.subscribers.gauges import Gauges
 from streams_app.subscribers.letters import Letters
@@ -212,6 +214,7 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figur
     ("waits_for", "expected"),
     [
         ({"redis-memory"}, "subscriber ship: Redis is full"),
+        ({"dead-letters"}, "subscriber ship: its dead-letter topic does not acknowledge dead letters, see /health/ready"),
         ({"redis", "broker"}, "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer"),
         (set(), None),
         # Of a paused reader more is said, and so is of a command that is to be run.
@@ -219,7 +222,37 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figur
     ],
 )
 def test_what_a_subscriber_waits_for_is_remarked_of(waits_for: set[str], expected: str | None) -> None:
-    assert expected == remark_of("ship", Present(waits_for=frozenset(waits_for)))
+    assert expected == remark_of("ship", Present(waits_for=frozenset(waits_for)), "unknown")
+
+
+def test_a_subscriber_that_goes_on_without_room_in_redis_says_so() -> None:
+    told = remark_of("ship", Present(waits_for=frozenset({"redis-memory"})), "yes")
+
+    assert "subscriber ship: Redis is full: it goes on, and its attempts are counted in this worker alone" == told
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            UnknownTopicOrPartitionError("topic 'paid.ship.dead' does not exist"),
+            "its dead-letter topic 'paid.ship.dead' does not exist: create it with `streams-app topics create`",
+        ),
+        (
+            TopicAuthorizationFailedError("paid.ship.dead"),
+            "its dead-letter topic 'paid.ship.dead' must not be written to: this worker needs the right WRITE on it",
+        ),
+        (
+            KafkaTimeoutError("nothing for 5 s"),
+            "its dead-letter topic 'paid.ship.dead' does not acknowledge dead letters: KafkaTimeoutError('KafkaTimeoutError: "
+            "nothing for 5 s')",
+        ),
+    ],
+)
+def test_a_topic_that_takes_no_dead_letters_is_named(error: Exception, expected: str) -> None:
+    now = Present(waits_for=frozenset({"dead-letters"}), letters_fault=fault_of_letters("paid.ship.dead", error))
+
+    assert f"subscriber ship: {expected}" == remark_of("ship", now, "yes")
 
 
 async def test_a_suspended_subscriber_is_remarked_of(metrics: Metrics, figures: Figures) -> None:
@@ -296,7 +329,7 @@ async def test_a_broker_that_does_not_say_where_the_log_ends_is_waited_for_while
 async def test_letters_that_the_broker_leaves_unacknowledged_are_waited_for() -> None:
     has_them = asyncio.Event()
 
-    async def send(_: Any) -> None:
+    async def send(_: Any, on_failed: Any) -> None:
         await has_them.wait()
 
     kept: list[tuple[Work, str]] = []

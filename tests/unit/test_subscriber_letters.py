@@ -41,7 +41,7 @@ async def test_a_letter_of_what_was_not_decoded_names_its_event_by_the_received_
 ) -> None:
     sent: list[Any] = []
 
-    async def send(refused: list[Any]) -> None:
+    async def send(refused: list[Any], on_failed: Any) -> None:
         sent.extend(refused)
 
     sender = cast("Any", SimpleNamespace(send=send))
@@ -69,7 +69,7 @@ async def test_a_letter_of_an_event_for_which_its_key_has_waited_says_that_it_go
 ) -> None:
     sent: list[Any] = []
 
-    async def send(refused: list[Any]) -> None:
+    async def send(refused: list[Any], on_failed: Any) -> None:
         sent.extend(refused)
 
     sender = cast("Any", SimpleNamespace(send=send))

@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 REPORT_EVERY_SECONDS: Final = 2.0
 
+FETCH_WAIT_MS: Final = 200
+"""The clock of a view is when its last fetch was asked for: items leave so much later, at most."""
+
 
 class ViewAgent:
     """Keeps one view; several workers share the partitions of its source.
@@ -67,7 +70,7 @@ class ViewAgent:
                 self._on_part, self._on_expired,
             )
         )  # fmt: skip
-        self._member = GroupMember(settings, view.group, self._processors.topics)
+        self._member = GroupMember(settings, view.group, self._processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
         self.ownership = Ownership(
             self._member,
             self._processors,

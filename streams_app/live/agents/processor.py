@@ -265,9 +265,11 @@ class ViewProcessor(Processor):
         """
         clock = self._context.clock
         now_ms = clock.now_ms()
-        # Read after the clock: a fetch reply cannot be younger than the clock it vouches for.
-        is_known = clock.is_trusted() and is_caught_up(self._fence, claim.reader_view(), now_ms)
-        due_ms = advanced(self._clock_ms, now_ms, caught_up=is_known) if moves_clock else now_ms
+        view = claim.reader_view()
+        is_known = clock.is_trusted() and is_caught_up(self._fence, view, now_ms)
+        # Until the last fetch was asked for, and no longer: what has come since may be unread, and prolong what is due.
+        known_ms = min(now_ms, view.fetched_at_ms or now_ms)
+        due_ms = advanced(self._clock_ms, known_ms, caught_up=is_known) if moves_clock else now_ms
         expired = await self._store.expire(self._fence, due_ms, moves_clock=moves_clock)
         if moves_clock and not expired.is_more:
             self._clock_ms = max(self._clock_ms, due_ms)

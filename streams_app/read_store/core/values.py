@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from math import inf, isfinite, isnan
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from streams_app.read_store.core.merge import JsonText, Value
+
+Key = TypeVar("Key", bound=tuple[str, ...])
 
 MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
@@ -103,6 +106,16 @@ def surrogate_fault(text: str) -> str | None:
     except UnicodeEncodeError:
         return "holds an unpaired surrogate"
     return None
+
+
+def possible(keys: Iterable[Key], fault: Callable[[str], str | None]) -> list[Key]:
+    """Keys of texts that a database takes; it has nothing under another one, and must not be asked for it.
+
+    Args:
+        keys: Cells or groups.
+        fault: :func:`text_fault` of PostgreSQL, :func:`surrogate_fault` of others.
+    """
+    return [key for key in keys if not any(map(fault, key))]
 
 
 def _plain(value: str | int | float | bytes | None) -> Value:

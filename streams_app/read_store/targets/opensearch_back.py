@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from streams_app.errors import TryAgainError
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.targets.opensearch import OpenSearchStore, refused_cells
 from streams_app.read_store.targets.opensearch_shapes import value_json
 from streams_app.read_store.targets.port import NotStorableError
@@ -45,7 +46,7 @@ class OpenSearchBack(OpenSearchStore):
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         """What the store holds of some cells, in this moment."""
-        ids = list(dict.fromkeys(self._shape.document(cell) for cell in cells))
+        ids = list(dict.fromkeys(self._shape.document(cell) for cell in possible(cells, surrogate_fault)))
         if not ids:
             return {}
         body = {"docs": [{"_id": each, "_source": {"exclude": _HIDDEN}} for each in ids]}
@@ -58,7 +59,7 @@ class OpenSearchBack(OpenSearchStore):
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """The cells of some groups, those that were written just now among them."""
         await self._client.ask("POST", f"/{self._table}/_refresh")
-        return [cell for group in groups for cell in await self._names_of(*group)]
+        return [cell for group in possible(groups, surrogate_fault) for cell in await self._names_of(*group)]
 
     async def _names_of(self, fold: str, group_key: str) -> list[Cell]:
         body: dict[str, Any] = {
@@ -80,8 +81,10 @@ class OpenSearchBack(OpenSearchStore):
         """The same changes with values as the server would hold them."""
         return [replace(change, value=_value(json.loads(value_json(change.value)))) for change in changes]
 
-    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found; a document at a time is one step, not the whole."""
+        if is_trial:
+            return 0
         outcome = await self._write(self._shape.repairs(repairs, now_ms))
         if outcome.refused:
             await self._look_again(outcome, now_ms)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored
-from streams_app.read_store.core.values import json_text
+from streams_app.read_store.core.values import json_text, possible, text_fault
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
-from streams_app.read_store.targets.postgresql_refusals import accepted, refused_together
+from streams_app.read_store.targets.postgresql_refusals import accepted, ending, refused_together
 from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
@@ -63,14 +63,15 @@ class PostgresBack:
 
     async def read(self, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         """What the store holds of some cells."""
-        sql = READ.format(**self._names)
+        sql, cells = READ.format(**self._names), possible(cells, text_fault)
         rows = await self._pool.call(lambda connection: connection.fetch(sql, *_columns(cells)))
         return {Cell(*cell): Stored(version, _value(value)) for *cell, version, value in rows}
 
     async def names(self, groups: Sequence[tuple[str, str]]) -> list[Cell]:
         """The cells of some groups."""
         sql = NAMES.format(**self._names)
-        given = [fold for fold, _ in groups], [group_key for _, group_key in groups]
+        asked = possible(groups, text_fault)
+        given = [fold for fold, _ in asked], [group_key for _, group_key in asked]
         return [Cell(*row) for row in await self._pool.call(lambda connection: connection.fetch(sql, *given))]
 
     async def held(self, changes: Sequence[Change]) -> list[Change]:
@@ -82,7 +83,7 @@ class PostgresBack:
         rows = await self._pool.call(run)
         return [replace(change, value=_value(row[0])) for change, row in zip(changes, rows, strict=True)]
 
-    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found."""
         changes = [repair.change for repair in repairs]
         cells = _columns([change.cell for change in changes])
@@ -91,7 +92,8 @@ class PostgresBack:
 
         async def run(connection: Connection) -> int:
             with refused_together(changes):
-                return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
+                async with ending(connection, is_trial=is_trial):
+                    return int(await connection.fetchval(sql, *cells, *rest, [repair.found for repair in repairs], now_ms))
 
         return await self._pool.call(run)
 

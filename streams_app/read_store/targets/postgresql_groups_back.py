@@ -16,9 +16,10 @@ from streams_app.read_store.core.columns import RowKey, held_by, row_key
 from streams_app.read_store.core.fitting import Kind
 from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.core.merge import Cell, Change, JsonText, Stored, Value
+from streams_app.read_store.core.values import possible, text_fault
 from streams_app.read_store.databases.postgresql_pool import Connection
 from streams_app.read_store.targets.postgresql_groups import PostgresGroups
-from streams_app.read_store.targets.postgresql_refusals import accepted, refused_together
+from streams_app.read_store.targets.postgresql_refusals import accepted, ending, refused_together
 from streams_app.read_store.targets.reading_back import Repair
 
 PAGE: Final = """
@@ -85,12 +86,12 @@ class PostgresGroupsBack(PostgresGroups):
 
         return await self._pool.call(run)
 
-    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found."""
 
         async def run(connection: Connection) -> int:
             with refused_together(repair.change for repair in repairs):
-                async with connection.transaction():
+                async with ending(connection, is_trial=is_trial):
                     await connection.execute(self._sql(LOCK_TABLE))
                     stored = await self._read(connection, [repair.change.cell for repair in repairs])
                     versions = {cell: found.version for cell, found in stored.items()}
@@ -103,7 +104,7 @@ class PostgresGroupsBack(PostgresGroups):
 
     async def _read(self, connection: Connection, cells: Sequence[Cell]) -> dict[Cell, Stored]:
         await self._known(connection)
-        keys = list(dict.fromkeys(RowKey(*cell[:2]) for cell in cells))
+        keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), text_fault)
         rows = await connection.fetch(self._sql(READ), [key.fold for key in keys], [key.group_key for key in keys])
         found = dict(cell for row in rows for cell in self._cells_of(tuple(row)))
         return {cell: found[cell] for cell in cells if cell in found}

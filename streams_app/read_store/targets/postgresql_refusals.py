@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeVar
 
 import asyncpg
@@ -53,6 +53,21 @@ def refused_together(changes: Iterable[Change]) -> Iterator[None]:
         yield
     except REFUSALS as error:
         raise NotStorableError({change.cell: _why(error) for change in changes}) from None
+
+
+@asynccontextmanager
+async def ending(connection: Connection, *, is_trial: bool) -> AsyncIterator[None]:
+    """A transaction that is committed, or rolled back once everything that is looked at in its end was looked at."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        if is_trial:
+            await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        yield
+    except BaseException:
+        await transaction.rollback()
+        raise
+    await (transaction.rollback() if is_trial else transaction.commit())
 
 
 async def _refused(

@@ -54,11 +54,17 @@ class ReadBack(ReadStore, Protocol):
             NotStorableError: Of a store that cannot tell by :meth:`refusal` alone. Without those changes the call may be repeated.
         """
 
-    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found, in one transaction if it has those, whatever their versions.
 
+        Args:
+            repairs: What is to be written.
+            now_ms: Wall clock.
+            is_trial: Everything is taken back, so that only what is refused is found out. A store without transactions does
+                nothing.
+
         Returns:
-            How many were written.
+            How many were written, or would be.
 
         Raises:
             NotStorableError: The store can never hold some of them; its attribute ``written`` says what became of the others.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from streams_app.read_store.core.merge import Cell, Change, Stored
-from streams_app.read_store.core.values import sqlite_value
+from streams_app.read_store.core.values import possible, sqlite_value, surrogate_fault
 from streams_app.read_store.databases.sqlite_thread import SqliteThread
 from streams_app.read_store.targets.reading_back import Repair
 from streams_app.read_store.targets.sqlite_refusals import refused_together
@@ -46,7 +46,7 @@ class SqliteBack:
         sql = READ.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
-            rows = ((cell, connection.execute(sql, cell).fetchone()) for cell in cells)
+            rows = ((cell, connection.execute(sql, cell).fetchone()) for cell in possible(cells, surrogate_fault))
             return {cell: Stored(*row) for cell, row in rows if row is not None}
 
         return await self._thread.call(run)
@@ -56,7 +56,7 @@ class SqliteBack:
         sql = NAMES.format(table=self._table)
 
         def run(connection: sqlite3.Connection) -> list[Cell]:
-            return [Cell(*group, name) for group in groups for (name,) in connection.execute(sql, group)]
+            return [Cell(*group, name) for group in possible(groups, surrogate_fault) for (name,) in connection.execute(sql, group)]
 
         return await self._thread.call(run)
 
@@ -64,7 +64,7 @@ class SqliteBack:
         """The same changes with values as SQLite would hold them."""
         return [replace(change, value=sqlite_value(change.value)) for change in changes]
 
-    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found."""
         change, add = CHANGE.format(table=self._table), ADD.format(table=self._table)
 
@@ -76,7 +76,7 @@ class SqliteBack:
                     arguments = (sqlite_value(wanted.value), wanted.version, now_ms, *wanted.cell)
                     done = connection.execute(add, arguments) if found is None else connection.execute(change, (*arguments, found))
                     written += done.rowcount
-            connection.execute("COMMIT")
+            connection.execute("ROLLBACK" if is_trial else "COMMIT")
             return written
 
         return await self._thread.call(run)

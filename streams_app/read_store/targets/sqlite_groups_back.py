@@ -9,6 +9,7 @@ from typing import Final
 
 from streams_app.read_store.core.columns import Row, RowKey, held_by, row_key
 from streams_app.read_store.core.merge import Cell, Change, Stored, Value
+from streams_app.read_store.core.values import possible, surrogate_fault
 from streams_app.read_store.targets.reading_back import Repair
 from streams_app.read_store.targets.sqlite_groups import SqliteGroups, as_held
 from streams_app.read_store.targets.sqlite_refusals import refused_together
@@ -44,7 +45,8 @@ class SqliteGroupsBack(SqliteGroups):
 
         def run(connection: sqlite3.Connection) -> dict[Cell, Stored]:
             self._require_tables(connection)
-            rows = dict(self._cells_of(connection, list(dict.fromkeys(RowKey(*cell[:2]) for cell in cells))))
+            keys = possible(dict.fromkeys(RowKey(*cell[:2]) for cell in cells), surrogate_fault)
+            rows = dict(self._cells_of(connection, keys))
             return {cell: rows[cell] for cell in cells if cell in rows}
 
         return await self._thread.call(run)
@@ -59,7 +61,7 @@ class SqliteGroupsBack(SqliteGroups):
         held, _ = held_by(changes, self._columns, self._types)
         return [replace(change, value=as_held(change.value)) for change in held]
 
-    async def repair(self, repairs: Sequence[Repair], now_ms: int) -> int:
+    async def repair(self, repairs: Sequence[Repair], now_ms: int, *, is_trial: bool = False) -> int:
         """Writes cells that are still as they were found."""
 
         def run(connection: sqlite3.Connection) -> int:
@@ -79,7 +81,7 @@ class SqliteGroupsBack(SqliteGroups):
             with refused_together(repair.change for repair in repairs):
                 for key, row in touched.items():
                     self._upsert(connection, {key: row})
-            connection.execute("COMMIT")
+            connection.execute("ROLLBACK" if is_trial else "COMMIT")
             return written
 
         return await self._thread.call(run)

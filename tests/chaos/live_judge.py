@@ -1,0 +1,173 @@
+"""What browsers may have been shown in a chaos run of live views, from what was produced alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from tests.chaos.live_clients import Shown
+
+EXPIRY_MS: Final = 15_000
+SHOW: Final = 10
+GONE: Final = "gone"
+
+RECENT_MS: Final = 5_000
+"""What is shown without a mark was so within that time."""
+
+SETTLED_MS: Final = 2_000
+"""So long what has left may be shown: a tick of the worker, a poll of the hub, and the way to the browser."""
+
+OLDEST_MS: Final = 12_000
+"""A view says that it is behind when its clock is 10 s old; hubs look once a second."""
+
+
+@dataclass(slots=True)
+class Produced:
+    """An event of a page.
+
+    Attributes:
+        item: Of the page.
+        time_ms: Of the record.
+        is_gone: Whether it removes the item.
+        sent_ms: Before that it was not in the log.
+        acked_ms: From then on it was there; None: nobody knows whether it is.
+        place: Offset in the partition of its page.
+    """
+
+    item: str
+    time_ms: int
+    is_gone: bool
+    sent_ms: int
+    acked_ms: int | None = None
+    place: int = -1
+
+
+class Content(NamedTuple):
+    """What a page has of one view: how many items, and the newest ones."""
+
+    size: int
+    items: tuple[tuple[str, int], ...]
+
+
+def content_of(events: Sequence[Produced], clock_ms: int) -> Content:
+    """What a view holds after these events, at this moment."""
+    items: dict[str, int] = {}
+    for event in events:
+        if event.is_gone:
+            items.pop(event.item, None)
+        else:
+            items[event.item] = max(event.time_ms, items.get(event.item, 0))
+    left = sorted(((time_ms, item) for item, time_ms in items.items() if time_ms + EXPIRY_MS > clock_ms), reverse=True)
+    return Content(len(left), tuple((item, time_ms) for time_ms, item in left[:SHOW]))
+
+
+@dataclass
+class Judge:
+    """Compares what was shown with what was so.
+
+    Attributes:
+        wrong: What was never so, or was shown without a mark although it was old.
+        ages_ms: Age of each state that was shown without a mark: how long before it was so for the last time.
+        marked: State → messages that were marked so.
+        excused: Pages of which an event may or may not be in the log.
+    """
+
+    pages: dict[str, list[Produced]]
+    wrong: list[str] = field(default_factory=list)
+    ages_ms: list[int] = field(default_factory=list)
+    marked: dict[str, int] = field(default_factory=dict)
+    excused: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._known: dict[tuple[str, str, Content, int], int | None] = {}
+        for page, events in self.pages.items():
+            if any(event.acked_ms is None for event in events):
+                self.excused.add(page)
+            events.sort(key=lambda event: event.place)
+
+    def judge(self, shown: Shown) -> None:
+        """One message."""
+        state, name = shown.state, shown.state["state"]
+        if name != "ok":
+            self.marked[name] = self.marked.get(name, 0) + 1
+        if name == "reading":
+            if {"count", "items", "people"} & state.keys():
+                self.wrong.append(f"values while {shown.page} is read: {state}")
+            return
+        if state["view"] == "visitors" or shown.page in self.excused:
+            return
+        if name == "incomplete":
+            self.wrong.append(f"{shown.page} is incomplete although nothing was removed: {state}")
+            return
+        content = Content(state["count"], tuple((item["item"], item["time_ms"]) for item in state.get("items", ())))
+        at_ms = shown.at_ms // 100 * 100 + 100
+        key = shown.page, state["view"], content, at_ms
+        if key not in self._known:
+            self._known[key] = self._age_ms(shown.page, state["view"], content, at_ms)
+        age_ms = self._known[key]
+        if age_ms is None:
+            self.wrong.append(f"{shown.page} of {state['view']} never was what is shown at {at_ms}: {state}")
+        elif name == "ok":
+            self.ages_ms.append(age_ms)
+            if age_ms > OLDEST_MS:
+                self.wrong.append(f"{shown.page} of {state['view']} was last so {age_ms} ms before, and is not marked: {state}")
+
+    def _age_ms(self, page: str, view: str, content: Content, at_ms: int) -> int | None:
+        events = self.pages.get(page, [])
+        for count, until_ms in self._prefixes(events, at_ms):
+            for clock_ms in self._clocks(events[:count], at_ms):
+                found = content_of(events[:count], clock_ms)
+                if found.size == content.size and (view != "news" or found.items == content.items):
+                    return max(0, at_ms - min(until_ms, self._end_ms(events[:count], clock_ms)))
+        return None
+
+    @staticmethod
+    def _prefixes(events: Sequence[Produced], at_ms: int) -> Iterator[tuple[int, int]]:
+        """How many events there may have been, most first, with when it was so for the last time."""
+        longest = bisect_left([event.sent_ms for event in events], at_ms)
+        for count in range(longest, -1, -1):
+            yield count, min(at_ms, (events[count].acked_ms or at_ms) if count < len(events) else at_ms)
+
+    @staticmethod
+    def _clocks(events: Sequence[Produced], until_ms: int) -> Iterator[int]:
+        """Moments at which something leaves, newest first; nothing else happens between them.
+
+        What is unread may have been sent before the newest of them: of a Redis that is full something leaves and nothing comes.
+        """
+        yield until_ms
+        ends = sorted({event.time_ms + EXPIRY_MS for event in events if event.time_ms + EXPIRY_MS <= until_ms}, reverse=True)
+        for end_ms in ends:
+            yield end_ms - 1
+
+    @staticmethod
+    def _end_ms(events: Sequence[Produced], clock_ms: int) -> int:
+        """Until when a view holds what it holds at a moment."""
+        return min((end for event in events if (end := event.time_ms + EXPIRY_MS) > clock_ms), default=2**62)
+
+
+def differing(latest: dict[str, Shown], page: str, events: Sequence[Produced], at_ms: int, here: int) -> list[str]:
+    """What a browser shows at the end that is not so, and was not so just now.
+
+    Args:
+        latest: View → what it shows.
+        page: Its page.
+        events: Of the page, in the order of the log.
+        at_ms: Now.
+        here: Browsers that have the page open.
+    """
+    found: list[str] = []
+    ends = (end for event in events if at_ms - SETTLED_MS <= (end := event.time_ms + EXPIRY_MS) <= at_ms)
+    expected = [content_of(events, clock_ms) for clock_ms in (at_ms, *(end - 1 for end in ends))]
+    for view, shown in latest.items():
+        state: dict[str, Any] = shown.state
+        items = tuple((item["item"], item["time_ms"]) for item in state.get("items", ()))
+        fits = (
+            here == state.get("count")
+            if view == "visitors"
+            else any(one.size == state.get("count") and (view != "news" or one.items == items) for one in expected)
+        )
+        if state["state"] != "ok" or not fits:
+            found.append(f"{page} shows {view} as {state}, {here} are there, it is {expected[0]}")
+    return found

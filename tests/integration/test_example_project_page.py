@@ -1,0 +1,109 @@
+"""The project page of the examples in Chromium: worker, hub and page are processes, as its README starts them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+
+from streams_app.embedded.child import Child
+from streams_app.embedded.ports import free_port
+from tests.helpers import wait_until
+from tests.integration.browsers import CONTRAST, SHIFT, Tabs, opened_tabs, shows, started_browser
+from tests.integration.commands import run
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.web import web_server
+from tests.servers.cache import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+SERVED = re.compile(r"live views are served url=(\S+)")
+
+
+class Example:
+    """The example with topics of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.port = free_port()
+        text = (ROOT / "examples" / "project_page" / "streams.toml").read_text("utf-8")
+        views = text[text.index("[live.supporters]") :].replace("http://localhost:8000", f"http://127.0.0.1:{self.port}")
+        for topic in ("contributions", "news"):
+            views = views.replace(f'source = "{topic}"', f'source = "{site.names.topic(topic)}"')
+        self.config = site.config(views.replace("[live_server]", "[live_server]\nport = 0"))
+        module = (ROOT / "examples" / "project_page" / "app.py").read_text("utf-8")
+        for topic in ("contributions", "news"):
+            module = module.replace(f'topic="{topic}"', f'topic="{site.names.topic(topic)}"')
+        module = module.replace("HERE = Path(__file__).parent", f"HERE = Path({str(ROOT / 'examples' / 'project_page')!r})")
+        (site.folder / "this_page.py").write_text(module.replace('host="localhost"', 'host="127.0.0.1"'))
+
+    @contextmanager
+    def hub(self) -> Iterator[Child]:
+        child = Child(
+            "live", [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(self.config)], self.site.folder / "live"
+        )
+        try:
+            yield child
+        finally:
+            child.stop()
+
+    @contextmanager
+    def page(self, hub_url: str) -> Iterator[str]:
+        environment = {"STREAMS_APP_CONFIG": str(self.config), "LIVE_URL": hub_url, "PORT": str(self.port)}
+        with web_server(("-m", "this_page"), self.site.folder, environment, self.port) as url:
+            yield url
+
+
+@pytest.fixture
+async def tabs() -> AsyncIterator[Tabs]:
+    options: Any = {"viewport": {"width": 360, "height": 800}, "color_scheme": "dark"}
+    async with started_browser() as browser, opened_tabs(browser, **options) as opened:
+        yield opened
+
+
+async def send(page: Page, form: str, button: str, **fields: str) -> None:
+    for name, value in fields.items():
+        await page.fill(f"form[action$={form}] input[name={name}]", value)
+    await page.get_by_role("button", name=button, exact=True).click()
+
+
+async def test_page_of_two_windows_follows_forms_and_what_was_taken_back(site: Site, tabs: Tabs) -> None:
+    example = Example(site)
+    created = run("topics", "create", "--config", str(example.config), cwd=None)
+    assert 0 == created.code, created.err
+    with site.worker(example.config), example.hub() as hub:
+        found = await wait_until(lambda: SERVED.search(hub.log_path.read_text("utf-8")), LIMIT_SECONDS, "the hub serves")
+        assert found is not None
+        with example.page(found[1]) as url:
+            first = await tabs.open(f"{url}/project/noob")
+            await shows(first, "#visitors", "1")
+            await shows(first, "#supporters", "0")
+            second = await tabs.open(f"{url}/project/noob")
+            await shows(first, "#visitors", "2")
+            await send(second, "contribute", "Contribute", name="<i>Ada</i>")
+            await send(second, "publish", "Publish", name="Yann", title="The film is shot")
+            await shows(first, ".facts", "1 contribution in the last 24 hours")
+            await shows(first, "#names", "<i>Ada</i>")
+            await shows(first, "#news", "Yann published The film is shot")
+            await shows(first, "#state", "Live")
+            shift, poor = await first.evaluate(SHIFT), await first.evaluate(CONTRAST)
+            width = await first.evaluate("document.documentElement.scrollWidth")
+            third = await tabs.open(f"{url}/project/noob")
+            rendered = await third.evaluate("JSON.parse(document.querySelector('main').dataset.first).views[0].count")
+            await send(second, "cancel", "Cancel <i>Ada</i>")
+            await send(second, "unpublish", "Unpublish The film is shot")
+            await shows(first, "#supporters", "0")
+            await first.wait_for_function("() => document.querySelectorAll('li').length === 0")
+            await second.close()
+            await third.close()
+            await shows(first, "#visitors", "1")
+
+    assert shift < 0.01
+    assert [] == poor
+    assert 360 == width
+    assert 1 == rendered

@@ -1,0 +1,35 @@
+"""How differences of a read store are printed, whatever their values are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streams_app.cli.verifying import _line, columns_of
+from streams_app.read_store.core.comparing import Difference, Kind
+from streams_app.read_store.core.merge import Cell, Change, Stored, Value
+
+LONG = 10**5_000
+
+
+def difference(stored: Value, value: Value) -> Difference:
+    change = Change(Cell("f", "a\0b", "n\0"), 1, value)
+    return Difference(Kind.REFUSED, change, None if stored is None else Stored(1, stored), "")
+
+
+VALUES: list[tuple[Any, Any, str]] = [
+    ("a\ud800", "a\ud800", '"a\\ud800"'), (LONG, hex(LONG), f'"{hex(LONG)}"'), ("", "", '""'), (0, 0, "0"), (None, None, "-"),
+    ("a\0", "a\0", '"a\\u0000"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "told", "cell"), VALUES, ids=["surrogate", "long", "empty", "zero", "nothing", "nul"])
+def test_a_value_is_printed_as_it_is_even_if_it_has_no_json(value: Any, told: Any, cell: str) -> None:
+    one = difference(value, value)
+    row = json.loads(_line(one))
+    columns = {column.title: column.cells for column in columns_of([one])}
+
+    assert (told, told) == (row["store"], row["source"])
+    assert [cell] == columns["IN THE STORE"] == columns["IN THE SOURCE"]
