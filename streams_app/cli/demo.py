@@ -11,6 +11,7 @@ from rich.console import Console
 @click.command(name="demo", short_help="Watch a storm of events become a trickle of records.")
 @click.option("--seconds", type=click.FloatRange(0, 86_400), default=None, help="Length of the load. Default 60; 0 = until Ctrl-C.")
 @click.option("--events", type=click.IntRange(1, 10_000_000), default=None, help="End the load after so many events.")
+@click.option("--live", "is_live", is_flag=True, help="The load goes on until Ctrl-C, to look at the live page; as --seconds 0.")
 @click.option("--rate", type=click.FloatRange(1, 50_000), default=1_500, show_default=True, help="Events a second, on average.")
 @click.option("--groups", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="Accounts.")
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this Kafka and not the embedded broker.")
@@ -26,6 +27,7 @@ from rich.console import Console
 def command(
     seconds: float | None,
     events: int | None,
+    is_live: bool,
     rate: float,
     groups: int,
     bootstrap: str | None,
@@ -37,9 +39,9 @@ def command(
     """Watch a storm of update events become a trickle of folded records.
 
     Starts a broker and a Valkey from pip wheels, a worker, a producer of post metrics (hot accounts, a long tail, bursts and
-    silences), a read store of account metrics and a subscriber that now and then fails. At the end: a summary, and a check that
-    read store and subscriber equal a recomputation from all events (exit code 70 if not). Nothing is left behind but its events in
-    .cache/streams-app-demo, for streams-app tune.
+    silences), a read store of account metrics, a subscriber that now and then fails, and a page of live views.
+    At the end: a summary, and a check that read store and subscriber equal a recomputation from all events (exit code 70 if not).
+    Nothing is left behind but its events in .cache/streams-app-demo, for streams-app tune.
 
     \b
         streams-app demo --seconds 20
@@ -53,6 +55,8 @@ def command(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters reaches the screen as an error of the demo
 
+    if is_live and seconds:
+        raise click.UsageError("--live goes on until Ctrl-C: it takes no --seconds")
     if seconds is None:
-        seconds = 0 if events or replay else 60
+        seconds = 0 if is_live or events or replay else 60
     run(Options(seconds, events or 0, rate, groups, bootstrap, redis, replay, group_key, changed), Console())

@@ -31,13 +31,15 @@ async def remove_all(settings: Settings) -> None:
     try:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])
-            names = [store.group for store in settings.read_stores] + [one.name for one in catalogue_of(settings).subscribers]
+            names = [store.group for store in settings.read_stores] + [view.group for view in settings.live_of_topics]
+            names += [one.name for one in catalogue_of(settings).subscribers]
             for group in (settings.app_id, *(f"{settings.app_id}.{name}" for name in names)):
                 await _remove_group(client, group)
     except (KafkaError, OSError, TimeoutError, TryAgainError, ConfigurationError) as error:
         logger.warning("topics or consumer groups of the demo are left behind prefix=%s error=%r", settings.app_id, error)
     redis = connect_briefly(settings.redis)
     try:
+        # Of folds, and of all that live views hold, presence included.
         async for key in redis.scan_iter(match=APP_PATTERN.format(app_id=settings.app_id), count=1_000):
             await redis.unlink(key)
     except REDIS_ERRORS as error:

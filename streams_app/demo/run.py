@@ -24,6 +24,7 @@ from streams_app.demo.stage import (
     FOLD,
     PARTITIONS,
     STORE,
+    HubProcess,
     Servers,
     WorkerProcess,
     demo_fold,
@@ -47,6 +48,9 @@ PATIENCE_MS: Final = 60_000
 """How long nothing may move while the last records come out; after that the demo has failed."""
 
 SHOWN_DIFFERENCES: Final = 10
+HOT_PAGE: Final = "/?page=account_1"
+"""Of an account that never rests, whoever has it open."""
+
 CONSUMERS: Final = """\
   read store  SQLite: of each folded record the values that have changed, summed up anew
   subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried"""
@@ -163,21 +167,25 @@ class _Demo:
             async with topics_and_tables(self._settings, self._on):
                 self._view.step("starting a worker (a process of its own: `streams-app worker`) ...")
                 worker = WorkerProcess(self._config, self._folder)
+                hub = HubProcess(self._config, self._folder)
                 try:
-                    await self._use(worker)
+                    await self._use(worker, hub)
                 finally:
                     self._interruption.leave()
                     await self._observer.stop()
                     await self._producer.stop()
-                    await asyncio.to_thread(worker.stop, at_once=self._is_stopped_at_once)
+                    stops = (asyncio.to_thread(process.stop, at_once=self._is_stopped_at_once) for process in (worker, hub))
+                    await asyncio.gather(*stops)
             self._summary()
         finally:
             self._write_side.close()
             self._kept.close()
 
-    async def _use(self, worker: WorkerProcess) -> None:
+    async def _use(self, worker: WorkerProcess, hub: HubProcess) -> None:
         await worker.ready(self._clock)
-        self._view.step(f"  ready, metrics at {worker.url}/metrics\n")
+        await hub.ready(self._clock)
+        page = "/" if self._options.replay else HOT_PAGE
+        self._view.step(f"  ready, metrics at {worker.url}/metrics\n  live page   {hub.url}{page}\n")
         await self._observer.start(PARTITIONS)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             with self._view.running():

@@ -1,4 +1,4 @@
-"""The demo's stage: servers, topics, tables, settings and a worker process, all of which are gone at the end."""
+"""The demo's stage: servers, topics, tables, settings and the processes of a worker and a hub, all of which are gone at the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,7 +39,11 @@ STOP_SECONDS: Final = 22.0
 STOP_AT_ONCE_SECONDS: Final = 3.0
 QUIET_PERIOD: Final = "3s"
 MAX_HOLD: Final = "10s"
+SHOWN_FOR: Final = "20s"
+"""How long an update and a folded record stay on the live page."""
+
 LISTENS: Final = re.compile(r"http listens url=(\S+)")
+SERVES: Final = re.compile(r"live views are served url=(\S+)")
 
 TEMPLATE: Final = """\
 app_id = "{app_id}"
@@ -75,6 +79,29 @@ folds = ["{fold}"]
 source = "sql"
 source_url = "sqlite:///{folder}/write.db"
 sql = \"\"\"{sql}\"\"\"
+
+[live.updates]
+kind = "count"
+source = "{source}"
+page = {group_key}
+expiry = "{shown_for}"
+public = true
+
+[live.folded_records]
+kind = "list"
+source = "{source}.{fold}"
+page = {group_key}
+payload = [{changed}, "fold.events"]
+expiry = "{shown_for}"
+public = true
+
+[live.people]
+kind = "presence"
+expiry = "{shown_for}"
+public = true
+
+[live_server]
+port = 0
 """
 
 
@@ -136,7 +163,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
         TEMPLATE.format(
             app_id=app_id, bootstrap=on.bootstrap, redis=on.redis_url, partitions=PARTITIONS, fold=FOLD, store=STORE, source=source,
             group_key=json.dumps(group_key), changed=json.dumps(changed), quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD,
-            folder=folder, sql=SUM,
+            folder=folder, sql=SUM, shown_for=SHOWN_FOR,
         ),
         "utf-8",
     )  # fmt: skip
@@ -157,19 +184,34 @@ async def topics_and_tables(settings: Settings, on: Servers) -> AsyncIterator[No
             await remove_all(settings)
 
 
-class WorkerProcess:
-    """A real worker, as it is deployed: a process of its own."""
+class DemoProcess:
+    """A command of this program as a process of its own.
 
-    def __init__(self, config: Path, folder: Path) -> None:
-        command = [sys.executable, "-m", "streams_app", "worker", "--config", str(config)]
-        self._child = Child("worker", command, folder / "worker", {DEMO_FOLDER: str(folder)})
+    Attributes:
+        url: Where it listens, once it has said so.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], listens: re.Pattern[str], config: Path, folder: Path) -> None:
+        """Starts it.
+
+        Args:
+            name: What it is, for messages.
+            command: What follows ``streams-app``.
+            listens: Finds its address in its log.
+            config: Settings of the demo.
+            folder: Of the demo.
+        """
+        self._name = name
+        self._listens = listens
+        line = [sys.executable, "-m", "streams_app", *command, "--config", str(config)]
+        self._child = Child(name, line, folder / name, {DEMO_FOLDER: str(folder)})
         self.url = ""
 
     async def ready(self, clock: Clock) -> None:
-        """Returns when the worker has claimed its partitions.
+        """Returns when it is ready.
 
         Raises:
-            InternalError: The worker ended, or was not ready in time; the message shows the end of its log.
+            InternalError: It ended, or was not ready in time; the message shows the end of its log.
         """
         deadline_ms = clock.monotonic_ms() + READY_MS
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
@@ -178,28 +220,48 @@ class WorkerProcess:
                 if await self._is_ready(session):
                     return
                 await asyncio.sleep(0.1)
-        raise InternalError(f"the worker did not become ready; its log ends with:\n{self._child.log_tail()}")
+        raise InternalError(f"the {self._name} did not become ready; its log ends with:\n{self._child.log_tail()}")
 
     def check(self) -> None:
         """Raises InternalError if the process has ended."""
         if not self._child.is_running:
-            raise InternalError(f"the worker ended; its log ends with:\n{self._child.log_tail()}")
+            raise InternalError(f"the {self._name} ended; its log ends with:\n{self._child.log_tail()}")
 
     def stop(self, *, at_once: bool = False) -> None:
         """Sends SIGTERM and waits for the end; with ``at_once`` not for long."""
         self._child.stop(STOP_AT_ONCE_SECONDS if at_once else STOP_SECONDS)
 
-    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
+    def _is_listening(self) -> bool:
         if not self.url:
-            found = LISTENS.search(self._child.log_path.read_text("utf-8", errors="replace"))
-            if found is None:
-                return False
-            self.url = found[1]
+            found = self._listens.search(self._child.log_path.read_text("utf-8", errors="replace"))
+            self.url = found[1] if found else ""
+        return bool(self.url)
+
+    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
+        return self._is_listening()
+
+
+class WorkerProcess(DemoProcess):
+    """A real worker, as it is deployed; ready when it has claimed its partitions."""
+
+    def __init__(self, config: Path, folder: Path) -> None:
+        super().__init__("worker", ["worker"], LISTENS, config, folder)
+
+    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
+        if not self._is_listening():
+            return False
         try:
             async with session.get(f"{self.url}/health/ready") as reply:
                 return reply.status == 200  # noqa: PLR2004  # OK
         except (aiohttp.ClientError, TimeoutError):
             return False
+
+
+class HubProcess(DemoProcess):
+    """What shows the live views of the demo to browsers."""
+
+    def __init__(self, config: Path, folder: Path) -> None:
+        super().__init__("hub", ["live", "serve", "--page"], SERVES, config, folder)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from streams_app.embedded.ports import free_port
 from tests.conftest import KafkaServer, RedisServer
 from tests.helpers import admin_of, wait_until_sync
 from tests.servers.cache import ROOT
+from tests.workers import get_page
 
 LIMIT_SECONDS = 120
 MARK = "STREAMS_APP_TEST_DEMO"
@@ -232,6 +233,29 @@ def test_a_demo_that_is_told_to_go_leaves_nothing(demo: Demo, number: signal.Sig
     assert set() == demo.left()
 
 
+@needs_proc
+def test_live_page_of_the_demo_moves_until_control_c(demo: Demo) -> None:
+    process = demo.start("--live", "--rate", "300")
+    wait_until_sync(lambda: "live page   http" in demo.text, 60, "the address is printed")
+    found = re.search(r"live page +(http://[\w.:]+)/\?page=(\w+)", demo.text)
+    assert found is not None
+    url = f"{found[1]}/live/{found[2]}?view=updates&view=folded_records&view=people"
+
+    def moves() -> bool:
+        updates, records, people = json.loads(get_page(url)[1])["views"]
+        return bool(updates.get("count") and records.get("items") and people["count"] == 0)
+
+    wait_until_sync(moves, 60, "updates and folded records are shown")
+    page = get_page(f"{found[1]}/?page={found[2]}")[1]
+    process.send_signal(signal.SIGINT)
+    code = demo.ended(process)
+
+    assert "folded_records" in page
+    assert (0, True) == (code, "check passed" in demo.text), demo.text
+    assert {} == demo.processes()
+    assert set() == demo.left()
+
+
 @pytest.mark.long
 @needs_proc
 def test_control_c_ends_the_load_and_the_check_is_made(demo: Demo) -> None:
@@ -250,7 +274,7 @@ def test_control_c_ends_the_load_and_the_check_is_made(demo: Demo) -> None:
 def test_a_demo_that_is_killed_leaves_no_process(demo: Demo) -> None:
     process = demo.start("--seconds", "0", "--rate", "100")
     wait_until_sync(lambda: "ready, metrics at" in demo.text, 60, "the worker is ready")
-    assert len(demo.processes()) == 4  # itself, broker, Valkey, worker
+    assert len(demo.processes()) == 5  # itself, broker, Valkey, worker, hub
     process.kill()
     process.wait()
 
