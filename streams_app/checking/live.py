@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from typing import Final
+from urllib.parse import urlsplit
 
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
 from streams_app.settings import LiveView, Settings
+
+LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
@@ -21,6 +25,8 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         _ = settings.live_server.secrets
     except ConfigurationError as error:
         yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
+    for finding in origin_findings(settings):
+        yield finding
     if not (asks and settings.live_of_topics):
         return
     try:
@@ -33,6 +39,24 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         if view.source in configs:
             for finding in view_findings(view, configs[view.source]):
                 yield finding
+
+
+def origin_findings(settings: Settings) -> list[Finding]:
+    """Compares the origins that may connect with what is shown to them (pure)."""
+    origins = settings.live_server.origins
+    private = [view.name for view in settings.live if not view.public]
+    plain = [origin for origin in origins if origin.startswith("http://") and not _is_local(origin)]
+    if plain and private:
+        what = f"live_server.origins names {', '.join(plain)}: tokens of {', '.join(private)} pass the network as they are"
+        return [Finding(Level.WARNING, what, "name origins with https:// alone")]
+    if not settings.live:
+        return []
+    whose = ", ".join(origins) or "no other origin: live_server.origins names those of pages from elsewhere"
+    return [Finding(Level.OK, f"live views are served to pages of their own host, and to {whose}")]
+
+
+def _is_local(origin: str) -> bool:
+    return urlsplit(origin).hostname in LOCAL
 
 
 def view_findings(view: LiveView, config: Mapping[str, str]) -> list[Finding]:

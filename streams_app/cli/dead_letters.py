@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streams_app.subscribers.subscription import Subscription
 
 _PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
-WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber"}
+WORDS: Final = {"fold": "fold", "store": "read store", "subscriber": "subscriber", "view": "live view"}
 EXIT_SIGNALLED: Final = 128
 """Added to the number of the signal, as shells do."""
 
@@ -70,6 +70,7 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
             "--since", type=MomentType(), metavar="WHEN",
             help="Only letters that are not older: so long ago (24h), an ISO time, or ms since 1970.",
         ),
+        click.option("--view", metavar="NAME", help="Refused by this one of [live.NAME], and not by a fold."),
         click.option("--subscriber", metavar="NAME", help="Refused by this subscriber, and not by a fold."),
         click.option("--store", metavar="NAME", help="Refused by this one of [read_stores.NAME], and not by a fold."),
         click.option("--fold", metavar="NAME", help="Refused by this fold; may be left out where there is only one."),
@@ -79,8 +80,8 @@ def _selects(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(fold: str | None, chosen: dict[str, Any]) -> str:
-    """Who refused: ``fold``, ``store`` or ``subscriber``; whose name was given, or the fold."""
-    given = [kind for kind in ("fold", "store", "subscriber") if (fold if kind == "fold" else chosen[kind]) is not None]
+    """Who refused, of :data:`WORDS`; whose name was given, or the fold."""
+    given = [kind for kind in WORDS if (fold if kind == "fold" else chosen[kind]) is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{kind}' for kind in given)} exclude each other")
     kind = given[0] if given else "fold"
@@ -120,6 +121,9 @@ def _letters(settings: Settings, fold: str | None, chosen: dict[str, Any]) -> tu
     kind = _kind(fold, chosen)
     if kind == "subscriber":
         name, topic = chosen["subscriber"], _subscription(settings, chosen).dead_letters
+    elif kind == "view":
+        view = settings.live_view(chosen["view"])
+        name, topic = view.name, view.dead_letters
     else:
         of = settings.read_store(chosen["store"]) if kind == "store" else _fold(settings, fold)
         name, topic = of.name, of.dead_letters
@@ -139,6 +143,10 @@ def _replay(
     from streams_app.operating.replay import Replay
     from streams_app.operating.store_replay import StoreReplay
 
+    if _kind(fold, chosen) == "view":
+        raise click.UsageError(
+            "what a live view refuses is not put back: correct the event and produce it again, for all who read it"
+        )
     _, selection = _letters(settings, fold, chosen)
     if interrupted and selection.kind != "subscriber":
         raise click.UsageError("--interrupted is for --subscriber: nothing else is ever interrupted")

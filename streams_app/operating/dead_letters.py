@@ -160,7 +160,7 @@ async def letters_of(
     limit: int,
     show: Callable[[str, int, int | None], None] = lambda words, done, total: None,
 ) -> Listed:
-    """Dead letters of one fold, read store or subscriber, oldest first by the time of the letter, whatever its partition.
+    """Dead letters of whoever refused, oldest first by the time of the letter, whatever its partition.
 
     Args:
         settings: Settings of the application.

@@ -125,7 +125,7 @@ class Selection:
         reasons: Only letters with these reasons; empty: with any.
         places: Only events at these partitions and offsets of the source; empty: at any.
         keys: Only events with these record keys; empty: with any.
-        kind: The header under which that name stands: ``fold``, ``store`` or ``subscriber``.
+        kind: The header under which that name stands: ``fold``, ``store``, ``subscriber`` or ``view``.
         event_ids: Only events with these ids; empty: with any.
         event_sources: Only events of these sources; empty: of any.
         since_ms: Only letters that are not older.

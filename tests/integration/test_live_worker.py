@@ -181,7 +181,13 @@ async def test_record_that_cannot_be_shown_is_a_dead_letter_and_stops_nothing(wa
         watched.site.bootstrap, watched.site.names.topic("dead"), until=lambda found: len(found) >= 4, timeout_seconds=60
     )
     told = [dict(letter.headers) for letter in letters]
+    listed = await asyncio.to_thread(run, "dead-letters", "list", "--view", "made", "--config", str(config))
+    none = await asyncio.to_thread(run, "dead-letters", "list", "--view", "made", "--key", "other", "--config", str(config))
+    replayed = await asyncio.to_thread(run, "dead-letters", "replay", "--view", "made", "--config", str(config))
 
+    assert (0, 4) == (listed.code, sum(f" {watched.source}:0:" in line for line in listed.out.splitlines())), listed
+    assert "none of the dead letters of live view made fits --key" in none.out
+    assert (1, True) == (replayed.code, "what a live view refuses is not put back" in replayed.err)
     assert ["no-item", "no-page", "not-an-object", "not-json"] == sorted(one["reason"].decode() for one in told)
     assert {(b"made", watched.source.encode())} == {(one["view"], one["source-topic"]) for one in told}
     assert set(values[:4]) == {letter.value for letter in letters}

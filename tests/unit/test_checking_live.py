@@ -1,0 +1,36 @@
+"""What check says of live views without asking a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams_app.checking.finding import Level
+from streams_app.checking.live import origin_findings
+from streams_app.settings import Settings
+
+PRIVATE = {"name": "news", "kind": "list", "source": "events", "page": "p", "item": "i", "expiry": "1h"}
+
+
+def settings(origins: list[str], **view: Any) -> Settings:
+    return Settings.model_validate({
+        "app_id": "app", "live": [PRIVATE | view], "live_server": {"origins": origins, "secret_file": "secret"},
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("origins", "view", "level"),
+    [
+        ([], {}, Level.OK),
+        (["https://www.example.com"], {}, Level.OK),
+        (["http://localhost:3000"], {}, Level.OK),
+        (["http://www.example.com"], {"public": True}, Level.OK),
+        (["https://www.example.com", "http://www.example.com"], {}, Level.WARNING),
+    ],
+)
+def test_token_that_an_origin_sends_without_tls_is_warned_of(origins: list[str], view: dict[str, Any], level: Level) -> None:
+    (finding,) = origin_findings(settings(origins, **view))
+
+    assert level == finding.level
+    assert bool(finding.advice) == (level == Level.WARNING)
