@@ -21,8 +21,15 @@ from tests.reference import REFERENCE
 def test_the_settings_of_the_readme_are_the_file_of_the_examples_and_load() -> None:
     file = ROOT / "examples" / "streams.toml"
 
-    assert [file.read_text("utf-8")] == fenced(ROOT / "README.md", "toml")
+    assert file.read_text("utf-8") == fenced(ROOT / "README.md", "toml")[0]
     assert "post-metric-updated.account-metrics" == Settings.load(file, {}).fold("account-metrics").output
+
+
+def test_the_view_of_the_readme_loads_beside_them(tmp_path: Path) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text("\n".join(fenced(ROOT / "README.md", "toml")), "utf-8")
+
+    assert 86_400_000 == Settings.load(file, {}).live_view("supporters").expiry_ms
 
 
 @pytest.mark.parametrize("section", fenced(ROOT / "docs" / "read-stores.md", "toml"))
