@@ -15,6 +15,13 @@ MILLISECONDS_FROM: Final = 100_000_000_000
 MILLISECONDS_TO: Final = 100_000_000_000_000
 """A number from here on is neither: microseconds or nanoseconds, it seems."""
 
+NANOSECONDS_FROM: Final = 100_000_000_000_000_000
+"""A number from here on is nanoseconds, if it is a time at all: in microseconds it is the year 5138."""
+
+_DATE: Final = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}")
+_DAYS: Final = range(32_874, 73_051)
+"""1990 to 2099, as spreadsheets number days."""
+
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _NUMBER: Final = re.compile(r"\d{9,}(\.\d+)?")
@@ -40,6 +47,22 @@ def moment_ms(value: Any) -> int | None:
         return None
     # A fraction of a second is seldom exact in binary: 1.001 s times 1 000 is a little less than 1 001 ms.
     return int(value) if value >= MILLISECONDS_FROM else floor(round(value * 1000, 3))
+
+
+def looks_like(value: Any) -> str | None:
+    """What a value that :func:`moment_ms` does not take looks like; None: like nothing that is known."""
+    if isinstance(value, str):
+        if _DATE.fullmatch(value):
+            return "a date without a time"
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    if value >= MILLISECONDS_TO:
+        return "nanoseconds since 1970" if value >= NANOSECONDS_FROM else "microseconds since 1970"
+    return "the day number of a spreadsheet" if _DAYS[0] <= value < _DAYS.stop else None
 
 
 def parse_moment(text: str, now_ms: int) -> int:

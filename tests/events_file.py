@@ -42,7 +42,6 @@ class Read:
             self.tally,
             time=time,
             key=key,
-            now_ms=NOW_MS,
             from_ms=from_ms,
             to_ms=to_ms,
         )

@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,7 @@ def command(
     png: Path | None,
     time: str | None,
     key: str | None,
-) -> None:
+) -> int:
     """What should the quiet period be?
 
     Replays past events of a fold with a virtual clock, once for each candidate X, and shows what would have come out: records,
@@ -107,12 +108,16 @@ def command(
 
     The record timestamps of a partition are its time; one that goes back counts as the newest before it. max_hold, max_events and
     max_changed are those of the settings. More than ten million events are a sample of the groups, and the error is told.
+
+    Where a tenth of the events is refused, older than one before it or has a time to come, or where times look like dates or day
+    numbers, there is no recommendation but a sentence that says why, and the exit code is 1.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     # numpy takes a while to import, and `--help` should not.
     from streams_app.cli.tune_live import curve_of_workers
     from streams_app.cli.tune_view import show
     from streams_app.operating.text import json_line
     from streams_app.tuning.png import require, write_png
+    from streams_app.tuning.points import Recommended
     from streams_app.tuning.recommending import recommend
 
     of, clock = one_fold(settings, fold), SystemClock()
@@ -120,17 +125,23 @@ def command(
     _check_live_options(urls, is_live=live)
     if png is not None:
         require(png)
+    doubt_of: Callable[[int], str | None] = lambda _: None  # noqa: E731  # what workers count has no wrong times
     if live:
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:
-        curve = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key)
+        curve, doubt_of = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key)
     recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency, max_hold_ms=of.max_hold_ms)
+    doubt = doubt_of(recommended.quiet_ms or 0)
+    if doubt:
+        recommended = Recommended(None, f"The events do not allow one: {doubt}.")
     if as_json:
-        click.echo(json_line({**curve.as_json(), "recommended": {"quiet_ms": recommended.quiet_ms, "why": recommended.why}}))
+        advice = None if doubt else {"quiet_ms": recommended.quiet_ms, "why": recommended.why}
+        click.echo(json_line({**curve.as_json(), "recommended": advice, "doubt": doubt}))
     else:
         show(curve, recommended, of.quiet_period_ms)
     if png is not None:  # last: a picture that cannot be written must not hide what took a while to read
         write_png(png, curve, recommended.quiet_ms, of.quiet_period_ms)
+    return 1 if doubt else 0
 
 
 def _replayed(
@@ -143,12 +154,13 @@ def _replayed(
     *,
     time: str | None,
     key: str | None,
-) -> Curve:
-    """Reads the events of a topic or a file, and replays them."""
+) -> tuple[Curve, Callable[[int], str | None]]:
+    """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
     from streams_app.cli.tune_progress import telling
     from streams_app.cli.tune_view import tell
     from streams_app.operating.text import escaped
     from streams_app.tuning.columns import Columns
+    from streams_app.tuning.doubt import doubt_of
     from streams_app.tuning.tally import Tally
 
     now_ms = clock.now_ms()
@@ -163,14 +175,14 @@ def _replayed(
         if file is not None:
             if not _is_given("begin"):  # the last day is for a topic, which may be long
                 range_ms = None, range_ms[1]
-            advice = _read_file(settings, of, file, columns, tally, told, now_ms, range_ms, time=time, key=key)
+            advice = _read_file(settings, of, file, columns, tally, told, range_ms, time=time, key=key)
         else:
             advice = _read_topic(settings, of, columns, tally, told, *range_ms)
         curve = _curve(settings.app_id, of, columns, windows, told) if columns.events else None
     tell(tally, unit)
     if curve is None:
         raise ConfigurationError([escaped(advice)])
-    return curve
+    return curve, partial(doubt_of, columns, tally, unit)
 
 
 def _check_live_options(urls: Sequence[str], *, is_live: bool) -> None:
@@ -235,7 +247,6 @@ def _read_file(
     columns: Columns,
     tally: Tally,
     told: Telling,
-    now_ms: int,
     range_ms: tuple[int | None, int | None],
     *,
     time: str | None,
@@ -248,6 +259,6 @@ def _read_file(
     assert time is not None  # checked above
     tally.total = size_of(file)
     from_ms, to_ms = range_ms
-    reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, now_ms=now_ms, from_ms=from_ms, to_ms=to_ms)
+    reader = LineReader(fold, settings.limits, columns, tally, time=time, key=key, from_ms=from_ms, to_ms=to_ms)
     reader.read(file, told.reading)
     return f"--file {file}: {reader.advice()}"

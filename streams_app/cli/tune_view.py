@@ -35,9 +35,12 @@ def show(curve: Curve, recommended: Recommended, configured_ms: int, console: Co
     for line in drawn:
         console.print(line, no_wrap=True, crop=True)
     console.print()
-    console.print(
-        Text.assemble(("recommended: ", "bold"), (f'quiet_period = "{duration_text(recommended.quiet_ms)}"', "bold green"))
-    )
+    if recommended.quiet_ms is None:
+        console.print(Text("no recommendation", style="bold yellow"))
+    else:
+        console.print(
+            Text.assemble(("recommended: ", "bold"), (f'quiet_period = "{duration_text(recommended.quiet_ms)}"', "bold green"))
+        )
     why = textwrap.fill(recommended.why, min(console.width, WHY_WIDTH), initial_indent="  ", subsequent_indent="  ")
     console.print(Text(why), soft_wrap=True)
 
@@ -60,12 +63,13 @@ def _about(curve: Curve) -> str:
     )
 
 
-def _legend(curve: Curve, recommended_ms: int, configured_ms: int, signs: Signs) -> str:
-    lines = [f"{signs.recommended} recommended"]
+def _legend(curve: Curve, recommended_ms: int | None, configured_ms: int, signs: Signs) -> str:
+    marks = [f"{signs.recommended} recommended"] if recommended_ms is not None else []
     if configured_ms == recommended_ms:
-        lines[0] += ", and configured now"
+        marks = [f"{marks[0]}, and configured now"]
     elif any(point.quiet_ms == configured_ms for point in curve.points):
-        lines[0] += f"   {signs.configured} configured now"
+        marks.append(f"{signs.configured} configured now")
+    lines = ["   ".join(marks)] if marks else []
     if any(point.latency_p50_ms is not None for point in curve.points):
         lines.append("P50, P95, P99: so many of 100 events are in a record within this time")
     if any(point.redis_bytes is not None for point in curve.points):

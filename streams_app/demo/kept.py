@@ -107,7 +107,7 @@ class Kept:
         settings = Settings.load(self._settings, {})
         fold = settings.fold(FOLD)
         columns = Columns(now_ms=2**53)
-        LineReader(fold, settings.limits, columns, Tally(), time=TIME, now_ms=2**53).read(self._events)
+        LineReader(fold, settings.limits, columns, Tally(), time=TIME).read(self._events)
         if not columns.events:
             return []
         return [share(point.ratio) for point in curve_of(FOLD, columns, Bounds.of(fold), WINDOWS_MS).points]

@@ -36,9 +36,13 @@ NUMBERED: Final = 20_000
 FEWEST_GROUPS: Final = 50
 """In a sample: with fewer, what one of them does is taken for what all do."""
 
+LATE_STEPS_MS: Final = np.array([1, 10, 100, 1_000])
+"""How late an event is, is counted by these steps: at least so long."""
+
 _BATCH: Final = 16_384
 _BLOCK: Final = 1 << 20
 _BITS: Final = 64
+_DAY_MS: Final = 86_400_000
 _LONG_BYTES: Final = 8
 _SPREAD: Final = 0x9E3779B97F4A7C15
 """Odd, so that each partition moves the hashes of its groups elsewhere."""
@@ -54,6 +58,9 @@ class Columns:
         halvings: How often half of the groups were left out.
         is_cut: Only the beginning of the range is kept, as a few groups have nearly all events.
         sets: The sets of names that occur.
+        late: How many are older than an event before them in their partition, by each of :data:`LATE_STEPS_MS`.
+        future: How many have a time to come.
+        at_midnight: How many have a time that is the beginning of a day, as a date without a time has.
     """
 
     def __init__(self, *, now_ms: int, max_changed: int = 10_000, capacity: int = CAPACITY) -> None:
@@ -66,6 +73,8 @@ class Columns:
         """
         self.events = self.from_ms = self.to_ms = self.halvings = 0
         self.sets = NameSets(max_changed)
+        self.late = np.zeros(len(LATE_STEPS_MS), np.int64)
+        self.future = self.at_midnight = 0
         self._now_ms = now_ms
         self._capacity = capacity
         self._batch = min(_BATCH, capacity // 8 + 1)
@@ -97,10 +106,11 @@ class Columns:
         while batch := list(islice(rest, self._batch)):
             _, stamps, members, names = zip(*batch, strict=True)
             hashes = np.fromiter(map(hash, members), np.int64, len(batch)).view(np.uint64) + shift
-            scores = np.fromiter(stamps, np.int64, len(batch))
-            np.minimum(scores, self._now_ms, out=scores)
+            times = np.fromiter(stamps, np.int64, len(batch))
+            scores = np.minimum(times, self._now_ms)
             scores[0] = max(int(scores[0]), self._clocks.get(partition, 0))
             np.maximum.accumulate(scores, out=scores)
+            self._judge(times, scores)
             self._count(partition, int(scores[0]), int(scores[-1]), len(batch))
             distinct = set(members)
             self._groups_seen += len(distinct)
@@ -115,6 +125,14 @@ class Columns:
         self.from_ms, self.to_ms = from_ms, to_ms
         self.events += events
         self._clocks[partition] = last_ms
+
+    def _judge(self, times: NDArray[np.int64], scores: NDArray[np.int64]) -> None:
+        """Counts times that cannot be what a log says of its events."""
+        self.future += int(np.count_nonzero(times > self._now_ms))
+        self.at_midnight += int(np.count_nonzero(times % _DAY_MS == 0))
+        late_ms = scores - times
+        if late_ms.any():
+            self.late += [int(np.count_nonzero(late_ms >= step_ms)) for step_ms in LATE_STEPS_MS]
 
     def _widen(self) -> None:
         """Makes room for scores that are further apart."""

@@ -17,9 +17,10 @@ from streams_app.errors import BadEventError, BeyondDoubleError
 from streams_app.fold import Fold
 from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import Reading, decode_all
-from streams_app.moments import moment_ms
+from streams_app.moments import looks_like, moment_ms
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.doubt import notes_of
 from streams_app.tuning.opening import opened
 from streams_app.tuning.tally import Tally, nobody
 from streams_app.words import time_text
@@ -27,9 +28,6 @@ from streams_app.words import time_text
 BATCH_LINES: Final = 2_000
 BATCH_BYTES: Final = 4_000_000
 MOST_FIELDS: Final = 12
-MANY_LATE: Final = 0.01
-"""A larger share of lines that go back in time is no log's usual disorder."""
-
 LIKELY_FROM_MS: Final = 946_684_800_000
 """The year 2000: a field that holds a later moment is likely to be a time."""
 
@@ -69,7 +67,6 @@ class LineReader:
         *,
         time: str,
         key: str | None = None,
-        now_ms: int,
         from_ms: int | None = None,
         to_ms: int | None = None,
     ) -> None:
@@ -82,7 +79,6 @@ class LineReader:
             tally: Counts what is read and refused.
             time: The field that tells when an event happened, see :func:`streams_app.moments.moment_ms`; a dotted path.
             key: The field that stands for the record key.
-            now_ms: Wall clock.
             from_ms: Lines with an earlier time are passed over; None: there is no such limit.
             to_ms: Likewise lines with this time or a later one.
         """
@@ -94,10 +90,8 @@ class LineReader:
         self._time = time
         self._time_path = time.split(".")
         self._key_path = key.split(".") if key else None
-        self._now_ms = now_ms
         self._from_ms, self._to_ms = from_ms, to_ms
-        self._newest_ms = 0
-        self._late = self._future = self._outside = 0
+        self._outside = 0
         self._outside_ms: tuple[int, int] | None = None
 
     def read(self, path: Path, on_progress: Callable[[Tally], None] = nobody) -> None:
@@ -115,14 +109,7 @@ class LineReader:
         except _FAULTS as error:
             self._tally.read += 1
             self._tally.refuse(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
-        if self._late:
-            share = self._late / self._tally.read
-            self._tally.notes.append(
-                f"older than a line before them, and given its time, as in a worker: {self._late:,} lines ({share:.1%})"
-                + ("; sort the file by time if it is no log" if share > MANY_LATE else "")
-            )
-        if self._future:
-            self._tally.notes.append(f"with a time to come, which counts as now: {self._future:,} lines")
+        self._tally.notes += notes_of(self._columns, self._tally, "lines")
         on_progress(self._tally)
 
     def advice(self) -> str:
@@ -205,18 +192,17 @@ class LineReader:
         at_ms = None if value is None else moment_ms(value)
         if at_ms is None:
             missing = value is None
-            detail = f"no field {self._time!r}" if missing else f"{str(value)[:40]!r} in {self._time!r} is no time since 1970"
+            detail = f"no field {self._time!r}" if missing else self._bad_time(value)
             self._tally.refuse("no-time" if missing else "bad-time", f"line {line.offset:,}", detail)
             return None
         if self._is_outside(at_ms):
             return None
-        if at_ms < self._newest_ms:
-            self._late += 1
-        else:
-            self._newest_ms = at_ms
-        if at_ms > self._now_ms:
-            self._future += 1
         return at_ms
+
+    def _bad_time(self, value: Any) -> str:
+        like = looks_like(value)
+        about = f", but looks like {like}" if like else ""
+        return f"{str(value)[:40]!r} in {self._time!r} is no time since 1970{about}"
 
     def _is_outside(self, at_ms: int) -> bool:
         """Whether a line is passed over for its time."""

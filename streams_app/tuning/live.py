@@ -124,7 +124,7 @@ def live_curve(fold: str, figures: LiveFigures, windows: Iterable[int], now_ms: 
     points = []
     for quiet_ms in sorted(windows):
         records = max(1, min(events, round(figures.begun + figures.longer(quiet_ms))))
-        points.append(Point(quiet_ms, records, 1 - records / events, None, None, None, None, None))
+        points.append(Point(quiet_ms, records, 1 - records / events, *[None] * 7))
     sample = None
     if figures.share < 1:
         watched = figures.share * figures.begun

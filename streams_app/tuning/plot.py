@@ -68,7 +68,7 @@ class _Panel:
         return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
 
 
-def plot(curve: Curve, recommended_ms: int, configured_ms: int, width: int, signs: Signs) -> list[Text]:
+def plot(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> list[Text]:
     """The lines of the plot; none where there are fewer than two points.
 
     Args:
@@ -87,9 +87,10 @@ def plot(curve: Curve, recommended_ms: int, configured_ms: int, width: int, sign
     is_beside = len(panels) > 1 and width >= LEAST_WIDTH
     each = min(width, MOST_WIDTH)
     each = (each - GAP) // 2 if is_beside else min(each, MOST_WIDTH // 2 + AXIS)
-    drawn = [
-        _drawn(panel, points, {configured_ms: signs.configured, recommended_ms: signs.recommended}, each, signs) for panel in panels
-    ]
+    marks = {configured_ms: signs.configured}
+    if recommended_ms is not None:
+        marks[recommended_ms] = signs.recommended
+    drawn = [_drawn(panel, points, marks, each, signs) for panel in panels]
     if not is_beside:
         return [line for lines in drawn for line in lines]
     return [Text.assemble(left, " " * GAP, right) for left, right in zip(*drawn, strict=True)]

@@ -32,7 +32,7 @@ def require(path: Path) -> None:
         raise ConfigurationError(["--png needs matplotlib: pip install 'streams_app[png]'"])
 
 
-def write_png(path: Path, curve: Curve, recommended_ms: int, configured_ms: int) -> None:
+def write_png(path: Path, curve: Curve, recommended_ms: int | None, configured_ms: int) -> None:
     """Writes the picture: the folding ratio above, latencies below, over the same quiet periods.
 
     Raises:
@@ -55,7 +55,8 @@ def write_png(path: Path, curve: Curve, recommended_ms: int, configured_ms: int)
         axes.grid(color="#d0d7de", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.axvline(configured_ms, color=AMBER, linewidth=1, linestyle=":")
-        axes.axvline(recommended_ms, color=GREEN, linewidth=1, linestyle="--")
+        if recommended_ms is not None:
+            axes.axvline(recommended_ms, color=GREEN, linewidth=1, linestyle="--")
     ticks = ticks_between(curve.points[0].quiet_ms, curve.points[-1].quiet_ms)
     below.set_xticks(ticks, [duration_text(tick) for tick in ticks], fontsize=8)
     below.set_xlabel("quiet period X")
@@ -65,7 +66,7 @@ def write_png(path: Path, curve: Curve, recommended_ms: int, configured_ms: int)
         raise ConfigurationError([f"--png: cannot write {path}: {error.strerror}"]) from error
 
 
-def _ratios(axes: Any, curve: Curve, recommended_ms: int, configured_ms: int) -> None:
+def _ratios(axes: Any, curve: Curve, recommended_ms: int | None, configured_ms: int) -> None:
     axes.plot([point.quiet_ms for point in curve.points], [100 * point.ratio for point in curve.points], color=BLUE, marker=".")
     axes.set_ylabel("folding ratio, %")
     for quiet_ms, colour, word in ((configured_ms, AMBER, "configured"), (recommended_ms, GREEN, "recommended")):

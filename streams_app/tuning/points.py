@@ -17,6 +17,8 @@ class Point:
         latency_p50_ms: From the score of an event to the moment its record closes: half of the events wait at most so long.
         latency_p95_ms: Likewise 95 of 100 events.
         latency_p99_ms: Likewise 99 of 100 events.
+        latency_mean_ms: The mean of these times.
+        latency_max_ms: The longest of them.
         peak_open_groups: Most groups open in the same instant; a group counts from its first event to the moment it closes, both
             included, so that one which closes in the instant in which another opens counts beside it.
         redis_bytes: Estimate of what Redis holds at that peak.
@@ -28,6 +30,8 @@ class Point:
     latency_p50_ms: int | None
     latency_p95_ms: int | None
     latency_p99_ms: int | None
+    latency_mean_ms: int | None
+    latency_max_ms: int | None
     peak_open_groups: int | None
     redis_bytes: int | None
 
@@ -85,9 +89,9 @@ class Recommended:
     """The candidate to take.
 
     Attributes:
-        quiet_ms: The quiet period.
+        quiet_ms: The quiet period; None: the events do not allow a recommendation.
         why: One plain sentence with figures.
     """
 
-    quiet_ms: int
+    quiet_ms: int | None
     why: str

@@ -19,6 +19,9 @@ KNEE_GAIN: Final = 0.01
 KNEE_SHARE: Final = 0.5
 """Of the best folding ratio: a curve that is flat before groups come again at all has no knee there."""
 
+FEW_EVENTS: Final = 100
+"""With fewer a recommendation says that it stands on little."""
+
 _SMALLEST_UNIT: Final = 1_000
 _EXACT_FROM: Final = 0.99
 
@@ -43,6 +46,8 @@ def recommend(
     if max_hold_ms is not None:
         allowed = tuple(point for point in curve.points if point.quiet_ms <= max_hold_ms)
     found = _chosen(replace(curve, points=allowed or curve.points), target_ratio, max_latency_ms)
+    if 0 < curve.events < FEW_EVENTS:
+        found = replace(found, why=f"{counted(curve.events, 'event')} {_are(curve.events)} too few to rely on. {found.why}")
     if max_hold_ms is None or len(allowed) == len(curve.points):
         return found
     hold = duration_text(max_hold_ms)
@@ -176,6 +181,10 @@ def _ratio_at(points: Sequence[Point], quiet_ms: int) -> float:
 # ---- words
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _name(point: Point) -> str:
     return duration_text(point.quiet_ms)
 
@@ -201,7 +210,7 @@ def _costs(point: Point) -> str:
     if point.peak_open_groups is None:
         return waits
     room = f", some {size(point.redis_bytes)} of Redis" if point.redis_bytes else ""
-    verb = "is" if point.peak_open_groups == 1 else "are"
+    verb = _are(point.peak_open_groups)
     return f"{waits}, and at most {counted(point.peak_open_groups, 'group')} {verb} open at once{room}"
 
 

@@ -92,7 +92,7 @@ class _Replay:
         """Replays one candidate."""
         columns = self.columns
         if not len(self._after_ms):
-            return Point(quiet_ms, 0, 0.0, None, None, None, 0, 0)
+            return Point(quiet_ms, 0, 0.0, None, None, None, None, None, 0, 0)
         limited_ms = min(quiet_ms, FOR_EVER_MS)
         self._sessions = self._longer(limited_ms)
         starts = self._records()
@@ -178,8 +178,8 @@ class _Replay:
             closes = np.where(ends - starts == self.bounds.max_events, last, closes)
         return closes
 
-    def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int]:
-        """The percentiles of the time from an event to its record, by nearest rank."""
+    def _latencies(self, starts: Positions, closes: Times) -> tuple[int, int, int, int, int]:
+        """Of the times from an event to its record three percentiles, by nearest rank, the mean and the maximum."""
         events = len(self._after_ms)
         waits = _room(events, self._hold_ms)
         for begin in range(0, events, _BLOCK):
@@ -189,9 +189,10 @@ class _Replay:
             last = int(np.searchsorted(starts, np.int32(end)))
             counts = np.diff(starts[first + 1 : last], prepend=begin, append=end)
             waits[begin:end] = np.repeat(closes[first:last], counts) - self._after_ms[begin:end]
+        mean_ms, max_ms = round(float(waits.mean(dtype=np.float64))), int(waits.max())
         ranks = [-(-events * percent // 100) - 1 for percent in (50, 95, 99)]
         waits.partition(ranks)
-        return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]])
+        return int(waits[ranks[0]]), int(waits[ranks[1]]), int(waits[ranks[2]]), mean_ms, max_ms
 
     def _peak(self, starts: Positions, closes: Times) -> tuple[int, int]:
         """Most groups open in the same instant, and that instant after the first score.

@@ -28,7 +28,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 )
 
 
-def table(curve: Curve, recommended_ms: int, configured_ms: int, width: int, signs: Signs) -> Table:
+def table(curve: Curve, recommended_ms: int | None, configured_ms: int, width: int, signs: Signs) -> Table:
     """A row for each candidate. Columns of which nothing is known are left out, and others where there is no room: none is cut.
 
     Args:

@@ -17,6 +17,7 @@ from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
 from streams_app.settings import Settings
 from streams_app.tuning.columns import Columns
+from streams_app.tuning.doubt import notes_of
 from streams_app.tuning.tally import Tally, nobody
 
 LOOKS_EVERY: Final = 20
@@ -69,6 +70,7 @@ async def read_topic(
             tally.done += min(batch.end, end) - batch.begin
             if batches % LOOKS_EVERY == 0:
                 on_progress(tally)
+    tally.notes += notes_of(columns, tally, "events")
     on_progress(tally)
 
 

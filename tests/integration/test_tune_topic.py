@@ -102,8 +102,10 @@ async def test_what_cannot_be_folded_is_counted_and_shown(site: Site) -> None:
     bad = [(b"a", None), (b"a", b"{"), (b"a", b'{"account_id": "a"}'), (b"a", b"[]"), (b"a", None)]
     await produce(site.bootstrap, site.names.topic("events"), [good, *bad, good])
     ran = tune(site.config(site.fold("folded", "events")), "--json")
+    found = json.loads(ran.out)
 
-    assert 2 == curve_in(ran)["events"]
+    assert (1, 2, None) == (ran.code, found["events"], found["recommended"])
+    assert "5 of 7 events (71.4%) were refused" in found["doubt"]
     topic = site.names.topic("events")
     assert ran.err.splitlines() == [
         "5 of 7 events were refused, and are not in the curve:",
@@ -112,6 +114,20 @@ async def test_what_cannot_be_folded_is_counted_and_shown(site: Site) -> None:
         f"  1 no-changed, the first at {topic}:0:3: 'metrics' is missing or null, not an object, an array or a string",
         f"  1 not-an-object, the first at {topic}:0:4: the value is a JSON list",
     ]
+
+
+@pytest.mark.parametrize("ahead_ms", [59 * 60_000, -30 * 60_000])
+async def test_a_record_whose_time_is_ahead_of_those_after_it_leads_to_no_recommendation(site: Site, ahead_ms: int) -> None:
+    now_ms = int(time.time() * 1000)
+    first_ms = now_ms - 4 * HOUR_MS
+    await site.topics("events", partitions=1)
+    await send_at(site, "events", [("a", now_ms + ahead_ms, 0), *[("a", first_ms + n * 60_000, n) for n in range(120)]])
+    ran = tune(site.config(site.fold("folded", "events")), "--from", "earliest", "--json")
+    found = json.loads(ran.out)
+
+    assert (1, 121, None) == (ran.code, found["events"], found["recommended"])
+    assert "120 of 121 events (99.2%) are older than an event before them" in found["doubt"]
+    assert "older than an event before them, and given its time, as in a worker: 120 events (99.2%)" in ran.err
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", "snappy"])

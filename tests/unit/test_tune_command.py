@@ -53,12 +53,13 @@ def test_the_json_has_the_curve_and_what_is_recommended(folder: Path, capsys: py
     found = curve_of(capsys)
 
     assert 0 == code
-    assert ["fold", "events", "groups", "from_ms", "to_ms", "curve", "sample", "recommended"] == list(found)
+    assert ["fold", "events", "groups", "from_ms", "to_ms", "curve", "sample", "recommended", "doubt"] == list(found)
     assert ("account-metrics", 80, 2, BEGIN_MS, BEGIN_MS + 247_000) == tuple(found.values())[:5]
     assert [500, 1_000, 52_000, 53_000] == [point["quiet_ms"] for point in found["curve"]]
     assert [80, 10, 10, 2] == [point["records"] for point in found["curve"]]
     assert [
-        "quiet_ms", "records", "ratio", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "peak_open_groups", "redis_bytes",
+        "quiet_ms", "records", "ratio", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_max_ms",
+        "peak_open_groups", "redis_bytes",
     ] == list(found["curve"][0])  # fmt: skip
     assert ["quiet_ms", "why"] == list(found["recommended"])
 
@@ -110,8 +111,8 @@ def test_the_picture_is_written(folder: Path) -> None:
     [
         pytest.param([line(BEGIN_MS)], 1, id="one event"),
         pytest.param([line(BEGIN_MS, str(n % 3)) for n in range(9)], 3, id="all at one time"),
-        pytest.param([line(BEGIN_MS + ms) for ms in (0, 900, 100, 950)], 1, id="times that go back"),
-        pytest.param([line(BEGIN_MS), "{broken", line("soon"), "[]", "{}", line(BEGIN_MS)], 1, id="broken lines"),
+        pytest.param([line(BEGIN_MS + ms) for ms in (0, 900, 100, *range(900, 920))], 1, id="times that go back"),
+        pytest.param([*[line(BEGIN_MS)] * 40, "{broken", line("soon"), "[]", "{}", line(BEGIN_MS)], 1, id="broken lines"),
     ],
 )
 def test_odd_input_has_a_curve(folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], records: int) -> None:
@@ -120,6 +121,99 @@ def test_odd_input_has_a_curve(folder: Path, capsys: pytest.CaptureFixture[str],
     assert 0 == code
     assert [records, records] == [point["records"] for point in curve_of(capsys)["curve"]]
     assert 0 == tuned(lines)
+
+
+SPREAD_MS = [burst * 60_000 + at for burst in range(20) for at in range(0, 8_000, 1_000)]
+
+
+def shuffled(times: Sequence[int]) -> list[int]:
+    return sorted(times, key=lambda at: at * 7919 % 100_003)
+
+
+@pytest.mark.parametrize(
+    ("lines", "doubt"),
+    [
+        pytest.param([line(BEGIN_MS + at) for at in reversed(SPREAD_MS)], "older than a line before them", id="newest first"),
+        pytest.param([line(BEGIN_MS + at) for at in shuffled(SPREAD_MS)], "older than a line before them", id="shuffled"),
+        pytest.param([line(BEGIN_MS + at // 100) for at in shuffled(SPREAD_MS)], "older than a line", id="shuffled within 13 s"),
+        pytest.param([line(at + 5_000_000_000_000) for at in SPREAD_MS], "have a time to come", id="in the future"),
+        pytest.param(
+            [line(BEGIN_MS + 3_600_000), *(line(BEGIN_MS + at) for at in SPREAD_MS)], "160 of 161 lines (99.4%) are older",
+            id="one ahead",
+        ),
+        pytest.param(
+            [line(BEGIN_MS + at) for at in SPREAD_MS[:135]] + ["[", *[f"{line(BEGIN_MS)}," for _ in range(14)]],
+            "15 of 150 lines (10.0%) were refused", id="a tenth refused",
+        ),
+        pytest.param([*["[1],"] * 477, line(BEGIN_MS)], "477 of 478 lines (99.8%) were refused", id="all but one refused"),
+        pytest.param(
+            [line(f"2026-11-{1 + number // 8:02}") for number in range(160)], "they look like dates without a time", id="dates"
+        ),
+        pytest.param([line(46_000 + at / 86_400_000) for at in SPREAD_MS], "day numbers of a spreadsheet", id="day numbers"),
+    ],
+)  # fmt: skip
+def test_events_whose_times_cannot_be_believed_have_a_curve_and_no_recommendation(
+    folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str], doubt: str
+) -> None:
+    code = tuned(lines, "--json", "--png", "curve.png")
+    found = curve_of(capsys)
+
+    assert (1, None) == (code, found["recommended"])
+    assert doubt in found["doubt"]
+    assert found["curve"]
+    assert 1 == tuned(lines)
+    out = capsys.readouterr().out
+    assert "no recommendation" in out
+    assert "recommended:" not in out
+    assert doubt in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([line(BEGIN_MS + at - (number % 2) * 900) for number, at in enumerate(SPREAD_MS)], id="below a second"),
+        pytest.param(
+            [line(BEGIN_MS + at - (number % 11 == 5) * 30_000) for number, at in enumerate(SPREAD_MS)], id="one in eleven late"
+        ),
+        pytest.param([*(line(BEGIN_MS + at) for at in SPREAD_MS), *["[1],"] * 17], id="less than a tenth refused"),
+    ],
+)
+def test_the_disorder_of_every_log_does_not_hinder_a_recommendation(
+    folder: Path, capsys: pytest.CaptureFixture[str], lines: list[str]
+) -> None:
+    code = tuned(lines, "--windows", "1s,10s,2m", "--json")
+    found = curve_of(capsys)
+
+    assert (0, None) == (code, found["doubt"])
+    assert found["recommended"]["quiet_ms"] > 0
+
+
+@pytest.mark.parametrize(("events", "is_few"), [(1, True), (17, True), (99, True), (100, False)])
+def test_a_recommendation_from_few_events_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], events: int, is_few: bool
+) -> None:
+    tuned([line(BEGIN_MS + number * 1_000) for number in range(events)], "--json")
+
+    assert is_few == ("too few to rely on" in curve_of(capsys)["recommended"]["why"])
+
+
+@pytest.mark.parametrize(
+    ("at", "like"),
+    [
+        (1_763_888_400_000_000, "microseconds since 1970"),
+        ("1763888400000000", "microseconds since 1970"),
+        (1_763_888_400_000_000_000, "nanoseconds since 1970"),
+        ("23.11.2026", "a date without a time"),
+        ("11/23/2026", "a date without a time"),
+        ("46000.5", "the day number of a spreadsheet"),
+    ],
+)
+def test_what_is_no_time_is_named_as_what_it_looks_like(
+    folder: Path, capsys: pytest.CaptureFixture[str], at: Any, like: str
+) -> None:
+    tuned([line(BEGIN_MS), line(at)])
+
+    assert f"{str(at)!r} in 'ts' is no time since 1970, but looks like {like}" in capsys.readouterr().err
 
 
 def test_what_was_refused_is_told_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

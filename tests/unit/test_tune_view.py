@@ -26,7 +26,7 @@ def curve(windows: list[int] | None = None, *, is_live: bool = False) -> Curve:
     points = []
     for number, quiet_ms in enumerate(windows or WINDOWS_MS):
         ratio = 1 - 0.5 / (1 + number)
-        known = [None] * 5 if is_live else [quiet_ms * 2, quiet_ms * 5, quiet_ms * 9, 1_234_567, 123_456_789]
+        known = [None] * 7 if is_live else [quiet_ms * n for n in (2, 5, 9, 3, 10)] + [1_234_567, 123_456_789]
         points.append(Point(quiet_ms, round(10_000_000 * (1 - ratio)), ratio, *known))
     return Curve("account-metrics", 10_000_000, 1_234_567, 1_700_000_000_000, 1_700_086_400_000, tuple(points))
 
@@ -126,7 +126,7 @@ def test_between_two_round_durations_both_ends_of_the_axis_are_labelled() -> Non
 
 
 def test_between_two_round_latencies_both_ends_of_the_axis_are_labelled() -> None:
-    points = tuple(Point(quiet_ms, 5, 0.5, 1, 61_000 + quiet_ms // 10, 5, 1, 1) for quiet_ms in (1_000, 10_000))
+    points = tuple(Point(quiet_ms, 5, 0.5, 1, 61_000 + quiet_ms // 10, 5, 1, 5, 1, 1) for quiet_ms in (1_000, 10_000))
     lines = shown(Curve("f", 10, 1, 0, 5, points), 80).splitlines()
 
     assert ["1m02s", "1m01s"] == [label for row in lines if "│" in row and (label := row.split("│")[1][-7:].strip())]
@@ -144,7 +144,7 @@ def test_how_exact_a_sample_is_stands_below(error: float | None, told: str) -> N
 
 
 def test_one_event_is_shown() -> None:
-    one = Curve("f", 1, 1, 5, 5, tuple(Point(quiet_ms, 1, 0.0, quiet_ms, quiet_ms, quiet_ms, 1, 100) for quiet_ms in WINDOWS_MS))
+    one = Curve("f", 1, 1, 5, 5, tuple(Point(at, 1, 0.0, at, at, at, at, at, 1, 100) for at in WINDOWS_MS))
 
     assert "f: 1 event of 1 group\n" in shown(one, 80)
 

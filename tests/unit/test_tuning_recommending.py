@@ -17,7 +17,8 @@ RISING = {1: 0.20, 2: 0.50, 4: 0.80, 8: 0.90, 16: 0.93, 32: 0.935, 64: 0.9352}
 def point(seconds: int, ratio: float, events: int = EVENTS) -> Point:
     """99 of 100 events wait for twice the quiet period."""
     records = round(events * (1 - ratio))
-    return Point(seconds * 1_000, records, ratio, seconds * 1_000, seconds * 1_500, seconds * 2_000, 10 * seconds, 4_000 * seconds)
+    waits = seconds * 1_000, seconds * 1_500, seconds * 2_000, seconds * 1_100, seconds * 2_500
+    return Point(seconds * 1_000, records, ratio, *waits, 10 * seconds, 4_000 * seconds)
 
 
 def curve(ratios: dict[int, float], events: int = EVENTS, sample: Sample | None = None) -> Curve:
@@ -121,7 +122,7 @@ def test_no_candidates_give_no_advice() -> None:
 def test_where_nothing_folds_that_is_said(events: int, told: str) -> None:
     found = recommend(curve({1: 0.0, 10: 0.0}, events=events), target_ratio=0.5)
 
-    assert (1_000, True) == (found.quiet_ms, found.why.startswith("No candidate folds anything") and found.why.endswith(told))
+    assert (1_000, True) == (found.quiet_ms, "No candidate folds anything" in found.why and found.why.endswith(told))
 
 
 def test_where_everything_folds_with_any_candidate_it_is_the_shortest() -> None:
@@ -129,7 +130,7 @@ def test_where_everything_folds_with_any_candidate_it_is_the_shortest() -> None:
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
-    live = Curve("f", EVENTS, 10, 0, 1, (Point(1_000, 50_000, 0.5, None, None, None, None, None),))
+    live = Curve("f", EVENTS, 10, 0, 1, (Point(1_000, 50_000, 0.5, *[None] * 7),))
 
     assert (
         "1s is the knee: it folds 50% (100,000 events into 50,000 records), and twice as long would spare less than one more "

@@ -91,7 +91,9 @@ def figures(events: list[Raw], bounds: Bounds, quiet_ms: int) -> tuple[Any, ...]
     waits = [one.closed_ms - score for one in told for score in one.scores]
     assert len(waits) == len(events)
     ratio = 1 - len(told) / len(events) if events else 0.0
-    return quiet_ms, len(told), ratio, *(percentile(waits, percent) for percent in (50, 95, 99)), peak(told)
+    mean = round(sum(waits) / len(waits)) if waits else None
+    of_waits = (*(percentile(waits, percent) for percent in (50, 95, 99)), mean, max(waits, default=None))
+    return quiet_ms, len(told), ratio, *of_waits, peak(told)
 
 
 def columns_of(events: list[Raw], **options: Any) -> Columns:
@@ -118,7 +120,7 @@ def test_every_number_of_the_curve_is_that_of_a_replay_event_by_event(
             patch.setattr(name, block)
         curve = curve_of("f", columns_of(events, max_changed=bounds.max_changed), bounds, windows)
     found = [(one.quiet_ms, one.records, one.ratio, one.latency_p50_ms, one.latency_p95_ms, one.latency_p99_ms,
-              one.peak_open_groups) for one in curve.points]  # fmt: skip
+              one.latency_mean_ms, one.latency_max_ms, one.peak_open_groups) for one in curve.points]  # fmt: skip
 
     assert [figures(events, bounds, quiet_ms) for quiet_ms in sorted(windows)] == found
     assert (len(events), len({(event[0], event[2]) for event in events})) == (curve.events, curve.groups)
