@@ -1,9 +1,10 @@
-"""``streams-app live``: what live views show, the server that shows it to browsers, and tokens to try it."""
+"""``streams-app live``: what live views show, the server that shows it to browsers, imports, and tokens to try it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import click
 
@@ -12,6 +13,7 @@ from streams_app.cli.options import with_settings
 from streams_app.durations import parse_duration
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.settings import Settings
+from streams_app.words import counted, time_text
 
 
 @click.group(name="live")
@@ -67,6 +69,46 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
             tell(error)
         leave(error.exit_code)
     leave(0)
+
+
+@command.command(name="import")
+@with_settings
+@click.option("--dry-run", is_flag=True, help="Check the file and the topic, and say what would be sent; the default.")
+@click.option("--yes", is_flag=True, help="Send it; without this nothing is sent.")
+@click.argument("view")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path) -> None:
+    """Produce what happened before to the source of VIEW, with the timestamps at which it happened.
+
+    FILE has a JSON object a line: `key` of the record, a string or null; `time`, ms since 1970 or an ISO time; `value`, the event;
+    and `headers` where the view looks at @type. Nothing is sent before every line is right; one that is not ends with exit
+    code 1. All who read the topic read what is sent, those of this application are named. After exit code 75 repeat it:
+    an item that is sent twice is one.
+
+    \b
+    {"key": "7", "time": "2026-11-21T14:00", "value": {"project_id": 7, "news_id": 1}, "headers": {"ce_type": "news.published"}}
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.clock import SystemClock
+    from streams_app.operating.audit import audit
+    from streams_app.operating.live_import import plan_import, send_import
+
+    if dry_run and yes:
+        raise click.UsageError("--dry-run or --yes, not both")
+    plan = asyncio.run(plan_import(settings, view, file, SystemClock()))
+    source = settings.live_view(view).source
+    click.echo(f"{counted(plan.lines, 'record')} for {source}, the oldest of {time_text(plan.oldest_ms or 0)}")
+    click.echo(
+        f"live view {view}: {plan.put:,} shown, {plan.removed:,} removed, {plan.late:,} older than its expiry, "
+        f"{plan.other:,} not for it"
+    )
+    others = "; ".join(plan.readers) or "nobody"
+    click.echo(f"who else of this application reads {source}: {others}")
+    if not yes:
+        click.echo("nothing was sent; --yes does it")
+        return
+    asyncio.run(send_import(settings, view, file, plan))
+    click.echo("sent")
+    audit(SystemClock(), "live-import", live=view, topic=source, records=plan.lines)
 
 
 @command.command(name="token")

@@ -1,0 +1,233 @@
+"""What happened before is produced to the source of a live view, with the timestamps at which it happened.
+
+An import is records in the log: it outlives a loss of Redis, and a later removal comes after it. Everybody who reads the topic
+reads it, too. The file is read twice: nothing is sent before every line is known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from streams_app.clock import Clock
+from streams_app.delivery.outgoing import Outgoing
+from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
+from streams_app.kafka.admin import Topic, admin_client, require, topic_configs
+from streams_app.kafka.producer import AckedProducer
+from streams_app.live.core.decide import Decider, Removal
+from streams_app.moments import moment_ms
+from streams_app.operating.text import escaped
+from streams_app.settings import LiveView, Settings
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.subscription import subscriptions_of
+from streams_app.words import counted
+
+SHOWN_FAULTS: Final = 10
+PARALLEL: Final = 500
+FIELDS: Final = frozenset({"key", "time", "value", "headers"})
+LOG_APPEND_TIME: Final = "LogAppendTime"
+
+
+@dataclass(slots=True)
+class ImportPlan:
+    """What an import would do.
+
+    Attributes:
+        lines: Records to be sent.
+        put: Items that the view would show.
+        removed: Items that it would remove.
+        other: Records that are not for this view, and late: older than its expiry.
+        late: See ``other``.
+        oldest_ms: Oldest timestamp.
+        readers: Who else of this application reads the topic, in words.
+    """
+
+    lines: int = 0
+    put: int = 0
+    removed: int = 0
+    other: int = 0
+    late: int = 0
+    oldest_ms: int | None = None
+    readers: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line as the record that it will be."""
+
+    outgoing: Outgoing
+
+    @property
+    def offset(self) -> int:
+        return 0
+
+    @property
+    def timestamp(self) -> int:
+        return self.outgoing.timestamp_ms or 0
+
+    @property
+    def value(self) -> bytes | None:
+        return self.outgoing.value
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return self.outgoing.headers
+
+
+async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -> ImportPlan:
+    """Checks every line, and the topic.
+
+    Raises:
+        ConfigurationError: There is no such view of a topic, or no such topic; the topic takes no timestamps; or lines are wrong,
+            the first of which are named.
+        TryAgainError: Kafka does not answer.
+    """
+    view = view_of_topic(settings, name)
+    plan = _checked(settings, view, path, clock.now_ms())
+    await require(settings.kafka, [Topic(view.source, "source", (view.name,))])
+    async with admin_client(settings.kafka) as client:
+        config = (await topic_configs(client, [view.source])).get(view.source, {})
+    if config.get("message.timestamp.type") == LOG_APPEND_TIME:
+        raise ConfigurationError(
+            [
+                f"topic {view.source} has message.timestamp.type={LOG_APPEND_TIME}: the broker would replace the times of the file "
+                "by that of the import; set CreateTime"
+            ]
+        )
+    plan.readers = readers_of(settings, view)
+    return plan
+
+
+async def send_import(settings: Settings, name: str, path: Path, plan: ImportPlan) -> None:
+    """Produces all lines.
+
+    Raises:
+        TryAgainError: Some were not acknowledged; the message says how to go on.
+    """
+    view = view_of_topic(settings, name)
+    producer = AckedProducer(settings.kafka, client_id="streams-app-import")
+    sent = 0
+    try:
+        batch: list[Outgoing] = []
+        for _, line in _lines(path, view.source):
+            batch.append(line.outgoing)
+            if len(batch) == PARALLEL:
+                sent += await _send(producer, batch, sent, plan.lines, view)
+                batch = []
+        await _send(producer, batch, sent, plan.lines, view)
+    finally:
+        await producer.stop()
+
+
+async def _send(producer: AckedProducer, batch: list[Outgoing], sent: int, lines: int, view: LiveView) -> int:
+    failed = [outcome for outcome in await producer.send(batch) if outcome is not None]
+    if failed:
+        again = (
+            "repeat it, an item that is sent twice is one"
+            if view.item
+            else "an item has no name here: what is repeated counts twice"
+        )
+        raise TryAgainError(
+            f"at least {sent + len(batch) - len(failed):,} of {counted(lines, 'record')} are in {view.source}, then: "
+            f"{text_of(failed[0])}; {again}"
+        ) from failed[0]
+    return len(batch)
+
+
+def view_of_topic(settings: Settings, name: str) -> LiveView:
+    """A view that has a source.
+
+    Raises:
+        ConfigurationError: There is no such view, or it is of presence.
+    """
+    view = settings.live_view(name)
+    if not view.is_of_topic:
+        raise ConfigurationError([f"{view.section} counts open pages: it has no source, and nothing can be imported"])
+    return view
+
+
+def readers_of(settings: Settings, view: LiveView) -> list[str]:
+    """Who else of the application reads the source of a view, in words."""
+    source = view.source
+    found = [f"fold {fold.name}" for fold in settings.folds if fold.source == source]
+    outputs = {fold.name for fold in settings.folds if fold.output == source}
+    found += [f"read store {store.name}" for store in settings.read_stores if outputs & set(store.folds)]
+    if settings.events.catalogue is not None:
+        subscriptions = subscriptions_of(catalogue_of(settings), settings)
+        found += [f"subscriber {one.subscriber.name}" for one in subscriptions if one.topic == source]
+    found += [f"live view {other.name}" for other in settings.live_of_topics if other.source == source and other.name != view.name]
+    return found
+
+
+def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int) -> ImportPlan:
+    plan, faults = ImportPlan(), list[str]()
+    decider = Decider(view, settings.limits.value_bytes)
+    for number, found in _lines(path, view.source, faults):
+        plan.lines += 1
+        at_ms = found.timestamp
+        if at_ms > now_ms:
+            faults.append(f"line {number}: time is to come")
+            continue
+        plan.oldest_ms = at_ms if plan.oldest_ms is None else min(plan.oldest_ms, at_ms)
+        try:
+            meant = decider.decide(0, found, now_ms)
+        except BadEventError as error:
+            faults.append(f"line {number}: {error.reason}: {escaped(str(error))}")
+            continue
+        if meant is None:
+            plan.other += 1
+        elif isinstance(meant, Removal):
+            plan.removed += 1
+        elif meant.item.time_ms <= now_ms - view.expiry_ms:
+            plan.late += 1
+        else:
+            plan.put += 1
+    if faults:
+        more = [f"and {counted(len(faults) - SHOWN_FAULTS, 'other line')}"] if len(faults) > SHOWN_FAULTS else []
+        raise ConfigurationError([f"{path}: nothing was sent", *faults[:SHOWN_FAULTS], *more])
+    if not plan.lines:
+        raise ConfigurationError([f"{path} has no lines"])
+    return plan
+
+
+def _lines(path: Path, topic: str, faults: list[str] | None = None) -> Iterator[tuple[int, _Line]]:
+    """The lines of a file with their numbers; without ``faults`` all are known to be right."""
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if not text.strip():
+                    continue
+                try:
+                    yield number, _line(text, topic)
+                except ValueError as error:
+                    if faults is None:
+                        raise ConfigurationError([f"{path} has changed meanwhile: line {number}: {error}"]) from error
+                    faults.append(f"line {number}: {error}")
+    except OSError as error:
+        raise ConfigurationError([f"{path}: {error.strerror}"]) from error
+
+
+def _line(text: bytes, topic: str) -> _Line:
+    try:
+        given: Any = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from error
+    if type(given) is not dict or not {"key", "time", "value"} <= given.keys() or given.keys() - FIELDS:
+        raise ValueError('expected {"key", "time", "value"} and perhaps "headers"')
+    key, value, headers = given["key"], given["value"], given.get("headers", {})
+    if not (key is None or type(key) is str):
+        raise ValueError("key is a string, or null where your producers set none")
+    if type(value) is not dict:
+        raise ValueError("value is an object, as your producers write it")
+    if type(headers) is not dict or not all(type(one) is str for one in headers.values()):
+        raise ValueError('headers is an object of strings, as in {"ce_type": "news.published"}')
+    at_ms = moment_ms(given["time"])
+    if at_ms is None:
+        raise ValueError("time is neither ms since 1970 nor an ISO time")
+    record_key = None if key is None else key.encode()
+    made = [(name, one.encode()) for name, one in headers.items()]
+    return _Line(Outgoing(topic, record_key, orjson.dumps(value), made, at_ms))

@@ -1,0 +1,122 @@
+"""``streams-app live import``: what happened before becomes records of the source, or nothing does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka.admin import NewTopic
+
+from tests.helpers import admin_of, read_topic
+from tests.integration.commands import run
+from tests.integration.site import Site
+from tests.integration.watched import COUNT, LIST, Watched
+
+pytestmark = pytest.mark.timeout(200)
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def watched(site: Site) -> Watched:
+    return Watched(site)
+
+
+def line(number: int, *, ago_ms: int = 60_000, **more: Any) -> dict[str, Any]:
+    at_ms = int(time.time() * 1000) - ago_ms
+    return {"key": "7", "time": at_ms, "value": {"project": 7, "id": number, "title": f"t{number}"}, **more}
+
+
+def written(folder: Path, *lines: Any) -> str:
+    path = folder / "before.jsonl"
+    path.write_bytes(b"\n".join(one if isinstance(one, bytes) else orjson.dumps(one) for one in lines) + b"\n")
+    return str(path)
+
+
+async def test_what_is_imported_is_shown_with_its_times_and_read_by_all_who_are_named(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(
+        news=LIST | {"only": {"@type": "published"}, "remove": {"@type": "unpublished"}}, all=COUNT | {"expiry": "5h"}
+    )
+    await watched.topics()
+    published: dict[str, Any] = {"headers": {"ce_type": "published"}}
+    unpublished: dict[str, Any] = {"headers": {"ce_type": "unpublished"}}
+    lines = [
+        line(1, **published), line(2, **published), line(2, **unpublished), line(3, ago_ms=2 * HOUR_MS, **published), line(4),
+    ]  # fmt: skip
+    command = ("live", "import", "news", written(tmp_path, *lines), "--config", str(config))
+    tried = run(*command)
+    with watched.site.worker(config):
+        await watched.shows(config, "all", 0)
+        done = run(*command, "--yes")
+        shown = await watched.shows(config, "news", 1)
+        await watched.shows(config, "all", 4)
+        again = run(*command, "--yes")
+        await watched.shows(config, "all", 4)
+
+    assert [0, 0, 0] == [tried.code, done.code, again.code], tried.text + done.text
+    assert "live view news: 2 shown, 1 removed, 1 older than its expiry, 1 not for it" in tried.out
+    assert f"who else of this application reads {watched.source}: live view all" in tried.out
+    assert "nothing was sent; --yes does it" in tried.out
+    assert "audit live-import live=news" in done.err
+    assert [("1", lines[0]["time"])] == [(item.item, item.time_ms) for item in shown.items]
+
+
+BAD = {
+    b"{": "line 2: no JSON",
+    b"[1]": 'line 2: expected {"key", "time", "value"}',
+    b'{"key": "7", "time": 1, "value": {}, "offset": 3}': "line 2: expected",
+    b'{"key": 7, "time": 1, "value": {}}': "line 2: key is a string",
+    b'{"key": "7", "time": "soon", "value": {}}': "line 2: time is neither",
+    b'{"key": "7", "time": "2999-01-01", "value": {}}': "line 2: time is to come",
+    b'{"key": "7", "time": 1600000000, "value": [1]}': "line 2: value is an object",
+    b'{"key": "7", "time": 1600000000, "value": {"project": 7}}': "line 2: no-item",
+    b'{"key": "7", "time": 1600000000, "value": {}, "headers": {"ce_type": 1}}': "line 2: headers is an object of strings",
+}
+
+
+async def test_line_that_is_wrong_is_named_and_nothing_is_sent(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    found = {}
+    for bad in BAD:
+        found[bad] = run("live", "import", "made", written(tmp_path, line(1), bad), "--yes", "--config", str(config))
+    empty = run("live", "import", "made", written(tmp_path, b""), "--yes", "--config", str(config))
+    await watched.put({"project": 7, "id": 9})
+    records = await read_topic(watched.site.bootstrap, watched.source, until=lambda read: len(read) >= 1, timeout_seconds=60)
+
+    assert {bad: 1 for bad in BAD} == {bad: ran.code for bad, ran in found.items()}
+    assert [] == [bad for bad, text in BAD.items() if text not in found[bad].err or "nothing was sent" not in found[bad].err]
+    assert (1, True) == (empty.code, "has no lines" in empty.err)
+    assert [b'{"project":7,"id":9}'] == [record.value for record in records]
+
+
+async def test_presence_unknown_views_and_missing_topics_are_refused(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(made=COUNT)
+    text = config.read_text() + '[live.people]\nkind = "presence"\nexpiry = "60s"\npublic = true\n'
+    config.write_text(text)
+    file = written(tmp_path, line(1))
+    people = run("live", "import", "people", file, "--config", str(config))
+    unknown = run("live", "import", "maid", file, "--config", str(config))
+    missing = run("live", "import", "made", file, "--config", str(config))
+    both = run("live", "import", "made", file, "--yes", "--dry-run", "--config", str(config))
+
+    assert [1, 1, 1] == [people.code, unknown.code, missing.code]
+    assert "counts open pages" in people.err
+    assert "did you mean 'made'?" in unknown.err
+    assert f"topic '{watched.source}'" in missing.err
+    assert both.code != 0
+    assert "not both" in both.err
+
+
+@pytest.mark.apache
+async def test_topic_that_takes_the_time_of_the_broker_is_refused(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(made=COUNT)
+    async with admin_of(watched.site.bootstrap) as admin:
+        await admin.create_topics([NewTopic(watched.source, 1, 1, topic_configs={"message.timestamp.type": "LogAppendTime"})])
+    ran = run("live", "import", "made", written(tmp_path, line(1)), "--yes", "--config", str(config))
+
+    assert 1 == ran.code
+    assert "message.timestamp.type=LogAppendTime" in ran.err
