@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Seque
 from typing import Any, Final
 
 from streams_app.checking.finding import Finding, Level, lasting
+from streams_app.checking.record_types import clashes, required_names
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import noted_in
@@ -21,6 +22,9 @@ from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.placing import NO_METADATA, committed, how_to_place
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
+
+KEEPS: Final = {"names": "an array of names, list[str]", "last": "an object, name to last value, such as dict[str, Any]"}
+"""``keep`` of a fold → what the changed field of its records is."""
 
 ID_BYTES: Final = 100
 """About so much of Redis the id of an event takes."""
@@ -39,7 +43,7 @@ async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerat
     yield Finding(Level.OK, f"the catalogue {settings.events.catalogue} fits the settings")
     pure = (
         *key_findings(catalogue.events, settings.folds),
-        *field_findings(subscriptions, settings.folds),
+        *field_findings(subscriptions, settings.folds, catalogue.events),
         *id_findings(subscriptions),
     )
     for finding in pure:
@@ -77,8 +81,10 @@ def key_findings(events: Sequence[Event[Any, Any]], folds: Sequence[Fold]) -> It
                 yield Finding(Level.WARNING, text, advice)
 
 
-def field_findings(subscriptions: Sequence[Subscription], folds: Sequence[Fold]) -> Iterator[Finding]:
-    """Whether the records of a fold have the fields that their subscriber requires (pure)."""
+def field_findings(
+    subscriptions: Sequence[Subscription], folds: Sequence[Fold], events: Sequence[Event[Any, Any]] = ()
+) -> Iterator[Finding]:
+    """Whether the records of a fold have the fields that their subscriber requires, and of the types that it wants (pure)."""
     emitted = {fold.name: (*fold.group_fields, fold.changed_field, "fold") for fold in folds}
     for one in subscriptions:
         source = one.subscriber.source
@@ -89,6 +95,31 @@ def field_findings(subscriptions: Sequence[Subscription], folds: Sequence[Fold])
             required = f"{source.payload.__name__} requires {', '.join(missing)}"
             text = f"subscriber {one.subscriber.name}: {required}, which no record of {source.fold} has: each becomes a dead letter"
             yield Finding(Level.ERROR, text, f"the fields of a record are {', '.join(emitted[source.fold])}")
+        fold = next(fold for fold in folds if fold.name == source.fold)
+        yield from type_findings(one, source, fold, [event for event in events if event.topic == fold.source])
+
+
+def type_findings(
+    one: Subscription, source: Records[Any], fold: Fold, folded: Sequence[Event[Any, Any]]
+) -> Iterator[Finding]:  # fmt: skip
+    """Whether the records of a fold are of the types that a subscriber wants (pure).
+
+    Args:
+        one: The subscriber.
+        source: The records that it takes.
+        fold: Their fold.
+        folded: The events of the catalogue that stand in the source of the fold.
+    """
+    who, payload = f"subscriber {one.subscriber.name}", source.payload.__name__
+    for clash in clashes(fold, source.payload, folded[0] if len(folded) == 1 else None):
+        wanted = f"{payload}.{clash.field} wants {clash.wanted}"
+        text = f"{who}: {wanted}, and records of {fold.name} have {clash.made} there: each becomes a dead letter"
+        advice = f'declare it as what they have; with keep = "{fold.keep}" {fold.changed_field} is {KEEPS[fold.keep]}'
+        yield Finding(Level.ERROR, text, advice)
+    if required := required_names(fold, source.payload):
+        wanted = f"{payload}.{fold.changed_field} requires {', '.join(map(repr, required))}"
+        text = f"{who}: {wanted}, and a record of {fold.name} has only the names that changed: without it, it becomes a dead letter"
+        yield Finding(Level.WARNING, text, "give these fields a default, or declare it as dict[str, Any]")
 
 
 def id_findings(subscriptions: Sequence[Subscription]) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ def test_an_event_without_a_key_that_is_folded_is_told() -> None:
     ("fields", "found"),
     [
         ({"group_key": "account_id", "changed": "metrics"}, []),
-        ({"group_key": ("account_id", "day"), "changed": "metrics", "keep": "last"}, []),
+        ({"group_key": ("account_id", "day"), "changed": "metrics"}, []),
         ({"group_key": lambda event: "", "group_as": "account_id", "changed": "metrics"}, []),
         ({"group_key": "@key", "changed": "metrics"}, ["'account_id'"]),
         ({"group_key": "account", "changed": "metric"}, ["'account_id', 'metrics'"]),

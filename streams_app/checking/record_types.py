@@ -1,0 +1,245 @@
+"""Whether the fields of a fold's records are of the types that a payload wants (pure): schemas are compared, no record is read.
+
+Only what no record can fit is told: a type that fits some records is a matter of what the events hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from streams_app.events.declaration import Event
+from streams_app.events.folded import FoldInfo
+from streams_app.events.payloads import is_pydantic, schema_of
+from streams_app.fold import RECORD_KEY, Fold
+
+Schema = Mapping[str, Any]
+
+SCALARS: Final = ("string", "integer", "number", "boolean")
+TEXT: Final[Schema] = {"type": "string"}
+ANYTHING: Final[Schema] = {}
+
+MOST_DEPTH: Final = 20
+"""A type may contain itself."""
+
+_TYPES: Final = {
+    str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", list: "array", dict: "object",
+}  # fmt: skip
+_SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "string": ("a", "1", "1.5", "true"), "integer": (1, 0), "number": (1.5,), "boolean": (True,), "null": (None,),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A field that no record can fill as the payload wants it.
+
+    Attributes:
+        field: Its name on the wire, or the path to what does not fit: ``metrics[]``.
+        made: What records have there.
+        wanted: What the payload wants.
+    """
+
+    field: str
+    made: str
+    wanted: str
+
+
+def record_schemas(fold: Fold, event: Event[Any, Any] | None = None) -> dict[str, Schema]:
+    """Field → the schema of what a record of a fold has there.
+
+    Args:
+        fold: The fold.
+        event: What it folds, if that is known: it tells the types of groups and of last values.
+    """
+    known = _Known(event) if event is not None and not fold.is_by_functions else None
+    groups: dict[str, Schema] = {}
+    for field in fold.group_fields:
+        groups[field] = TEXT if fold.group_key == RECORD_KEY else {"type": (known and known.scalars(field)) or SCALARS}
+    changed: Schema = {"type": "array", "items": TEXT}
+    if fold.keep == "last":
+        changed = {"type": "object", "additionalProperties": known.last_values(fold.changed_field) if known else ANYTHING}
+    info, _ = schema_of(FoldInfo)
+    return {**groups, fold.changed_field: changed, "fold": info}
+
+
+def clashes(fold: Fold, payload: Any, event: Event[Any, Any] | None = None) -> Iterator[Clash]:
+    """The fields of a payload that no record of a fold can fill; ``event``: what it folds, if that is known."""
+    schema, definitions = schema_of(payload)
+    compared = _Comparison(definitions)
+    for field, made in record_schemas(fold, event).items():
+        if (wanted := schema.get("properties", {}).get(field)) is None:
+            continue
+        clash = compared.clash(field, made, wanted)
+        if clash is not None and not (is_pydantic(payload) and _is_taken(payload, field, made)):
+            yield clash
+
+
+def required_names(fold: Fold, payload: Any) -> list[str]:
+    """Names that every record must have changed for the payload; a record has only those that did."""
+    schema, definitions = schema_of(payload)
+    wanted = schema.get("properties", {}).get(fold.changed_field)
+    if fold.keep == "names" or wanted is None:
+        return []
+    variants = list(_variants(wanted, definitions))
+    required = [set(one.get("required", ())) for one in variants if "object" in _types(one)]
+    return sorted(set.intersection(*required)) if required else []
+
+
+class _Known:
+    """What the type of an event says of the records that it is folded into."""
+
+    def __init__(self, event: Event[Any, Any]) -> None:
+        self._fields: Schema = {}
+        self._definitions: Schema = {}
+        # Of a pydantic model nobody knows what it takes for a value of its types, or how it is written.
+        if event.decode is None and not is_pydantic(event.payload):
+            schema, self._definitions = schema_of(event.payload)
+            self._fields = schema.get("properties", {})
+
+    def scalars(self, field: str) -> tuple[str, ...]:
+        """The types that a group of this field may have; empty: unknown."""
+        found = {kind for one in self._variants(field) for kind in _types(one)}
+        return tuple(kind for kind in SCALARS if kind in found)
+
+    def last_values(self, field: str) -> Schema:
+        """What the last values of the changed field may be."""
+        kinds: set[str] = set()
+        for one in self._variants(field):
+            if "object" in _types(one):
+                more = one.get("additionalProperties", ANYTHING)
+                values = [*one.get("properties", {}).values(), *([more] if more is not False else [])]
+                kinds |= {kind for value in values for inner in _variants(value, self._definitions) for kind in _types(inner)}
+            if {"array", "string"} & _types(one):
+                kinds.add("null")  # names without values
+        return {"type": tuple(sorted(kinds))} if kinds else ANYTHING
+
+    def _variants(self, field: str) -> list[Schema]:
+        return list(_variants(self._fields[field], self._definitions)) if field in self._fields else []
+
+
+class _Comparison:
+    """Compares what is made with what a payload wants."""
+
+    def __init__(self, definitions: Schema) -> None:
+        self._definitions = definitions
+
+    def clash(self, path: str, made: Schema, wanted: Any, depth: int = 0) -> Clash | None:
+        """Why no value of ``made`` can be one of ``wanted``; None: one may be."""
+        if wanted is False:
+            return Clash(path, _told(made), "no such field")
+        if depth > MOST_DEPTH or wanted is True:
+            return None
+        variants = list(_variants(wanted, self._definitions))
+        found = [self._inner(path, made, variant, depth) for variant in variants]
+        if None in found:
+            return None
+        deeper = [clash for clash in found if clash is not None and clash.field != path]
+        if deeper:
+            return deeper[0]
+        return Clash(path, _told(made), " or ".join(dict.fromkeys(_told(variant) for variant in variants)))
+
+    def _inner(self, path: str, made: Schema, wanted: Schema, depth: int) -> Clash | None:
+        common = {kind for kind in _types(made) if _fits(kind, _types(wanted))}
+        if not common:
+            return Clash(path, _told(made), _told(wanted))
+        if common == {"array"} and "items" in made and isinstance(wanted.get("items"), dict):
+            return self.clash(f"{path}[]", made["items"], wanted["items"], depth + 1)
+        if common == {"object"}:
+            return self._of_object(path, made, wanted, depth)
+        return None
+
+    def _of_object(self, path: str, made: Schema, wanted: Schema, depth: int) -> Clash | None:
+        fields = wanted.get("properties", {})
+        if (value := made.get("additionalProperties")) is not None:
+            other = wanted.get("additionalProperties", True)
+            return self.clash(
+                f"{path}{{}}", value, {"anyOf": [*fields.values(), *([other] if other is not False else [])]}, depth + 1
+            )
+        if (known := made.get("properties")) is None:
+            return None
+        if missing := [name for name in wanted.get("required", ()) if name not in known]:
+            return Clash(f"{path}.{missing[0]}", "nothing", "a value")
+        for name, inner in known.items():
+            if clash := self.clash(f"{path}.{name}", inner, fields.get(name, wanted.get("additionalProperties", True)), depth + 1):
+                return clash
+        return None
+
+
+def _variants(schema: Any, definitions: Schema, depth: int = 0) -> Iterator[Schema]:
+    """What a schema allows, without references."""
+    if not isinstance(schema, dict) or depth > MOST_DEPTH:
+        yield ANYTHING
+        return
+    reference = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    inner = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf", ())[:1]
+    if reference:
+        yield from _variants(definitions.get(reference), definitions, depth + 1)
+    elif inner:
+        for one in inner:
+            yield from _variants(one, definitions, depth + 1)
+    else:
+        yield schema
+
+
+def _types(schema: Schema) -> set[str]:
+    """The types of JSON that a schema allows."""
+    given = schema.get("type")
+    if given is not None:
+        return {given} if isinstance(given, str) else set(given)
+    if "const" in schema or "enum" in schema:
+        return {_TYPES[type(value)] for value in schema.get("enum", [schema.get("const")])}
+    return {*_TYPES.values()}
+
+
+def _fits(made: str, wanted: set[str]) -> bool:
+    # A number may be a whole one, and a whole one is a number.
+    return made in wanted or ({made, *wanted} >= {"integer", "number"} and made in ("integer", "number"))
+
+
+def _told(schema: Schema) -> str:
+    """A schema as people say it."""
+    kinds = _types(schema)
+    if kinds == set(_TYPES.values()):
+        return "anything"
+    items = schema.get("items")
+    names = {
+        "array": "an array" if not items or not isinstance(items, dict) or "type" not in items else f"an array of {items['type']}s",
+        "object": "an object", "string": "a string", "integer": "an integer", "number": "a number", "boolean": "a boolean",
+        "null": "null",
+    }  # fmt: skip
+    if kinds == set(SCALARS):
+        return "a string, a number or a boolean"
+    return " or ".join(name for kind, name in names.items() if kind in kinds)
+
+
+def _is_taken(payload: Any, field: str, made: Schema) -> bool:
+    """Whether a pydantic model takes what is made all the same: functions of its author may convert it, and so does pydantic."""
+    return any(_takes(payload, field, sample) for sample in _samples(made))
+
+
+def _samples(made: Schema) -> Iterator[Any]:
+    if "items" in made:
+        yield from ([one] for one in _samples(made["items"]))
+    elif "additionalProperties" in made:
+        yield {"a": 1}
+    elif "properties" in made:
+        yield {name: next(_samples(inner)) for name, inner in made["properties"].items()}
+    else:
+        for kind in _types(made):
+            yield from _SAMPLES.get(kind, ())
+
+
+def _takes(payload: Any, field: str, value: Any) -> bool:
+    try:
+        payload.model_validate_json(orjson.dumps({field: value}))
+    except ValidationError as error:
+        # Without a place it is the model as a whole that refuses, for what else is missing.
+        return not any(fault["loc"][:1] == (field,) for fault in error.errors())
+    except Exception:  # noqa: BLE001  # functions of the author may raise anything
+        return True
+    return True
