@@ -42,19 +42,25 @@ class Answers:
     _asked: tuple[int, int] | None = None
     _looked_ms: int | None = None
     _error: str = "no answer"
+    _trouble: str | None = None
     _away_since: tuple[int, int] = field(default=(0, 0))
 
     def asked(self, monotonic_ms: int, wall_ms: int) -> None:
         """Notes that a question is sent; the first one without an answer counts."""
         self._asked = self._asked or (monotonic_ms, wall_ms)
 
-    def failed(self, error: str) -> None:
-        """Notes that a question failed."""
-        self._error = error
+    def failed(self, error: str, trouble: str | None = None) -> None:
+        """Notes that a question failed.
+
+        Args:
+            error: Why.
+            trouble: What is the case where it does answer, but not as it should: "is read-only".
+        """
+        self._error, self._trouble = error, trouble
 
     def answered(self) -> None:
         """Notes that a question was answered."""
-        self._asked, self._error = None, "no answer"
+        self._asked, self._error, self._trouble = None, "no answer", None
 
     def look(self, monotonic_ms: int, wall_ms: int) -> Change | None:
         """Decides whether it is away; called several times a second.
@@ -82,6 +88,8 @@ class Answers:
     @property
     def reason(self) -> str:
         """Why the worker is not ready, while it is away."""
+        if self._trouble is not None:
+            return f"{self.what} {self._trouble}, since {self.since}"
         return f"{self.what} has not answered since {self.since}: {self._error}"
 
     @property

@@ -1,20 +1,29 @@
-"""How the worker and the commands reach Redis.
+"""How the worker and the commands reach Redis, and what they say where it does not do what it is asked.
 
-Owns the connection options; every caller closes what it opened.
+Owns the connection options; every caller closes what it opened. How connections survive a fail-over is in
+:mod:`streams_app.redis_failover`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import AuthenticationError, RedisClusterException, RedisError
+from redis.asyncio.cluster import ClusterNode
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import TimeoutError as SilentError
 
 from streams_app.errors import ConfigurationError, StreamsAppError, TryAgainError
+from streams_app.redis_failover import FailoverCluster, PrimaryRetry, is_no_primary
 from streams_app.settings import RedisSettings
 from streams_app.tls import NO_TLS, causes, speaks_tls, tls_fault, trust_text
 
@@ -24,26 +33,32 @@ REDIS_ERRORS: Final = (RedisError, RedisClusterException, OSError)
 ANSWER_SECONDS: Final = 5.0
 """A command gives up on a Redis that has said nothing for so long."""
 
-DEFAULT_PORT: Final = 6379
+RIGHTS: Final = "resetchannels -@all +@read +@write +@scripting +@connection -@dangerous +info +time"
+"""Rights of a user of Redis under which worker and commands do all they do, on keys that begin with ``{APP_ID/``."""
+
+CLUSTER_RIGHTS: Final = "+cluster|slots +command"
+_SCRIPT_LACKS_A_RIGHT: Final = ("ACL failure in script", "The user executing the script can't")
+
 WANTS_PASSWORD: Final = ("NOAUTH", "HELLO must be called", "Authentication required")
 """Parts of what Redis says to a client that has given none; the second is what it says to a client that speaks RESP3."""
 
 
-def connect(settings: RedisSettings, **overrides: Any) -> Redis:
-    """A client that retries a dropped connection twice; replies are bytes.
+def connect(settings: RedisSettings, *, retries: int = 2, **overrides: Any) -> Redis:
+    """A client that retries after a dropped connection, and after a fail-over with a new one; replies are bytes.
 
     A script may have run although its first reply was lost (redis-py sends it again by itself): every script tells
     "already done by me" from "done by another" by its token and fence.
 
     Args:
         settings: The ``[redis]`` section.
+        retries: How often a command is retried; with 0 its connection is dropped all the same.
         overrides: Further arguments of ``redis.asyncio.Redis``.
     """
     options: dict[str, Any] = {
         "socket_connect_timeout": 5.0,
         "socket_timeout": 15.0,
         "health_check_interval": 15,
-        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 2),
+        "retry": PrimaryRetry(ExponentialBackoff(cap=0.5, base=0.05), retries),
         "client_name": "streams_app",
     }
     if settings.password:
@@ -51,12 +66,17 @@ def connect(settings: RedisSettings, **overrides: Any) -> Redis:
     if settings.ssl_cafile:
         options["ssl_ca_certs"] = str(settings.ssl_cafile)
     options.update(overrides)
-    scheme, _, rest = settings.url.partition("://")
-    if scheme.endswith("+cluster"):
-        options.pop("client_name")  # not an option of the cluster client
-        # Another class with the same commands; each of ours touches the keys of one hash tag.
-        return cast("Redis", RedisCluster.from_url(f"{scheme.removesuffix('+cluster')}://{rest}", **options))
-    return Redis.from_url(settings.url, **options)
+    parts = urlsplit(settings.url)
+    if not parts.scheme.endswith("+cluster"):
+        return Redis.from_url(settings.url, **options)
+    options.pop("client_name")  # not an option of the cluster client
+    if parts.scheme.startswith("rediss"):
+        options["ssl"] = True
+    login = {"username": parts.username, "password": parts.password}
+    options |= {name: unquote(text) for name, text in login.items() if text}
+    nodes = [ClusterNode(host, port) for host, port in settings.nodes]
+    # Another class with the same commands; each of ours touches the keys of one hash tag.
+    return cast("Redis", FailoverCluster(nodes, **options))
 
 
 def connect_briefly(settings: RedisSettings) -> Redis:
@@ -66,7 +86,7 @@ def connect_briefly(settings: RedisSettings) -> Redis:
         socket_connect_timeout=ANSWER_SECONDS,
         socket_timeout=ANSWER_SECONDS,
         health_check_interval=0,
-        retry=Retry(NoBackoff(), 0),
+        retries=0,
     )
 
 
@@ -90,6 +110,11 @@ async def why_unreachable(settings: RedisSettings, error: BaseException) -> Stre
         A :class:`~streams_app.errors.ConfigurationError` where the settings are certainly wrong, else a
         :class:`~streams_app.errors.TryAgainError`.
     """
+    if (right := missing_right(error)) is not None:
+        return ConfigurationError([right_text(settings, right)])
+    if any(is_no_primary(cause) for cause in causes(error)):
+        advice = "name the primary in redis.url, or wait for the end of the fail-over"
+        return TryAgainError(f"{trouble_text(error, settings)}; {advice}")
     where = f"cannot reach Redis at {settings.redacted_url}"
     if any(isinstance(cause, SilentError) for cause in causes(error)):
         return TryAgainError(f"{where}: it does not answer")  # a server that speaks TLS would have said so
@@ -111,6 +136,114 @@ def _password_fault(settings: RedisSettings, error: BaseException) -> str | None
     return None
 
 
+def missing_right(error: BaseException) -> str | None:
+    """What Redis says of a right that its user lacks, also where a script ran into it; None: that is not the fault."""
+    for cause in causes(error):
+        text = str(cause)
+        if isinstance(cause, NoPermissionError):
+            return text
+        if isinstance(cause, ResponseError) and any(mark in text for mark in _SCRIPT_LACKS_A_RIGHT):
+            return text
+    return None
+
+
+def right_text(settings: RedisSettings, right: str) -> str:
+    """What to tell whoever has given the user of Redis too few rights.
+
+    Args:
+        settings: With the user.
+        right: What Redis says, or what is missing.
+    """
+    parts = urlsplit(settings.url)
+    user = unquote(parts.username or "default")
+    of_clusters = f" {CLUSTER_RIGHTS}" if parts.scheme.endswith("+cluster") else ""
+    return (
+        f"Redis at {settings.redacted_url}: user {user!r} lacks a right (NOPERM): {right.rstrip('.')}; what is needed, "
+        f"with APP_ID as app_id has it: ACL SETUSER {user} ~{{APP_ID/* {RIGHTS}{of_clusters}"
+    )
+
+
+def trouble_text(error: BaseException, settings: RedisSettings | None = None) -> str:
+    """What is the case with a Redis that does not do what it is asked, for people.
+
+    Args:
+        error: Error of the client.
+        settings: With the address, where it is to be named.
+    """
+    name = "Redis" if settings is None else f"Redis at {settings.redacted_url}"
+    return f"{name} {answered_trouble(error) or f'does not answer: {str(error) or type(error).__name__}'}"
+
+
+def answered_trouble(error: BaseException) -> str | None:
+    """What is the case with a Redis that does answer, in words that follow its name; None: it does not answer."""
+    for cause in causes(error):
+        if is_no_primary(cause):
+            return f"is read-only: {error}"
+        if isinstance(cause, BusyLoadingError):
+            return f"is reading its data after a start: {error}"
+    if missing_right(error) is not None or isinstance(error, AuthenticationError):
+        return f"does not let its user do it: {error}"
+    is_reply = isinstance(error, ResponseError) or not isinstance(error, REDIS_ERRORS)
+    return f"refuses what it is asked: {error}" if is_reply else None
+
+
+async def require_rights(redis: Redis, key: str, *, writes: bool = True) -> None:
+    """Tries a read, a script and a write on a key that does not exist; a Redis that is full or read-only passes.
+
+    Args:
+        redis: Client of the application.
+        key: Under the prefix of the application.
+        writes: Whether the process writes.
+
+    Raises:
+        NoPermissionError: The user lacks a right.
+        RedisError, OSError: Redis does not answer.
+    """
+    requests: list[tuple[str, ...]] = [("EXISTS", key), ("EVALSHA", "0" * 40, "1", key)]
+    if writes:
+        requests.append(("DEL", key))
+    for request in requests:
+        try:
+            await redis.execute_command(*request)  # type: ignore[no-untyped-call]  # redis-py gives it no types
+        except ResponseError as error:
+            if missing_right(error) is not None:
+                raise
+
+
+async def require_access(settings: RedisSettings, key: str, *, writes: bool = True) -> StreamsAppError | None:
+    """Tries the credentials and the rights of a process before it starts.
+
+    Args:
+        settings: The ``[redis]`` section.
+        key: Under the prefix of the application.
+        writes: Whether the process writes.
+
+    Returns:
+        Why Redis cannot be reached now; None: it can.
+
+    Raises:
+        ConfigurationError: The settings are wrong, or the user lacks a right.
+    """
+    redis = connect_briefly(settings)
+    try:
+        await require_rights(redis, key, writes=writes)
+    except REDIS_ERRORS as error:
+        fault = await why_unreachable(settings, error)
+        if isinstance(fault, ConfigurationError):
+            raise fault from error
+        return fault
+    finally:
+        await redis.aclose()
+    return None
+
+
+async def drop_idle_connections(redis: Redis) -> None:
+    """Closes the connections that no command uses, so that the name of the server is resolved again; a cluster keeps its own."""
+    pool: Any = getattr(redis, "connection_pool", None)
+    if pool is not None:
+        await pool.disconnect(inuse_connections=False)
+
+
 async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | None:
     parts = urlsplit(settings.url)
     if parts.scheme.startswith("rediss"):
@@ -118,6 +251,7 @@ async def _tls_fault(settings: RedisSettings, error: BaseException) -> str | Non
         if fault is None or fault == NO_TLS:
             return fault and f"{fault}: redis.url begins with {parts.scheme}://"
         return f"{fault}: {trust_text('redis.ssl_cafile', settings.ssl_cafile)}"
-    if parts.scheme.startswith("redis") and await speaks_tls(parts.hostname or "localhost", parts.port or DEFAULT_PORT):
-        return f"the server speaks TLS there: redis.url begins with {parts.scheme}://"
+    for host, port in settings.nodes:
+        if await speaks_tls(host, port):
+            return f"the server speaks TLS there: redis.url begins with {parts.scheme}://"
     return None

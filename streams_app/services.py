@@ -17,6 +17,7 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.skew import SkewWatch
 from streams_app.errors import TryAgainError
 from streams_app.folding.agents.held import Held
+from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
@@ -64,6 +65,7 @@ class Services:
             ConfigurationError: One of them does not let us in.
         """
         try:
+            await connection.require_rights(self.redis, probe_key(self.settings.app_id))
             await self.skew.check_once()
             await warn_of_servers(self.redis, self.settings)
         except REDIS_ERRORS as error:

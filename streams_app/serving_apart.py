@@ -22,6 +22,7 @@ from streams_app.delivery.patience import DEPENDENCY_ERRORS
 from streams_app.delivery.skew import SKEW_EVERY_SECONDS, SkewWatch
 from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
+from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
@@ -29,7 +30,7 @@ from streams_app.leaving import leave_in_time
 from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
 from streams_app.read_store.agents.agent import ReadStoreAgent
-from streams_app.redis_client import connect
+from streams_app.redis_client import connect, require_access
 from streams_app.settings import LiveView, ReadStoreSettings, Settings
 from streams_app.settings.base import suggestion
 from streams_app.status import Status
@@ -127,6 +128,7 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             redis = connect(settings.redis)
             stack.push_async_callback(redis.aclose)
             skew = SkewWatch(TrustedClock(clock), status, redis.time)
+            await require_access(settings.redis, probe_key(settings.app_id))
             await skew.try_once()
             works["redis"] = partial(_look_at_redis, skew, partial(warn_of_servers, redis, settings), stop)
         if runs.subscribers:

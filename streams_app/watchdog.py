@@ -33,7 +33,7 @@ from streams_app.folding.agents.lag import Ends, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
 from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_client import REDIS_ERRORS, answered_trouble
 from streams_app.redis_writes import WRITE_REFUSALS
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -157,7 +157,7 @@ class Watchdog:
             async with asyncio.timeout(CALL_SECONDS):
                 await question()
         except (KafkaError, TimeoutError, *REDIS_ERRORS) as error:
-            answers.failed(str(error) or type(error).__name__)
+            answers.failed(str(error) or type(error).__name__, answered_trouble(error) if component == REDIS else None)
         else:
             answers.answered()
 

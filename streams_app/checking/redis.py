@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.kafka import LOOPBACK
@@ -16,7 +16,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.partition_clock import SKEW_MS
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.folding.store.keys import probe_key
-from streams_app.redis_client import REDIS_ERRORS, connect_briefly, servers_of, why_unreachable
+from streams_app.redis_client import REDIS_ERRORS, connect_briefly, require_rights, servers_of, why_unreachable
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ async def redis_findings(settings: Settings, clock: Clock) -> AsyncGenerator[Fin
         parts = urlsplit(settings.redis.url)
         if parts.scheme.startswith("redis") and not parts.scheme.startswith("rediss") and parts.hostname not in LOOPBACK:
             yield Finding(Level.WARNING, "Redis is spoken to in plain text over the network", "use rediss:// (TLS)")
-        for address, info in (await servers_of(redis)).items():
-            for finding in server_findings(address or url, info):
-                yield finding
+        for finding in await _all_server_findings(redis, url):
+            yield finding
+        await require_rights(redis, probe_key(settings.app_id))
         yield await _probe(redis, settings.app_id)
         yield await _skew(redis, clock)
     except REDIS_ERRORS as error:
@@ -59,10 +59,18 @@ async def warn_of_servers(redis: Redis, settings: Settings) -> None:
     Raises:
         RedisError, OSError: Redis does not answer; nothing was said.
     """
-    for address, info in (await servers_of(redis)).items():
-        for finding in server_findings(address or settings.redis.redacted_url, info):
-            if finding.level is Level.ERROR:
-                logger.error("%s; %s", finding.text, finding.advice)
+    for finding in await _all_server_findings(redis, settings.redis.redacted_url):
+        if finding.level is Level.ERROR:
+            logger.error("%s; %s", finding.text, finding.advice)
+
+
+async def _all_server_findings(redis: Redis, url: str) -> list[Finding]:
+    try:
+        servers = await servers_of(redis)
+    except NoPermissionError as error:
+        text = f"version, role, memory and eviction policy of Redis cannot be checked: {error}"
+        return [Finding(Level.WARNING, text, "grant its user +info; a worker runs without it")]
+    return [finding for address, info in servers.items() for finding in server_findings(address or url, info)]
 
 
 def server_findings(address: str, info: Mapping[str, Any]) -> list[Finding]:

@@ -24,7 +24,10 @@ from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 
 REDIS_SCHEMES: Final = ("redis", "rediss", "redis+cluster", "rediss+cluster", "unix")
 SERVER: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
+NODE: Final = re.compile(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d*))?")
 LAST_PORT: Final = 65_535
+REDIS_PORT: Final = 6379
+LOCALHOST: Final = "localhost"
 
 NOTHING_DECLARED: Final = (
     "folds: declare at least one fold, as a table [folds.NAME], or a live view [live.NAME], or name a catalogue as events.catalogue"
@@ -86,12 +89,18 @@ class KafkaSettings(Section):
         return secret("kafka.sasl_password_file", self.sasl_password_file)
 
 
+def _is_node(text: str) -> bool:
+    """Whether this is HOST or HOST:PORT, of which either may be left out."""
+    found = NODE.fullmatch(text)
+    return found is not None and (found[2] is None or 0 < int(found[2] or 0) <= LAST_PORT)
+
+
 class RedisSettings(Section):
     """``[redis]``: where open groups live."""
 
     url: str = Field("redis://localhost:6379/0", repr=False)
-    """``redis://HOST:PORT/DATABASE``; ``rediss://`` for TLS, ``redis+cluster://`` (``rediss+cluster://``) for Redis Cluster,
-    ``unix://``."""
+    """``redis://HOST:PORT/DATABASE``; ``rediss://`` for TLS, ``redis+cluster://HOST:PORT,HOST:PORT`` (``rediss+cluster://``) for
+    some nodes of a Redis Cluster, ``unix://``."""
     password_file: Path | None = None
     """File that holds the password."""
     ssl_cafile: Path | None = None
@@ -105,16 +114,18 @@ class RedisSettings(Section):
             raise ValueError("must begin with redis://, rediss:// (TLS), redis+cluster://, rediss+cluster:// or unix://")
         if parts.scheme == "unix":
             return url
-        try:
-            port = parts.port
-        except ValueError:
-            port = 0
-        if port == 0 or not re.fullmatch(r"(/\d*)?", parts.path):
+        is_cluster = parts.scheme.endswith("+cluster")
+        hosts = parts.netloc.rpartition("@")[2]
+        if "," in hosts and not is_cluster:
+            raise ValueError("takes several servers, with commas, only for a Redis Cluster: redis+cluster:// or rediss+cluster://")
+        nodes = hosts.split(",")
+        if not all(map(_is_node, nodes)) or (len(nodes) > 1 and not all(nodes)) or not re.fullmatch(r"(/\d*)?", parts.path):
             # The url is not shown: a part of the password may stand where the port or the database should.
-            raise ValueError("is not HOST:PORT/DATABASE; characters like / # ? in a password are written as %2F %23 %3F")
+            form = "HOST:PORT,HOST:PORT" if is_cluster else "HOST:PORT/DATABASE"
+            raise ValueError(f"is not {form}; characters like / # ? @ , in a password are written as %2F %23 %3F %40 %2C")
         if parts.query or parts.fragment:
             raise ValueError("takes no options behind the database (what follows ? or #)")
-        if "+cluster" in parts.scheme and parts.path.strip("/0"):
+        if is_cluster and parts.path.strip("/0"):
             raise ValueError("a Redis Cluster has only database 0")
         return url
 
@@ -128,6 +139,15 @@ class RedisSettings(Section):
     def password(self) -> str | None:
         """Read from ``password_file`` at each use."""
         return secret("redis.password_file", self.password_file)
+
+    @property
+    def nodes(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of the servers that ``url`` names: of a cluster some of its nodes; none for ``unix://``."""
+        parts = urlsplit(self.url)
+        if parts.scheme == "unix":
+            return ()
+        found = [NODE.fullmatch(node) for node in parts.netloc.rpartition("@")[2].split(",")]
+        return tuple((node[1].strip("[]") or LOCALHOST, int(node[2] or REDIS_PORT)) for node in found if node is not None)
 
     @property
     def redacted_url(self) -> str:

@@ -10,7 +10,7 @@ from streams_app.subscribers.declaration import Idempotent
 from streams_app.words import counted
 
 WAITS: Final[Mapping[str, str]] = {
-    "redis": "Redis does not answer",
+    "redis": "Redis does not answer, or refuses what it is asked",
     "redis-memory": "Redis is full",
     "broker": "the broker does not answer",
     "dead-letters": "its dead-letter topic does not acknowledge dead letters, see /health/ready",

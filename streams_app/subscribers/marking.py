@@ -15,7 +15,7 @@ from streams_app.backoff import Backoff
 from streams_app.delivery.processor import Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.errors import text_of
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_client import REDIS_ERRORS, trouble_text
 from streams_app.subscribers.faults import fault_of
 from streams_app.subscribers.runner import Call
 from streams_app.subscribers.store import Begin, Entry, SubscriberStore
@@ -67,9 +67,7 @@ class Marking:
             async with asyncio.timeout(seconds):
                 return await self._claim()
         except (*REDIS_ERRORS, TimeoutError) as error:
-            logger.warning(
-                "attempts count anew, Redis does not answer subscriber=%s source=%s error=%s", *self._whose, text_of(error)
-            )
+            logger.warning("attempts count anew, %s subscriber=%s source=%s", trouble_text(error), *self._whose)
             return {}
 
     def waits_for(self) -> str | None:

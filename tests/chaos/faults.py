@@ -88,6 +88,7 @@ FAULTS: dict[str, Fault] = {
     "client-kill": of_redis.client_kill,
     "redis-full": of_redis.full,
     "redis-frozen": of_redis.frozen,
+    "redis-failover": of_redis.failover,
     "redis-cut-off": around.redis_cut_off,
     "broker-cut-off": around.broker_cut_off,
     "broker-frozen": around.broker_frozen,
@@ -96,7 +97,7 @@ FAULTS: dict[str, Fault] = {
     "leaderless": of_leaders.leaderless,
     "read-store-locked": around.read_store_locked,
 }
-LOSING: frozenset[str] = frozenset({"flushall", "redis-restart", "redis-tail-cut", "redis-roll-back"})
+LOSING: frozenset[str] = frozenset({"flushall", "redis-restart", "redis-tail-cut", "redis-roll-back", "redis-failover"})
 """Faults after which an event may be in two overlapping records."""
 
 ONLY_APACHE: frozenset[str] = frozenset({"broker-restart", "broker-cut-off", "output-topic-away", "leaderless"})

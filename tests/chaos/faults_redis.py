@@ -47,7 +47,7 @@ async def restart(stage: Stage, _: random.Random) -> None:
 
 async def tail_cut(stage: Stage, chance: random.Random) -> None:
     def cut() -> None:
-        (tail,) = (stage.folder / "redis" / "appendonlydir").glob("*.incr.aof")
+        (tail,) = (stage.redis_folder / "appendonlydir").glob("*.incr.aof")
         size = tail.stat().st_size
         os.truncate(tail, max(0, size - chance.randrange(1, max(2, min(size, 20_000)))))
         must(tail.stat().st_size < size, "a shorter file")
@@ -57,12 +57,12 @@ async def tail_cut(stage: Stage, chance: random.Random) -> None:
 
 async def roll_back(stage: Stage, _: random.Random) -> None:
     old = stage.folder / "redis-old"
-    shutil.copytree(stage.folder / "redis", old)
+    shutil.copytree(stage.redis_folder, old)
     await asyncio.sleep(3)  # the load goes on: this is what the copy lacks
 
     def put_back() -> None:
-        shutil.rmtree(stage.folder / "redis")
-        shutil.move(old, stage.folder / "redis")
+        shutil.rmtree(stage.redis_folder)
+        shutil.move(old, stage.redis_folder)
 
     await _restart(stage, put_back)
 
@@ -112,3 +112,24 @@ async def frozen(stage: Stage, _: random.Random) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
         stage.mark_healed()
+
+
+async def failover(stage: Stage, chance: random.Random) -> None:
+    """The primary becomes a replica of another server and keeps its connections; a little later the name leads to that one."""
+    replica, folder = await asyncio.to_thread(stage.start_replica)
+    with redis.Redis(port=replica.port) as new, stage.client() as old:
+        await wait_until(lambda: new.info("replication")["master_link_status"] == "up", TRACE_SECONDS, "the replica has caught up")
+        stage.kept_data = False  # replication is asynchronous
+        new.execute_command("REPLICAOF", "NO", "ONE")
+        old.execute_command("REPLICAOF", "127.0.0.1", replica.port)
+        must(old.role()[0] == b"slave", "a replica")
+        with stage.away("redis"):
+            await asyncio.sleep(chance.uniform(0, 5))  # the fault lasts: the name still leads to the former primary
+            stage.promote(replica, folder)
+        stage.mark_healed()
+        await wait_until(lambda: _workers(old) == 0 < _workers(new), TRACE_SECONDS, "workers leave the former primary")
+
+
+def _workers(client: redis.Redis) -> int:
+    """Connections of workers."""
+    return sum(one["name"] == "streams_app" for one in client.client_list())

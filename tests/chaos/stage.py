@@ -103,6 +103,7 @@ class Stage:
         kept_data: Redis has lost nothing in this run.
         acknowledged: Events acknowledged to the load so far.
         outages: Of the whole broker or Redis, as faults have made them.
+        former_redis: Primaries before a fail-over; they live on as replicas.
         healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
         more_settings: Beside those of the folds and the read store; the topics that they name are made, too.
     """
@@ -115,6 +116,7 @@ class Stage:
     kept_data: bool = True
     ended: list[WorkerProcess] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
+    former_redis: list[Redis7 | Valkey] = field(default_factory=list)
     acknowledged: Callable[[], int] = lambda: 0
     healed_at: tuple[float, int] = (0.0, 0)
     more_settings: str = ""
@@ -124,13 +126,15 @@ class Stage:
         """Starts servers, topics, tables and workers; returns when the workers are ready."""
         self.broker_port, self.redis_port = free_port(), free_port()
         self.broker_proxy = Proxy(free_port(), free_port() if self.is_apache else self.broker_port)
-        self.redis_proxy = Proxy(free_port(), self.redis_port)
-        await self.broker_proxy.start()
-        await self.redis_proxy.start()
+        self.redis_folder = self.folder / "redis"
+        self.redis_name = Proxy(free_port(), self.redis_port)
+        self.redis_proxy = Proxy(free_port(), self.redis_name.port)
+        for proxy in (self.broker_proxy, self.redis_name, self.redis_proxy):
+            await proxy.start()
         self.start_broker()
         self.start_redis()
         await create_topics(self.bootstrap, ["events", "folded", "dead", EXCUSED, f"{EXCUSED}.dead"], PARTITIONS)
-        self.config = self._config("streams.toml", self.broker_port, self.redis_port)
+        self.config = self._config("streams.toml", self.broker_port, self.redis_name.port)
         # The embedded broker names its own address to clients: behind a proxy they would not stay.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port
         self.cut_config = self._config("cut.toml", broker_port, self.redis_proxy.port)
@@ -172,11 +176,28 @@ class Stage:
 
     def start_redis(self) -> None:
         """Also again, on what it has kept."""
+        self.redis = self._new_redis(self.redis_port, self.redis_folder)
+
+    def _new_redis(self, port: int, folder: Path) -> Redis7 | Valkey:
         kind = Redis7 if self.is_redis7 else Valkey
-        self.redis = kind.start(self.redis_port, self.folder / "redis", appendonly=True)
+        return kind.start(port, folder, appendonly=True)
+
+    def start_replica(self) -> tuple[Redis7 | Valkey, Path]:
+        """Another Redis, with its folder, that copies the present one."""
+        folder = self.folder / f"redis-{len(self.former_redis) + 1}"
+        replica = self._new_redis(free_port(), folder)
+        with redis.Redis(port=replica.port) as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", self.redis_port)
+        return replica, folder
+
+    def promote(self, replica: Redis7 | Valkey, folder: Path) -> None:
+        """The name leads to the replica from now on; the present Redis lives on, and keeps its connections."""
+        self.former_redis.append(self.redis)
+        self.redis, self.redis_port, self.redis_folder = replica, replica.port, folder
+        self.redis_name.target_port = replica.port
 
     def client(self, **options: Any) -> redis.Redis:
-        """A client past the proxy."""
+        """A client of the present Redis, past the proxies."""
         return redis.Redis(port=self.redis_port, **options)
 
     @contextmanager
@@ -243,7 +264,9 @@ class Stage:
             worker.kill()
         await self.broker_proxy.stop()
         await self.redis_proxy.stop()
-        self.redis.stop()
+        await self.redis_name.stop()
+        for server in (self.redis, *self.former_redis):
+            server.stop()
         self.broker.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 

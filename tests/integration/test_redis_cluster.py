@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 import redis
+from redis.asyncio.connection import AbstractConnection
 
 from streams_app.clock import SystemClock
 from streams_app.embedded import Valkey
+from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
 from streams_app.operating.replay_lease import replay_lease
+from streams_app.redis_client import REDIS_ERRORS, connect
 from streams_app.settings import RedisSettings, Settings
 from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
-from tests.integration.site import write_config
+from tests.integration.site import riddles, write_config
 from tests.workers import WorkerProcess
 
 SLOTS = ((0, 5461), (5462, 10922), (10923, 16383))
@@ -31,8 +34,20 @@ def ask(client: redis.Redis, *words: object) -> Any:
 
 
 @pytest.fixture
-def masters() -> Iterator[list[redis.Redis]]:
-    nodes = [Valkey.start(extra_args=OPTIONS) for _ in SLOTS]
+def nodes(tmp_path: Path) -> Iterator[list[Valkey]]:
+    """The servers of the cluster; a test may replace them."""
+    started = [
+        Valkey.start(None, tmp_path / f"node-{number}", appendonly=True, extra_args=OPTIONS) for number, _ in enumerate(SLOTS)
+    ]
+    try:
+        yield started
+    finally:
+        for node in started:
+            node.stop()
+
+
+@pytest.fixture
+def masters(nodes: list[Valkey]) -> Iterator[list[redis.Redis]]:
     clients = [redis.Redis(port=node.port, decode_responses=True) for node in nodes]
     try:
         for number, (client, (first, last)) in enumerate(zip(clients, SLOTS, strict=True), start=1):
@@ -50,33 +65,66 @@ def masters() -> Iterator[list[redis.Redis]]:
     finally:
         for client in clients:
             client.close()
-        for node in nodes:
-            node.stop()
 
 
 @pytest.mark.long
-async def test_a_worker_folds_in_a_redis_cluster(
-    kafka: KafkaServer, masters: list[redis.Redis], names: Names, tmp_path: Path
+async def test_a_worker_folds_in_a_redis_cluster_of_which_the_first_node_named_is_down_and_all_restart(
+    kafka: KafkaServer, masters: list[redis.Redis], nodes: list[Valkey], names: Names, tmp_path: Path
 ) -> None:
     source, output, dead = names.topic("events"), names.topic("folded"), names.topic("dead")
     await create_topics(kafka.bootstrap_servers, [source, output, dead], partitions=8)
     port = masters[0].connection_pool.connection_kwargs["port"]
     config = write_config(
         tmp_path / "streams.toml", app_id=names.app_id, bootstrap=kafka.bootstrap_servers,
-        redis_url=f"redis+cluster://127.0.0.1:{port}", source=source, output=output, dead=dead, quiet_period="2s",
+        redis_url=f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{port}",
+        source=source, output=output, dead=dead, quiet_period="2s",
     )  # fmt: skip
     sent = {f"n{i}": f"a{{{i % 40}}}".encode() for i in range(400)}
     with WorkerProcess(config, tmp_path) as worker:
         await worker.wait_ready()
         await produce(kafka.bootstrap_servers, source, [event(group.decode(), name) for name, group in sent.items()])
         await wait_until(lambda: all(master.dbsize() > 0 for master in masters), 60, "every master holds shards")
+        for number, node in enumerate(nodes):
+            node.stop()
+            nodes[number] = Valkey.start(node.port, tmp_path / f"node-{number}", appendonly=True, extra_args=OPTIONS)
+            more = {f"m{number}-{i}": f"a{{{i}}}".encode() for i in range(40)}
+            await produce(kafka.bootstrap_servers, source, [event(group.decode(), name) for name, group in more.items()])
+            sent |= more
         records = await read_topic(
             kafka.bootstrap_servers, output, until=lambda found: outcome_of(found).events >= len(sent), timeout_seconds=60
         )
         code = await worker.terminate()
 
     assert [] == outcome_of(records).faults(sent)
-    assert 0 == code
+    assert (0, []) == (code, riddles(worker.log()))
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True], ids=["command", "pipeline"])
+async def test_error_of_the_cluster_client_itself_is_a_lost_connection(
+    masters: list[redis.Redis], is_pipeline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = masters[0].connection_pool.connection_kwargs["port"]
+    client: Any = connect(RedisSettings(url=f"redis+cluster://127.0.0.1:{port}"))
+
+    async def ask() -> None:
+        if not is_pipeline:
+            return await client.set("k", "v")
+        async with client.pipeline(transaction=False) as pipe:
+            await pipe.set("k", "v").execute()
+
+    async def close_at_once(_: object, **options: object) -> None:
+        """As where another task closes the connection between its opening and its first command."""
+
+    try:
+        await ask()
+        for node in client.get_nodes():
+            await node.disconnect()
+        with monkeypatch.context() as patch, pytest.raises(REDIS_ERRORS, match="NoneType"):
+            patch.setattr(AbstractConnection, "connect_check_health", close_at_once)
+            await ask()
+        await ask()
+    finally:
+        await client.aclose()
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from streams_app.errors import ConfigurationError
-from streams_app.settings import Settings
+from streams_app.settings import RedisSettings, Settings
 from tests.settings_file import MINIMAL, READ_STORE, SECOND, faults, load
 
 
@@ -71,6 +71,19 @@ def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "nodes"),
+    [
+        ("redis://h/0", [("h", 6379)]),
+        ("redis+cluster://h", [("h", 6379)]),
+        ("redis+cluster://u:p%2C@h:1,[::1]:2,i/0", [("h", 1), ("::1", 2), ("i", 6379)]),
+        ("unix:///tmp/redis.sock", []),
+    ],
+)
+def test_redis_url_names_one_server_or_several_nodes_of_a_cluster(url: str, nodes: list[tuple[str, int]]) -> None:
+    assert tuple(nodes) == RedisSettings(url=url).nodes
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (MINIMAL + "[kafak]\n", "kafak: unknown key, did you mean 'kafka'?"),
@@ -90,6 +103,9 @@ def test_a_read_store_is_named_unless_it_is_the_only_one(file: Path) -> None:
         (MINIMAL + "[limits]\nkey_bytes = 0\n", "limits.key_bytes: "),
         (MINIMAL + "[redis]\nurl = 'http://h'\n", "redis.url: must begin with redis://"),
         (MINIMAL + "[redis]\nurl = 'redis://h/0?foo=bar'\n", "redis.url: takes no options behind the database"),
+        (MINIMAL + "[redis]\nurl = 'redis://h,i/0'\n", "redis.url: takes several servers, with commas, only for a Redis Cluster"),
+        (MINIMAL + "[redis]\nurl = 'redis+cluster://h:1,'\n", "redis.url: is not HOST:PORT,HOST:PORT"),
+        (MINIMAL + "[redis]\nurl = 'redis+cluster://h:1,i:70000'\n", "redis.url: is not HOST:PORT,HOST:PORT"),
         (MINIMAL + "[redis]\nurl = 'redis://h/0'\nssl_cafile = 'ca.pem'\n", "redis: ssl_cafile needs a url that begins with rediss://"),
         (MINIMAL + READ_STORE.replace("sql =", "# "), 'read_stores.dashboard: source = "sql" needs source_url and sql'),
         (MINIMAL + READ_STORE.replace("account-m", "acount-m"), "no fold 'acount-metrics', did you mean 'account-metrics'?"),

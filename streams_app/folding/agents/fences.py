@@ -6,8 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import ReadOnlyError
 
 from streams_app.delivery.batch import TP
 from streams_app.folding.agents.lag import ShardKey
@@ -37,13 +36,15 @@ class StoredFences:
         """Asks Redis for the fences of these partitions; nothing is changed by it.
 
         Raises:
-            RedisError, OSError: Redis does not answer.
+            RedisError, OSError: Redis does not answer, or is a replica.
         """
         if self._redis is None:
             # No retry: whoever asks every second wants to know that this one was not answered.
             options = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS, "health_check_interval": 0}
-            self._redis = connect(self._settings.redis, retry=Retry(NoBackoff(), 0), **options)
+            self._redis = connect(self._settings.redis, retries=0, **options)
         self.refusal = await write_refusal(self._redis)
+        if self.refusal == "read-only":
+            raise ReadOnlyError("it is a replica")
         wanted = [(fold.name, tp) for fold in self._settings.folds for tp in tps if tp.topic == fold.source]
         if not wanted:
             return

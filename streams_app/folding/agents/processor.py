@@ -33,7 +33,7 @@ from streams_app.folding.reading.reader import Reading
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import CAUSES, Outcome
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_client import REDIS_ERRORS, trouble_text
 
 logger = logging.getLogger(__name__)
 
@@ -194,9 +194,10 @@ class FoldProcessor:
             if is_first:
                 logger.warning("folding paused, Redis is full; emission goes on fold=%s source=%s", name, self.shard.tp)
             return
-        status.set_not_ready("redis", f"Redis does not answer: {error}")
+        trouble = trouble_text(error)
+        status.set_not_ready("redis", trouble)
         if is_first:
-            logger.warning("folding paused, Redis does not answer fold=%s source=%s error=%s", name, self.shard.tp, error)
+            logger.warning("folding paused, %s fold=%s source=%s", trouble, name, self.shard.tp)
 
     def _tell_of_recovery(self) -> None:
         self.emitter.is_starved = False

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from redis.asyncio import Redis
 
@@ -25,14 +25,14 @@ from streams_app.live.store.keys import presence_keys
 from streams_app.live.store.view_store import PresenceStore, ScriptSet
 from streams_app.metrics import Metrics
 from streams_app.patience import Patience
-from streams_app.redis_client import REDIS_ERRORS
+from streams_app.redis_client import REDIS_ERRORS, drop_idle_connections, trouble_text
 from streams_app.settings import Settings
 from streams_app.status import Status
 
 logger = logging.getLogger(__name__)
 
-ERRORS: Final = (*REDIS_ERRORS, RefusedError, TimeoutError, AttributeError)
-"""What a poll may raise; the cluster client raises the last one from a transport that was closed under it."""
+ERRORS: Final = (*REDIS_ERRORS, RefusedError, TimeoutError)
+"""What a poll may raise."""
 
 EARLY_SECONDS: Final = 0.02
 """A poll for somebody new waits so long for others who come at the same moment."""
@@ -155,6 +155,7 @@ class Hub:
                 await self._present(wanted, waiting)
         except ERRORS as error:
             self._patience.failed(error)
+            self._status.set_not_ready("redis", f"{trouble_text(error)}: open pages keep what they show, and say so")
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_known=False)
             return
@@ -193,11 +194,10 @@ class Hub:
     async def _reconnect(self) -> None:
         """Drops what is connected now and then, so that the name of a Redis that has moved is resolved anew."""
         monotonic_ms = self._clock.monotonic_ms()
-        pool: Any = getattr(self._redis, "connection_pool", None)  # the cluster client finds its servers by itself
-        if pool is not None and monotonic_ms - self._reconnected_ms >= RECONNECT_MS:
+        if monotonic_ms - self._reconnected_ms >= RECONNECT_MS:
             self._reconnected_ms = monotonic_ms
             with suppress(*ERRORS):
-                await pool.disconnect()
+                await drop_idle_connections(self._redis)
 
     def _publish(self, waiting: Iterable[Connection], *, is_regular: bool, is_known: bool = True) -> None:
         now_ms = self._redis_ms + self._clock.monotonic_ms() - self._asked_ms
@@ -256,5 +256,3 @@ class Hub:
         self._metrics.up.labels(component="redis").set(is_there)
         if is_there:
             self._status.clear("redis")
-        else:
-            self._status.set_not_ready("redis", "Redis does not answer: open pages keep what they show, and say so")

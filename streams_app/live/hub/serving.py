@@ -13,18 +13,17 @@ from typing import Any, Final
 import uvloop
 from aiohttp import web
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from streams_app.clock import SystemClock
 from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.folding.store.keys import probe_key
 from streams_app.http import HttpServer
 from streams_app.leaving import leave_in_time
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
 from streams_app.live.hub.tokens import Tokens
 from streams_app.metrics import Metrics
-from streams_app.redis_client import REDIS_ERRORS, connect, why_unreachable
+from streams_app.redis_client import connect, require_access
 from streams_app.settings import RedisSettings, Settings
 from streams_app.status import Status
 
@@ -64,7 +63,9 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
     async with AsyncExitStack() as stack:
         redis = connect_hub(settings.redis)
         stack.push_async_callback(redis.aclose)
-        await _greet(redis, settings.redis)
+        writes = any(not view.is_of_topic for view in settings.live)
+        if fault := await require_access(settings.redis, probe_key(settings.app_id), writes=writes):
+            logger.warning("%s; views say so until it does", fault)
         hub = Hub(settings, redis, clock, metrics, status)
         server = ViewServer(settings, hub, tokens, clock, metrics, has_page=has_page)
         runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=REST_SECONDS)
@@ -106,19 +107,8 @@ def connect_hub(settings: RedisSettings) -> Redis:
         socket_connect_timeout=ANSWER_SECONDS,
         socket_timeout=ANSWER_SECONDS,
         health_check_interval=0,
-        retry=Retry(NoBackoff(), 0),
+        retries=0,
     )
-
-
-async def _greet(redis: Redis, settings: RedisSettings) -> None:
-    """Ends the start where settings are wrong; a Redis that is away is waited for, and pages say so."""
-    try:
-        await redis.ping()
-    except REDIS_ERRORS as error:
-        fault = await why_unreachable(settings, error)
-        if isinstance(fault, ConfigurationError):
-            raise fault from error
-        logger.warning("%s; views say so until it does", fault)
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -1,0 +1,104 @@
+"""How clients of Redis survive a fail-over: hooks of ``redis-py``, for one server and for a cluster.
+
+After a fail-over the former primary may live on as a replica with our connections open: it answers, and refuses writes. A
+connection that gets such an answer is closed, and the next one resolves the name of the server again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from redis.asyncio import RedisCluster
+from redis.asyncio.cluster import ClusterNode, ClusterPipeline
+from redis.asyncio.retry import Retry
+from redis.backoff import AbstractBackoff
+from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
+from redis.exceptions import TimeoutError as SilentError
+
+T = TypeVar("T")
+
+REPLIES_OF_NO_PRIMARY: Final = ("NOREPLICAS", "READONLY")
+"""Codes of replies for which redis-py has no class, or which a script has wrapped."""
+
+CLIENT_ERRORS: Final = (AttributeError, LookupError, RuntimeError, TypeError)
+"""What the cluster client raises while its nodes change, such as ``'NoneType' object has no attribute 'writelines'``."""
+
+
+def is_no_primary(error: BaseException) -> bool:
+    """Whether this is the reply of a server that is not the primary, or is cut off from its replicas."""
+    return isinstance(error, ReadOnlyError | MasterDownError) or (
+        isinstance(error, ResponseError) and any(code in str(error) for code in REPLIES_OF_NO_PRIMARY)
+    )
+
+
+class PrimaryRetry(Retry):
+    """Closes the connection after a reply of a server that is not the primary, as after a lost connection, and retries."""
+
+    def __init__(self, backoff: AbstractBackoff, retries: int) -> None:
+        """Takes what :class:`redis.asyncio.retry.Retry` takes."""
+        super().__init__(backoff, retries, (LostConnectionError, SilentError, OSError, ResponseError))  # type: ignore[arg-type]  # any error
+
+    async def call_with_retry(
+        self,
+        do: Callable[[], Awaitable[T]],
+        fail: Callable[..., Any],
+        is_retryable: Callable[[Exception], bool] | None = None,
+        with_failure_count: bool = False,
+    ) -> T:
+        """Calls ``do`` until it succeeds, or fails for another reason."""
+        return await super().call_with_retry(do, fail, is_retryable or _is_retryable, with_failure_count)
+
+
+def _is_retryable(error: Exception) -> bool:
+    return not isinstance(error, ResponseError) or is_no_primary(error)
+
+
+class FailoverCluster(RedisCluster):
+    """A cluster client that always asks the configured nodes, too, and whose own errors count as lost connections."""
+
+    def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
+        """Connects to nothing.
+
+        Args:
+            nodes: The configured nodes; one of them that runs is enough.
+            options: Further arguments of ``redis.asyncio.RedisCluster``.
+        """
+        super().__init__(startup_nodes=nodes, **options)
+        # The client replaces its startup nodes by the addresses it discovers; after a restart of all nodes those may be stale.
+        self._configured = [(node.host, node.port) for node in nodes]
+
+    async def initialize(self, additional_startup_nodes_info: Any = None, last_failed_node_name: Any = None) -> FailoverCluster:
+        """Discovers the nodes, if that is due."""
+        nodes = [*(additional_startup_nodes_info or ()), *self._configured]
+        with self.as_lost_connection():
+            await super().initialize(nodes, last_failed_node_name)
+        return self
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Runs a command on the node of its key."""
+        with self.as_lost_connection():
+            return await super().execute_command(*args, **options)
+
+    def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
+        """Collects commands, of one node or of several."""
+        del shard_hint
+        return _FailoverPipeline(self, transaction)  # type: ignore[abstract]  # redis-py sets that attribute in its constructor
+
+    @contextmanager
+    def as_lost_connection(self) -> Iterator[None]:
+        """Turns errors of the client itself into a lost connection; the slots are read before the next command."""
+        try:
+            yield
+        except CLIENT_ERRORS as error:
+            self._initialize = True
+            raise LostConnectionError(f"the cluster is changing: {type(error).__name__}: {error}") from error
+
+
+class _FailoverPipeline(ClusterPipeline):
+    async def execute(self, *args: Any, **options: Any) -> Any:
+        client: Any = self.cluster_client
+        with client.as_lost_connection():
+            return await super().execute(*args, **options)

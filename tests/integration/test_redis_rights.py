@@ -1,0 +1,112 @@
+"""A user of Redis with the documented rights and no others, and with fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from streams_app.embedded import Valkey
+from streams_app.redis_client import RIGHTS
+from tests.conftest import REDIS_CHOICE
+from tests.integration.hubs import running_hub
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.whole_app import PAGE, TAB, WholeApp
+from tests.servers.cache import ROOT
+from tests.servers.redis7 import Redis7
+
+pytestmark = pytest.mark.timeout(240)
+
+PASSWORD = "s3cret-7"
+FEWER = {
+    "no write": "~{APP_ID/* %s -@write",
+    "no scripts": "~{APP_ID/* %s -@scripting",
+    "keys without the brace": "~APP_ID/* %s",
+}
+
+
+@pytest.fixture
+def server() -> Iterator[redis.Redis]:
+    """A client with all rights of a server of its own."""
+    kind = Redis7 if REDIS_CHOICE == "redis" else Valkey
+    with kind.start() as running, redis.Redis(port=running.port) as client:
+        yield client
+
+
+def grant(server: redis.Redis, app_id: str, rules: str, password: str = PASSWORD) -> None:
+    words = rules.replace("APP_ID", app_id).split()
+    server.execute_command("ACL", "SETUSER", "service", "reset", "on", f">{password}", *words)  # type: ignore[no-untyped-call]  # redis-py gives it no types
+
+
+def app_of(site: Site, server: redis.Redis) -> WholeApp:
+    port = server.connection_pool.connection_kwargs["port"]
+    return WholeApp(site, f"redis://service:{PASSWORD}@127.0.0.1:{port}/0")
+
+
+def test_documented_rights_are_those_that_are_tested() -> None:
+    assert f"~{{APP_ID/* {RIGHTS}" in (ROOT / "docs" / "operations.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("more", ["", pytest.param("-info", marks=pytest.mark.long)])
+async def test_everything_runs_with_the_documented_rights(site: Site, server: redis.Redis, more: str) -> None:
+    app = app_of(site, server)
+    grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS} {more}")
+    await app.prepare()
+    async with running_hub(app.settings.app_id, app.redis_url, app.settings.live) as hub:
+        page = await hub.events(f"/live/{PAGE}/events?view=seen&view=here&tab={TAB}")
+        with app.worker() as worker:
+            await worker.wait_ready()
+            await app.send(10)
+            await app.until_all_arrived()
+            await page.until("seen", count=10, state="ok")
+            await page.until("here", count=1, state="ok")
+            checked = await app.run("check")
+            commands = [("groups", "list"), ("groups", "flush", "--all"), ("live", "show", PAGE), ("dead-letters", "list")]
+            codes = {" ".join(words): (await app.run(*words)).code for words in commands}
+            code = await worker.terminate()
+    resets = [("reset", "--fold", "folded", "--yes"), ("reset", "--live", "seen", "--yes")]
+    codes |= {" ".join(words): (await app.run(*words)).code for words in resets}
+
+    assert [] == [line for line in checked.text.splitlines() if line.startswith("error") and "Redis" in line]
+    assert {0} == {*codes.values(), code}, codes
+    assert ("grant its user +info" in checked.text) == bool(more)
+    assert "NOPERM" not in worker.log()
+    assert [] == server.acl_log() or bool(more), server.acl_log()
+
+
+@pytest.mark.parametrize("fewer", FEWER)
+async def test_missing_right_ends_worker_and_commands_with_1_and_says_what_is_needed(
+    site: Site, server: redis.Redis, fewer: str
+) -> None:
+    app = app_of(site, server)
+    grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS}")
+    await app.prepare()
+    grant(server, app.settings.app_id, FEWER[fewer] % RIGHTS)
+    with app.worker() as folding, app.worker("--only", "unknown") as apart:
+        codes = await folding.wait_exit(LIMIT_SECONDS), await apart.wait_exit(LIMIT_SECONDS)
+    checked, served = await app.run("check"), await app.run("live", "serve")
+
+    assert (1, 1, 1, 1) == (*codes, checked.code, served.code)
+    for text in (folding.log(), apart.log(), checked.text, served.text):
+        assert "user 'service' lacks a right (NOPERM)" in text
+        assert f"~{{APP_ID/* {RIGHTS}" in text
+        assert PASSWORD not in text
+
+
+async def test_wrong_password_ends_worker_and_commands_with_1(site: Site, server: redis.Redis) -> None:
+    app = app_of(site, server)
+    grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS}")
+    await app.prepare()
+    grant(server, app.settings.app_id, f"~{{APP_ID/* {RIGHTS}", password="another")
+    with app.worker() as folding, app.worker("--only", "unknown") as apart:
+        codes = [await folding.wait_exit(LIMIT_SECONDS), await apart.wait_exit(LIMIT_SECONDS)]
+    commands = [
+        ("check",), ("groups", "list"), ("groups", "flush", "--all"), ("live", "show", PAGE), ("live", "serve"),
+        ("reset", "--fold", "folded", "--yes"), ("reset", "--live", "seen", "--yes"),
+    ]  # fmt: skip
+    ran = {" ".join(words): await app.run(*words) for words in commands}
+
+    assert [1, 1] == codes
+    assert dict.fromkeys(ran, 1) == {words: one.code for words, one in ran.items()}
+    assert [] == [words for words, one in ran.items() if "password is refused" not in one.text]
