@@ -26,8 +26,8 @@ from streams_app.subscribers.subscription import Subscription, subscriptions_of
 KEEPS: Final = {"names": "an array of names, list[str]", "last": "an object, name to last value, such as dict[str, Any]"}
 """``keep`` of a fold → what the changed field of its records is."""
 
-ID_BYTES: Final = 100
-"""About so much of Redis the id of an event takes."""
+ID_BYTES: Final = 120
+"""About so much of Redis an event takes whose id is remembered, with its source."""
 
 
 async def subscriber_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:

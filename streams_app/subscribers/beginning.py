@@ -8,7 +8,7 @@ from itertools import count
 from typing import Final
 
 from streams_app.delivery.batch import TP
-from streams_app.delivery.processor import Claim, Mark, OtherLogError
+from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, OtherLogError
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.note import Note, decoded
@@ -36,8 +36,8 @@ async def mark_in_redis(tp: TP, around: Around, claim: Claim) -> Mark | None:
     It is only read: Kafka has not been asked yet whether the partition is ours.
 
     Returns:
-        None where it has never been there; or where Redis does not answer and the subscriber begins with the log: nothing is lost
-        then, and what has run may run again.
+        None where it has never been there. Also where Redis does not answer, or has a state that does not name its log, if the
+        subscriber begins with the log, so that nothing is lost, and may run again what has run.
 
     Raises:
         RedisError, OSError, TimeoutError: Redis does not answer, and the end of the log may not be where to begin.
@@ -53,6 +53,9 @@ async def mark_in_redis(tp: TP, around: Around, claim: Claim) -> Mark | None:
         raise
     # The embedded broker, which keeps no notes, has lost its logs and the commits in them together.
     if mark is None or (mark.offset > claim.edges.end and not await claim.keeps_notes()):
+        return None
+    # Kafka removes the commits in a topic that is deleted, too: without a note nobody knows of which log Redis speaks.
+    if may_begin_anew and claim.topic_id and decoded(mark.note, mark.offset, READS_NOTHING) is None:
         return None
     logger.warning(
         "the group has no commit there any more, going on where Redis says subscriber=%s source=%s offset=%d",

@@ -114,7 +114,7 @@ def test_spans_of_time_are_said_in_the_units_of_people(span_ms: int, text: str) 
 
 
 def test_ids_are_counted_where_they_are_kept() -> None:
-    assert ["subscriber ship remembers ids for 1h: about 100 bytes of Redis each, 360 kB for each event a second"] == [
+    assert ["subscriber ship remembers ids for 1h: about 120 bytes of Redis each, 432 kB for each event a second"] == [
         one.text for one in id_findings(subscriptions())
     ]
 

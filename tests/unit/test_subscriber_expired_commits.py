@@ -94,6 +94,30 @@ def test_without_commits_and_without_redis_it_is_a_first_start(idempotent: Any, 
     assert expected == calls
 
 
+@pytest.mark.parametrize(
+    ("idempotent", "start", "expected"),
+    [
+        ("yes", "latest", BEFORE + AWAY),
+        ("yes", "earliest", [*BEFORE, *BEFORE, *AWAY]),
+        ("unknown", "latest", BEFORE + AWAY),
+        ("unknown", "earliest", BEFORE + AWAY),
+    ],
+)
+def test_of_a_state_that_does_not_name_its_log_a_yes_leaves_nothing_out_and_an_unknown_runs_nothing_twice(
+    idempotent: Any, start: Any, expected: list[str]
+) -> None:
+    calls: list[str] = []
+    with away(calls, idempotent=idempotent, start=start) as (kit, one):
+        expire(kit)
+        # As an earlier version has left it.
+        keys = SubscriberKeys(kit._workers._settings.app_id, one.name, paid.key, 0)
+        kit._workers.scripts._hashes[keys.marks[0]]["note"] = ""
+        kit.rebalance()
+        kit.advance("10s")
+
+    assert expected == calls
+
+
 @GOES_ON
 def test_the_state_of_another_log_is_not_gone_on_with(idempotent: Any) -> None:
     calls: list[str] = []
