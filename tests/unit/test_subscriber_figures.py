@@ -215,7 +215,10 @@ async def test_slots_that_hang_count_as_running(metrics: Metrics, figures: Figur
     [
         ({"redis-memory"}, "subscriber ship: Redis is full"),
         ({"dead-letters"}, "subscriber ship: its dead-letter topic does not acknowledge dead letters, see /health/ready"),
-        ({"redis", "broker"}, "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer"),
+        (
+            {"redis", "broker"},
+            "subscriber ship: the broker does not answer; subscriber ship: Redis does not answer, or refuses what it is asked",
+        ),
         (set(), None),
         # Of a paused reader more is said, and so is of a command that is to be run.
         ({"operator"}, None),
