@@ -206,7 +206,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FoldingApp:
         FoldProcessors(parts),
         Surroundings(
             trusted, app.status, app.on_fatal, _counted(settings, app.metrics),
-            settings.kafka.session_timeout_ms, settings.worker.tick_ms / 1000,
+            settings.kafka.session_timeout_ms, settings.worker.tick_ms / 1000, on_went_back=app.metrics.went_back,
         ),
     )  # fmt: skip
     _add_agents(app)

@@ -142,6 +142,11 @@ METRICS: Final = (
         "Must stay 0: lengthen the retention of the source, find out why workers were away.",
     ),
     Description(
+        "streams_app_log_went_back_events_total", "counter", ("name",),
+        "Events that were read and that the broker has lost since, as its log went back; by fold, subscriber, read store or view.",
+        "Find out why the broker has lost them (unclean election, restored disk). What stands there now is read once more.",
+    ),
+    Description(
         "streams_app_read_store_writes_total", "counter", ("store", "result"), "Changed names synced: written, stale or unchanged.",
         "Mostly stale: two writers, or a replay.",
     ),

@@ -50,6 +50,7 @@ class Metrics:
     misrouted_events: Counter
     resyncs: Counter
     known_loss_events: Counter
+    log_went_back_events: Counter
     read_store_writes: Counter
     read_store_dead_letters: Counter
     read_store_known_loss_records: Counter
@@ -97,6 +98,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))
+        readers = [[fold.name for fold in settings.folds], [store.name for store in settings.read_stores]]
+        for name in sum(readers, [view.name for view in settings.live_of_topics]):
+            self.log_went_back_events.labels(name=name)
         for fold in settings.folds:
             self._begin_fold(fold.name)
         for store in settings.read_stores:
@@ -127,6 +131,10 @@ class Metrics:
                     series.set(metric.initial)
         for reason in OF_FOLDS:
             self.dead_letters.labels(fold=fold, reason=reason)
+
+    def went_back(self, name: str, events: int) -> None:
+        """Counts events that were read and that the broker has lost since."""
+        self.log_went_back_events.labels(name=name).inc(events)
 
     def emitted(self, fold: str, reason: str, records: int, events: int, monotonic_ms: int) -> None:
         """Counts records the broker has acknowledged, and the events folded into them."""

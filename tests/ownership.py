@@ -115,5 +115,5 @@ def raising(error: BaseException) -> None:
 
 
 def batch(begin: int, end: int, seek_number: int = 3) -> Batch:
-    records = [SimpleNamespace(offset=offset) for offset in range(begin, end)]
+    records = [SimpleNamespace(offset=offset, timestamp=0, key=None, value=b"") for offset in range(begin, end)]
     return Batch(TP0, records, begin, end, stable_offset=end, fetched_at_ms=0, seek_number=seek_number)

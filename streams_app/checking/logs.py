@@ -1,73 +1,188 @@
-"""What has been folded against the logs that are there: a topic that was deleted and made again.
+"""What has been read against the logs that are there: a topic that was deleted and made again, a log that went back.
 
-A worker finds out at its claim and refuses; whoever looks before it starts should know, too. Logs are compared only where the
-broker gives topics an id: the ends that the embedded broker names are not those of its logs.
+A worker finds out at its claim and refuses, or reads what has come since; whoever looks before it starts should know, too. Logs are
+compared only where the broker gives topics an id: the ends that the embedded broker names are not those of its logs.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.delivery.batch import TP
+from streams_app.delivery.commits import Committed
+from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of_text
+from streams_app.delivery.marks import noted_in
+from streams_app.delivery.processor import READS_NOTHING
 from streams_app.errors import StreamsAppError, text_of
-from streams_app.kafka.admin import ANSWER_SECONDS, admin_client, partition_counts
-from streams_app.kafka.source_ends import SourceEnds
+from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.group_offsets import held_in, in_group
+from streams_app.kafka.log_reader import log_reader
+from streams_app.kafka.one_record import checksum_at
 from streams_app.kafka.topic_ids import UNKNOWN, topic_ids
-from streams_app.operating.groups import Place, places_of, redis_of
+from streams_app.live.store.keys import view_keys
+from streams_app.operating.groups import places_of, redis_of
 from streams_app.settings import Settings
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.note import decoded
+from streams_app.subscribers.placing import committed, how_to_place
+from streams_app.subscribers.subscription import subscriptions_of
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads partitions.
+
+    Attributes:
+        name: For people, as ``fold x``.
+        advice: What to do where its topic was made again; "": it reads the new one by itself.
+    """
+
+    name: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSoFar:
+    """What one has read of a partition, by its own account.
+
+    Attributes:
+        topic_id: Id of the topic it has read; "" where it did not keep it.
+        to: Offset below which it has read.
+        read: Fingerprints of what it has read.
+    """
+
+    topic_id: str
+    to: int
+    read: tuple[Fingerprint, ...] = ()
+
+
+Read = dict[TP, ReadSoFar]
 
 
 async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
-    """Compares ids of topics, and fences with the ends of the logs; nothing, where Kafka or Redis cannot be asked."""
+    """Compares ids of topics and what stands in them; nothing, where Kafka or Redis cannot be asked."""
     try:
-        async with redis_of(settings) as redis:
-            places = await places_of(redis, settings, None)
-            told: dict[Place, Any] = {place: await redis.hget(place.keys.meta, "topic_id") for place in places}
+        readers = await _readers(settings)
+        topics = sorted({tp.topic for read in readers.values() for tp in read})
         async with admin_client(settings.kafka) as client:
-            sources = list(await partition_counts(client, settings.sources))
-            ids = await topic_ids(client._client, sources)
-            ends = await _ends(settings, sources)
+            ids = await topic_ids(client._client, topics) if topics else {}
+        async with log_reader(settings.kafka, topics[0] if topics else "", ()) as consumer:
+            for reader, read in readers.items():
+                for finding in await _findings(reader, read, ids, consumer):
+                    yield finding
     except StreamsAppError:
         return  # a finding of its own says so already
     except (KafkaError, OSError, TimeoutError) as error:
-        yield Finding(Level.WARNING, f"what has been folded cannot be compared with the logs: {text_of(error)}", "check again")
+        yield Finding(Level.WARNING, f"what has been read cannot be compared with the logs: {text_of(error)}", "check again")
+
+
+async def _findings(reader: Reader, read: Read, ids: Mapping[str, str], consumer: AIOKafkaConsumer) -> list[Finding]:
+    present = {tp: so_far for tp, so_far in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
+    found = list(made_again(reader, present, ids))
+    if not found:
+        for tp, so_far in present.items():
+            end = (await consumer.end_offsets([tp]))[tp]
+            kept = so_far.read or ((Fingerprint(so_far.to - 1, OTHER),) if so_far.to > end else ())
+            if (common := await common_end(kept, partial(checksum_at, consumer, tp))) is not None:
+                found.append(went_back(reader, tp, min(common, end), so_far))
+    if not found and present:
+        found.append(Finding(Level.OK, f"{reader.name} has read the logs that are there ({len(present)} partitions)"))
+    return found
+
+
+def made_again(reader: Reader, read: Read, ids: Mapping[str, str]) -> Iterator[Finding]:
+    """Says that one has read another log than the one that is there (pure); once, as it is so of all its partitions."""
+    for tp, so_far in read.items():
+        if so_far.topic_id in (UNKNOWN, ids[tp.topic]):
+            continue
+        text = f"{tp} was deleted and made again: {reader.name} has read another log of that name, up to offset {so_far.to - 1}"
+        if reader.advice:
+            yield Finding(Level.ERROR, f"{text}; a worker would refuse to run it", reader.advice)
+        else:
+            yield Finding(Level.WARNING, text, "nothing: a worker reads the new one from its begin")
         return
-    for fold in settings.folds:
-        mine = {place: (told[place] or b"").decode() for place in places if place.fold is fold}
-        fault = _fault(mine, ids.get(fold.source, UNKNOWN), ends)
-        if fault is not None:
-            yield Finding(Level.ERROR, fault, f"streams-app reset --fold {fold.name} (it says first what it would do)")
-        elif mine and ids.get(fold.source, UNKNOWN) != UNKNOWN:
-            yield Finding(
-                Level.OK, f"fold {fold.name} has folded the logs that are there ({len(mine)} of its partitions have state)"
+
+
+def went_back(reader: Reader, tp: TP, common: int, so_far: ReadSoFar) -> Finding:
+    """Says what the broker has lost of what one has read (pure)."""
+    text = f"{tp} went back: the broker has lost what {reader.name} had read from offset {common} to {so_far.to - 1}"
+    return Finding(Level.WARNING, text, f"nothing: a worker reads again from {common}; find out why the broker lost it")
+
+
+async def _readers(settings: Settings) -> dict[Reader, Read]:
+    """All that read anything, each with what it has read."""
+    readers = await _in_redis(settings)
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, [settings.fold(fold).output for one in settings.read_stores for fold in one.folds])
+    for store in settings.read_stores:
+        tps = _partitions([settings.fold(fold).output for fold in store.folds], counts)
+        group = f"{settings.app_id}.{store.group}"
+        async with in_group(settings.kafka, group) as consumer:
+            commits = await held_in(settings.kafka, consumer, group, tps) if tps else {}
+        readers[Reader(f"read store {store.name}")] = {
+            tp: ReadSoFar(noted[0], offset, of_text(noted[2]))
+            for tp, (offset, note) in _marks(store.name, commits).items()
+            if (noted := note.partition("~"))
+        }
+    return readers | await _subscribers(settings)
+
+
+async def _subscribers(settings: Settings) -> dict[Reader, Read]:
+    if settings.events.catalogue is None:
+        return {}
+    subscriptions = [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled]
+    async with admin_client(settings.kafka) as client:
+        counts = await partition_counts(client, [one.topic for one in subscriptions])
+    readers: dict[Reader, Read] = {}
+    for one in subscriptions:
+        name = one.subscriber.name
+        commits = await committed(settings, one, _partitions([one.topic], counts)) if one.topic in counts else {}
+        readers[Reader(f"subscriber {name}", how_to_place(name))] = {
+            tp: ReadSoFar(note.topic_id, max(offset, *(each.offset + 1 for each in note.read), 0), note.read)
+            for tp, (offset, text) in _marks(name, commits).items()
+            if (note := decoded(text, offset, READS_NOTHING)) is not None
+        }
+    return readers
+
+
+def _marks(name: str, commits: Mapping[TP, Committed]) -> dict[TP, Any]:
+    """The marks of one name, with their notes."""
+    return {tp: marks[name] for tp, held in commits.items() if (marks := noted_in(held)) and name in marks}
+
+
+def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
+    return [TP(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
+
+
+async def _in_redis(settings: Settings) -> dict[Reader, Read]:
+    """What folds and live views have read, as Redis knows it."""
+    readers: dict[Reader, Read] = defaultdict(dict)
+    async with redis_of(settings) as redis:
+        for place in await places_of(redis, settings, None):
+            topic_id, log, to = await redis.hmget(place.keys.meta, ["topic_id", "log", "to"])
+            advice = f"streams-app reset --fold {place.fold.name} (it says first what it would do)"
+            readers[Reader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(
+                _text(topic_id), max(place.fence, int(to or -1)) + 1, of_text(_text(log))
             )
+        if settings.live_of_topics:
+            async with admin_client(settings.kafka) as client:
+                counts = await partition_counts(client, [view.source for view in settings.live_of_topics])
+        for view in settings.live_of_topics:
+            for tp in _partitions([view.source], counts):
+                meta = view_keys(settings.app_id, view.name, *tp).meta
+                topic_id, log, fence = await redis.hmget(meta, ["topic_id", "log", "fence"])
+                if fence is not None:
+                    readers[Reader(f"live view {view.name}")][tp] = ReadSoFar(_text(topic_id), int(fence) + 1, of_text(_text(log)))
+    return readers
 
 
-def _fault(folded: Mapping[Place, str], topic_id: str, ends: Mapping[TP, int]) -> str | None:
-    """Says that a fold has folded another log than the one that is there (pure); None: it has not, or the broker gives no ids."""
-    if topic_id == UNKNOWN:
-        return None
-    for place, former in folded.items():
-        end = ends.get(TP(place.fold.source, place.partition))
-        if former not in (UNKNOWN, topic_id) or (end is not None and place.fence + 1 > end):
-            return (
-                f"{place} was deleted and made again: fold {place.fold.name} has folded another log of that name, "
-                f"up to offset {place.fence}; a worker would refuse to start"
-            )
-    return None
-
-
-async def _ends(settings: Settings, topics: Sequence[str]) -> dict[TP, int]:
-    """Ends of the partitions of topics, as a worker may read them."""
-    asked = SourceEnds(settings.kafka, settings.app_id, topics)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await asked.ask_once()
-        return asked.ends
-    finally:
-        await asked.close()
+def _text(value: Any) -> str:
+    return (value or b"").decode()

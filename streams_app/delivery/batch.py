@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 
@@ -63,6 +65,11 @@ class Batch:
             self.tp, self.records[at:], offset, self.end,
             stable_offset=self.stable_offset, fetched_at_ms=self.fetched_at_ms, seek_number=self.seek_number,
         )  # fmt: skip
+
+    def last_up_to(self, offset: int) -> Any:
+        """The last record at or below an offset; None where there is none."""
+        at = bisect_right(self.records, offset, key=attrgetter("offset"))
+        return self.records[at - 1] if at else None
 
     def followed_by(self, later: Batch) -> Batch:
         """One range made of this one and the next, which begins where this one ends; it says what the later fetch said."""

@@ -83,7 +83,8 @@ class Claimer:
     async def _claim_all(self, partition: Partition, *, was_reset: bool) -> Edges:
         """Lets the processors take their states side by side: one that is new waits for the first marks of the others."""
         host, tp = self._host, partition.tp
-        topic_id = await host.topic_id(tp.topic)
+        partition.incarnation = (await host.incarnations(tp.topic)).get(tp.partition)
+        topic_id = await host.topic_id(tp.topic) if partition.incarnation is None else partition.incarnation.topic_id
         edges = await partition.edges_now()
         marks, beginning = partition.marks.marks, partition.marks.beginning
         beginning.expect(partition.ranges.served.keys() - marks.keys())

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.fingerprints import Incarnation
 from streams_app.delivery.partition_clock import ReaderView
 
 
@@ -78,6 +79,23 @@ class Host(Protocol):
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
         """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none."""
+
+    async def checksum_at(self, tp: TP, offset: int) -> int:
+        """The checksum of the record at an offset, see :func:`streams_app.delivery.fingerprints.checksum_of`.
+
+        Returns:
+            :data:`.GONE` where the record was removed, :data:`.OTHER` where the log ends below it or has no record there.
+
+        Raises:
+            KafkaError: The broker does not answer, or cannot tell now.
+        """
+
+    async def incarnations(self, topic: str) -> Mapping[int, Incarnation]:
+        """What changes whenever the log of a partition may have become another one, by partition number.
+
+        Raises:
+            KafkaError: The broker does not answer, or the topic does not exist.
+        """
 
     async def seek(self, tp: TP, offset: int) -> int:
         """Moves the reader of a partition to an offset.

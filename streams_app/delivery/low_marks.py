@@ -36,6 +36,11 @@ class LowMarks:
         self.marks = raised(self.marks, lows)
         return commit_of(self.marks)
 
+    def went_back(self, name: str, common: int) -> None:
+        """The log has lost what stood from an offset on: a mark above it speaks of what is gone."""
+        if name in self.marks and self.marks[name].offset > common:
+            self.marks[name] = self.marks[name]._replace(offset=common)
+
     async def low(self, served: Mapping[str, Served]) -> Committed | None:
         """Asks all processors for their marks; returns what may be committed now, None if a processor has no state."""
         lows: dict[str, Mark] = {}

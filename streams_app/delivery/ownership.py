@@ -34,6 +34,10 @@ LAST_COMMIT_SECONDS: Final = 2.0
 """Of the time that a revocation may take so much is kept for the commit at its end."""
 
 
+LOOK_MS: Final = 2_000
+"""How often the broker is asked whether the logs are still those that were claimed: another one would be read on in silence."""
+
+
 class Ownership:
     """Claims and releases the partitions that one consumer group assigns to this process.
 
@@ -56,6 +60,7 @@ class Ownership:
         self._is_stopping = False
         self._stumbling = Stumbling(around.clock)
         self._ticked: set[Partition] = set()
+        self._looked_ms = around.clock.monotonic_ms()
 
     # ---- assignment
 
@@ -198,6 +203,15 @@ class Ownership:
         """See :meth:`streams_app.delivery.processor.Claim.commit_now`."""
         await self._commits.commit_now(partition, name, mark)
 
+    def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
+        """See :class:`streams_app.delivery.partition.Owner`."""
+        logger.error(
+            "the log went back: the broker has lost events that were read, as after a restore from an older copy or an unclean "
+            "election; reading again from %d name=%s source=%s offsets=%d-%d",
+            common, name, partition.tp, common, read_to - 1,
+        )  # fmt: skip
+        self._around.on_went_back(name, max(0, read_to - common))
+
     # ---- ranges
 
     def deliver(self, batch: Batch) -> None:
@@ -209,6 +223,8 @@ class Ownership:
         if cause is not None:
             self._look_refused(partition, cause)
         else:
+            if partition.ranges.position == batch.end:
+                partition.remember(batch)
             self._flow(partition)
 
     def _flow(self, partition: Partition) -> None:
@@ -290,5 +306,19 @@ class Ownership:
         partition.tick(self.now_ms())
 
     async def commit_once(self) -> None:
-        """Commits the low watermark of every partition that has one to commit."""
+        """Commits the low watermark of every partition that has one to commit; looks now and then whether the logs are the same."""
+        if self._around.clock.monotonic_ms() - self._looked_ms >= LOOK_MS:
+            self._looked_ms = self._around.clock.monotonic_ms()
+            await self._look_at_logs()
         await self._commits.commit_once(list(self.partitions.values()))
+
+    async def _look_at_logs(self) -> None:
+        partitions = list(self.partitions.values())
+        try:
+            for topic in sorted({partition.tp.topic for partition in partitions}):
+                found = await self._host.incarnations(topic)
+                for partition in partitions:
+                    if partition.tp.topic == topic and partition.tp.partition in found:
+                        await partition.look_at_log(found[partition.tp.partition])
+        except (NotOwnerError, *DEPENDENCY_ERRORS) as error:
+            logger.debug("the logs could not be looked at, tried again error=%s", text_of(error))

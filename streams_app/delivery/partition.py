@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
-from streams_app.delivery.batch import TP
+from streams_app.delivery import fingerprints
+from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.commits import Member
+from streams_app.delivery.fingerprints import Fingerprint, Incarnation
 from streams_app.delivery.host import Host
 from streams_app.delivery.low_marks import LowMarks
 from streams_app.delivery.marks import noted_in
@@ -44,6 +47,9 @@ class Owner(Protocol):
     def applied(self, partition: Partition) -> None:
         """Notes that processors have applied some of the records that were delivered."""
 
+    def went_back(self, partition: Partition, name: str, common: int, read_to: int) -> None:
+        """Says that the broker has lost what a processor had read: from ``common`` on, up to below ``read_to``."""
+
     def now_ms(self) -> int:
         """The wall clock, as far as it is trusted."""
 
@@ -60,6 +66,8 @@ class Partition:
         ranges: What has been handed to its processors.
         marks: Low watermarks of its processors.
         refusal: Why it has to be claimed again, where that was said while its claim was still under way.
+        read: Fingerprints of records that were read, before the claim and since.
+        incarnation: What the broker said of the log before the claim compared it; None: nothing.
         is_paused: Whether its reader waits for a processor.
         is_over: Whether it was let go; what its processors say after that is ignored, but for what they commit while they end.
         is_ended: Whether its processors have ended: nothing but the last commit is made of it.
@@ -72,6 +80,8 @@ class Partition:
         self.ranges = Ranges()
         self.marks = LowMarks()
         self.refusal: Refusal | None = None
+        self.read: tuple[Fingerprint, ...] = ()
+        self.incarnation: Incarnation | None = None
         self.is_paused = self.is_over = self.is_ended = False
         self._host = host
         self._owner = owner
@@ -84,6 +94,25 @@ class Partition:
         if not self.is_over:
             for served in self.ranges.served.values():
                 served.processor.tick(now_ms)
+
+    def remember(self, batch: Batch) -> None:
+        """Remembers what was read last."""
+        if batch.records and (not self.read or self.read[-1].offset < batch.records[-1].offset):
+            self.read = fingerprints.followed_by(self.read, batch.records[-1])
+
+    async def look_at_log(self, now: Incarnation) -> None:
+        """Has the partition claimed again where its log is another one than before; it is read only where it may have changed.
+
+        Raises:
+            KafkaError, TimeoutError: To be looked at another time.
+        """
+        known = self.incarnation
+        if known is not None and known.topic_id != now.topic_id:
+            self.refused("log", "its topic was deleted and made again", "look")
+        elif known != now:
+            if await fingerprints.common_end(self.read, partial(self._host.checksum_at, self.tp)) is not None:
+                self.refused("log", "its log went back", "look")
+            self.incarnation = now
 
     async def end(self, seconds: float) -> None:
         """Lets go of the partition: each processor ends and may take ``seconds`` for it."""
@@ -136,6 +165,18 @@ class Partition:
         """See :meth:`.Claim.edges_now`."""
         asked_ms = self._owner.now_ms()
         return Edges(*await self._host.log_range(self.tp), asked_ms)
+
+    async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        """See :meth:`.Claim.common_end`."""
+        common = await fingerprints.common_end(kept, partial(self._host.checksum_at, self.tp))
+        if common is None:
+            self.read = max(self.read, tuple(kept), key=lambda one: one[-1].offset if one else -1)
+            return None
+        edges = await self.edges_now()
+        common = max(edges.begin, min(common, edges.end))
+        self.marks.went_back(name, common)
+        self._owner.went_back(self, name, common, read_to)
+        return common
 
     async def keeps_notes(self) -> bool:
         """See :meth:`.Claim.keeps_notes`."""

@@ -7,11 +7,12 @@ done with the records of a range, and where its own state is kept.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.progress import Moves
 
@@ -70,6 +71,9 @@ class ClaimedPartition(Protocol):
 
     async def keeps_notes(self) -> bool:
         """See :meth:`Claim.keeps_notes`."""
+
+    async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        """See :meth:`Claim.common_end`."""
 
     async def offset_at(self, time_ms: int) -> int:
         """See :meth:`Claim.offset_at`."""
@@ -165,6 +169,24 @@ class Claim:
             KafkaError, TimeoutError: To be tried again.
         """
         return await self._partition.edges_now()
+
+    async def common_end(self, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        """Compares the log with what was read of it: a broker may have come back with an older copy of it.
+
+        Where it went back this is said in the log and counted.
+
+        Args:
+            kept: Fingerprints of records that were read, of a topic with the same id as :attr:`topic_id`.
+            read_to: Offset below which everything was read.
+
+        Returns:
+            None: it is the log that was read. Else an offset from which on to read again: what was read from there on may be gone,
+            and something else may stand there.
+
+        Raises:
+            KafkaError, TimeoutError: To be tried again.
+        """
+        return await self._partition.common_end(self.name, kept, read_to) if self.topic_id else None
 
     async def keeps_notes(self) -> bool:
         """Whether the broker keeps what is committed beside an offset; the embedded one does not.

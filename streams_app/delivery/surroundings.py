@@ -26,6 +26,7 @@ class Surroundings:
         again_seconds: So long processors may take to end where their partition is claimed again by this process.
         on_doubt: Called with an error after which this member has to leave its group and to join it as another one, as a commit has
             had no answer; None: a commit that comes late does no harm here.
+        on_went_back: Called with the name of a processor and a number of events that it had read and the broker has lost.
         about: Key under which the ownership speaks to the status; each group of a process has its own.
     """
 
@@ -38,4 +39,5 @@ class Surroundings:
     release_seconds: float = 4.0
     again_seconds: float = 0.0
     on_doubt: Callable[[InDoubtError], None] | None = None
+    on_went_back: Callable[[str, int], None] = lambda name, events: None
     about: str = "claim"

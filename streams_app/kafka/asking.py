@@ -11,10 +11,12 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member
+from streams_app.delivery.fingerprints import Incarnation
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.fetching import view_of
 from streams_app.kafka.members import commit_as, committed_of
-from streams_app.kafka.topic_ids import topic_ids
+from streams_app.kafka.one_record import checksum_at
+from streams_app.kafka.topic_ids import incarnations, topic_ids
 
 T = TypeVar("T")
 
@@ -99,6 +101,14 @@ class AskingHost(ABC):
             return (await consumer.beginning_offsets([key]))[key], (await consumer.end_offsets([key]))[key]
 
         return await self._asked(ask)
+
+    async def checksum_at(self, tp: TP, offset: int) -> int:
+        """The checksum of the record at an offset, or why there is none."""
+        return await self._asked(lambda consumer: checksum_at(consumer, tp, offset))
+
+    async def incarnations(self, topic: str) -> dict[int, Incarnation]:
+        """The id of a topic and the epoch of the leader of each partition; nothing where the broker gives none."""
+        return await self._asked(lambda consumer: incarnations(consumer._client, topic))
 
     async def offset_at(self, tp: TP, time_ms: int) -> int:
         """Offset of the first record that is not older than a time, or a lower one; the end of the log where there is none."""

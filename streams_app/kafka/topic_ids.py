@@ -22,6 +22,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from streams_app.delivery.fingerprints import Incarnation
+
 METADATA_KEY: Final = 3
 UNKNOWN: Final = ""
 """The id of a topic whose broker gives none."""
@@ -108,14 +110,32 @@ async def topic_ids(client: Client, topics: Sequence[str]) -> dict[str, str]:
     Raises:
         KafkaError: The broker cannot be asked now, or a topic does not exist.
     """
+    return {topic: found for topic, (found, _) in (await _asked(client, topics)).items()}
+
+
+async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
+    """Partition of a topic → its topic's id and the epoch of its leader; nothing where the broker has no ids.
+
+    Raises:
+        KafkaError: The broker cannot be asked now, or the topic does not exist.
+    """
+    found, epochs = (await _asked(client, [topic]))[topic]
+    return {number: Incarnation(found, epoch) for number, epoch in epochs.items()}
+
+
+async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, dict[int, int]]]:
+    """Topic → its id, and the epoch of the leader of each partition."""
     node = client.get_random_node()
     if node is None:
         raise NodeNotReadyError("no broker is known")
     try:
         answer = await client.send(node, _MetadataRequest(topics))
     except (NotImplementedError, IncompatibleBrokerVersion):
-        return dict.fromkeys(topics, UNKNOWN)
+        return {topic: (UNKNOWN, {}) for topic in topics}
     for code, name, *_ in answer.topics:
         if code:
             raise for_code(code)(name)
-    return {name: str(found) if found.int else UNKNOWN for _, name, found, *_ in answer.topics}
+    return {
+        name: (str(found) if found.int else UNKNOWN, {number: epoch for _, number, _, epoch, *_ in partitions})
+        for _, name, found, _, partitions, *_ in answer.topics
+    }

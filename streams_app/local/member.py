@@ -11,6 +11,7 @@ from typing import Final
 from streams_app.clock import Clock
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.fingerprints import OTHER, Incarnation, checksum_of
 from streams_app.delivery.ownership import Ownership
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.local.broker import Broker
@@ -172,6 +173,15 @@ class LocalMember:
         """Offset of the first record that is not older than a time; the end of the log where there is none."""
         records = self._broker.records(tp.topic)
         return next((record.offset for record in records if record.timestamp >= time_ms), len(records))
+
+    async def checksum_at(self, tp: TP, offset: int) -> int:
+        """Of the record at that offset."""
+        records = self._broker.records(tp.topic)
+        return checksum_of(records[offset]) if offset < len(records) else OTHER
+
+    async def incarnations(self, topic: str) -> dict[int, Incarnation]:
+        """No log ever becomes another one."""
+        return {}
 
     async def seek(self, tp: TP, offset: int) -> int:
         """Moves the reader.

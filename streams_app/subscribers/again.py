@@ -60,7 +60,9 @@ class AgainProcessor(SubscriberProcessor):
             # What came later cannot have been running. A broker that keeps no notes may name the end of its log too low.
             self._suspects_end = claim.edges.end if await claim.keeps_notes() else READS_NOTHING
         for offset, entry in found.items():
-            if not window.is_finished(offset):
+            if self._found_at.is_lost(offset):
+                self._marking.drop([offset])
+            elif not window.is_finished(offset):
                 self._before[offset] = kept = self._found(entry)
                 self._marking.keep(offset, kept)
         self._marking.keep(CLAIMED, Entry(1, due_ms=1))

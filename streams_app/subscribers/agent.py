@@ -163,7 +163,9 @@ def serving(
     if (rate := subscriber.rate) is not None:
         key = rate_key(settings.app_id, subscriber.name)
         leases = Leases(subscriber.name, rate, RateStore(scripts, key, secrets.token_hex(8), pace_of(rate)), trusted, on_fatal)
-    figures = Figures(metrics or Metrics(settings), subscriber.name, subscriber.event_key, clock)
+    metrics = metrics or Metrics(settings)
+    metrics.log_went_back_events.labels(name=subscriber.name)
+    figures = Figures(metrics, subscriber.name, subscriber.event_key, clock)
     dispatcher = Dispatcher(
         subscriber.name, subscriber.concurrency, subscriber.patience_ms, subscriber.retry, trusted, runner, figures.ended,
         ahead=AHEAD[subscriber.idempotent], leases=leases, on_fatal=on_fatal,
@@ -175,6 +177,7 @@ def serving(
         Status(),  # a worker one of whose subscribers waits is ready: the others go on
         on_fatal=on_fatal,
         on_resync=lambda name, cause: figures.resynced(cause),
+        on_went_back=metrics.went_back,
         session_ms=settings.kafka.session_timeout_ms,
         tick_seconds=settings.worker.tick_ms / 1000,
         release_seconds=release_seconds(subscriber),

@@ -15,7 +15,8 @@ from streams_app.delivery.commits import NotOwnerError
 from streams_app.delivery.processor import Claim, ImpossibleClaimError, Mark
 from streams_app.delivery.scripts import RefusedError
 from streams_app.subscribers.around import Around
-from streams_app.subscribers.note import MOST_NOTE_BYTES, Note, decoded, encoded, fits
+from streams_app.subscribers.beginning import noted
+from streams_app.subscribers.note import MOST_NOTE_BYTES, encoded, fits
 from streams_app.subscribers.once import OnceProcessor
 from streams_app.subscribers.placing import NO_METADATA, how_to_place
 from streams_app.subscribers.runner import Call, Outcome
@@ -50,7 +51,7 @@ class AtMostOnceProcessor(OnceProcessor):
     async def _take_over(self, claim: Claim, window: Window) -> int:
         mark = claim.mark
         assert mark is not None  # a worker never chooses where to begin
-        if decoded(mark.note, mark.offset, claim.edges.end) is None:
+        if noted(claim, mark) is None:
             if not await claim.keeps_notes():
                 raise ImpossibleClaimError(self._tp, f"cannot be claimed: {NO_METADATA}", "use another broker")
             raise self._not_placed("has a commit that does not say what was begun")
@@ -90,7 +91,7 @@ class AtMostOnceProcessor(OnceProcessor):
         return taken
 
     def _fits(self, window: Window, most_bytes: int) -> bool:
-        return fits(window.low, Note(self._topic_id, window.must_be_noted()), most_bytes)
+        return fits(window.low, self._noted(window.must_be_noted()), most_bytes)
 
     def _said(self) -> Callable[[], Awaitable[None]] | None:
         assert self._window is not None  # it is claimed
@@ -162,8 +163,8 @@ class AtMostOnceProcessor(OnceProcessor):
     # ---- what is begun and finished
 
     def _note(self, low: int, window: Window) -> str:
-        whole = Note(self._topic_id, window.above())
+        whole = self._noted(window.above())
         if fits(low, whole, MOST_NOTE_BYTES):
             return encoded(low, whole)
         # Nothing of this may be left out: it has room, as it had when its events began.
-        return encoded(low, Note(self._topic_id, window.must_be_noted()))
+        return encoded(low, self._noted(window.must_be_noted()))

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.fingerprints import Fingerprint, up_to
 from streams_app.delivery.processor import READS_NOTHING, Claim, Mark, OtherLogError
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.subscribers.around import Around
 from streams_app.subscribers.note import Note, decoded
+from streams_app.subscribers.runs import Run
 from streams_app.subscribers.window import NOTHING, Above, Window
 
 logger = logging.getLogger(__name__)
 
 REDIS_SECONDS: Final = 2.0
 """So long whoever can do without Redis waits for its answer."""
+
+OTHER: Final = "is another log than the one that was read"
 
 CLAIMS: Final = count(1)
 """Numbers of the claims of this process."""
@@ -69,6 +73,11 @@ def is_of_another_log(note: Note, topic_id: str) -> bool:
     return bool(note.topic_id and topic_id and note.topic_id != topic_id)
 
 
+def noted(claim: Claim, mark: Mark) -> Note | None:
+    """What the note of a commit says. Where topics have ids, it is them that say of which log it speaks."""
+    return decoded(mark.note, mark.offset, READS_NOTHING if claim.topic_id else claim.edges.end)
+
+
 async def was_made_by_hand(claim: Claim) -> bool:
     """Whether somebody has moved the commit with a tool of Kafka: then nothing above it is finished, whatever Redis says."""
     return claim.mark is not None and not claim.mark.note and await claim.keeps_notes()
@@ -85,20 +94,51 @@ def overtaken(above: Above, low: int, begin: int) -> int:
     return begin - low - sum(max(0, min(run.end, begin) - max(run.begin, low)) for run in above.finished)
 
 
-async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Window:
-    """The window of a partition that was committed before.
+class Found(NamedTuple):
+    """Where a subscriber goes on in a partition that was committed before.
+
+    Attributes:
+        window: Its window.
+        read: Fingerprints of what was read.
+        common: The offset from which on the log is another one than was read, as it went back; None: it did not.
+    """
+
+    window: Window
+    read: tuple[Fingerprint, ...] = ()
+    common: int | None = None
+
+    def is_lost(self, offset: int) -> bool:
+        """Whether what is known of an offset is known of a record that the broker has lost."""
+        return self.common is not None and offset >= self.common
+
+
+def below(above: Above, common: int) -> Above:
+    """What is finished and begun below an offset (pure)."""
+    runs = [Run(run.begin, min(run.end, common)) for run in above.finished if run.begin < common]
+    return Above(tuple(runs), tuple(offset for offset in above.begun if offset < common))
+
+
+async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Found:
+    """The window of a partition that was committed before; where its log went back, all that follows is unfinished.
 
     Raises:
         OtherLogError: The log is not the one of which the commit speaks.
         KafkaError, TimeoutError: To be tried again.
     """
-    note = decoded(mark.note, mark.offset, claim.edges.end)
+    note = noted(claim, mark)
+    is_same = note is not None and bool(claim.topic_id) and note.topic_id == claim.topic_id
+    if note is not None and is_same:
+        read_to = max([mark.offset, *(run.end for run in note.above.finished), *(one.offset + 1 for one in note.read)])
+        if (common := await claim.common_end(note.read, read_to)) is not None:
+            window = Window(next(CLAIMS), min(mark.offset, common), below(note.above, common))
+            return Found(window, up_to(note.read, common), common)
     is_other = note is not None and is_of_another_log(note, claim.topic_id)
     # The embedded broker, which keeps no notes, names a log's end too low: just after the first record of the last batch.
     is_beyond = mark.offset > claim.edges.end and await claim.keeps_notes()
-    if claim.was_reset or is_beyond or is_other:
+    if is_other or is_beyond or (claim.was_reset and not is_same):
+        what = f"ends at {claim.edges.end}, but was read up to {mark.offset}: its log went back" if is_same else OTHER
         advice = f"run `streams-app reset --subscriber {around.subscriber.name} --at earliest` to read it from its begin"
-        raise OtherLogError(tp, "is another log than the one that was read", advice)
+        raise OtherLogError(tp, what, advice)
     if mark.note and note is None:
         logger.warning("the note of the commit says nothing, events above it may run again source=%s offset=%d", tp, mark.offset)
     window = Window(next(CLAIMS), mark.offset, NOTHING if note is None else note.above)
@@ -110,4 +150,4 @@ async def found(tp: TP, around: Around, claim: Claim, mark: Mark) -> Window:
         )  # fmt: skip
         around.figures.overtaken(lost)
         window.cover(mark.offset, claim.edges.begin, ())
-    return window
+    return Found(window, () if note is None else note.read)

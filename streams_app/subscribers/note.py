@@ -1,6 +1,7 @@
 """The note of a commit: what is finished, and what is begun, above the offset that is committed (pure).
 
-``1.<topic id>.<body>.<checksum>``. The body names the finished runs and the begun offsets in ascending order, each by the distance
+``1.<topic id>~<fingerprints>.<body>.<checksum>``. The fingerprints say which records were read; a note of a former version has
+none, and no ``~``. The body names the finished runs and the begun offsets in ascending order, each by the distance
 from the end of the one before it and then by its length, as numbers of seven bits a byte, in base 64. The checksum covers the
 committed offset, too: a note beside another offset than its own says nothing.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.subscribers.runs import Run
 from streams_app.subscribers.window import Above
 
@@ -33,10 +35,17 @@ class Note(NamedTuple):
     Attributes:
         topic_id: Id of the topic of whose log it speaks; "" where the broker gave none.
         above: What is finished, and begun, from the committed offset on.
+        read: Fingerprints of records that were read.
     """
 
     topic_id: str
     above: Above
+    read: tuple[Fingerprint, ...] = ()
+
+    @property
+    def log(self) -> str:
+        """How it says of which log it speaks."""
+        return f"{self.topic_id}~{to_text(self.read)}" if self.read else self.topic_id
 
 
 class _Part(NamedTuple):
@@ -54,7 +63,7 @@ def encoded(low: int, note: Note) -> str:
         low: The offset beside which it is committed.
         note: Names nothing below ``low``, and no finished run at ``low``.
     """
-    return _text(low, note.topic_id, b"".join(data for _, data in _written(low, note.above)))
+    return _text(low, note.log, b"".join(data for _, data in _written(low, note.above)))
 
 
 def fits(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> bool:
@@ -64,13 +73,13 @@ def fits(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> bool:
 
 def fitted(low: int, note: Note, most_bytes: int = MOST_NOTE_BYTES) -> str:
     """A note without the highest of what it names, as far as it has no room; what is left out is done again after a crash."""
-    room_bytes = (most_bytes - len(_text(low, note.topic_id, b""))) * 3 // 4
+    room_bytes = (most_bytes - len(_text(low, note.log, b""))) * 3 // 4
     body = b""
     for _, data in _written(low, note.above):
         if len(body) + len(data) > room_bytes:
             break
         body += data
-    return _text(low, note.topic_id, body)
+    return _text(low, note.log, body)
 
 
 def decoded(text: str, low: int, log_end: int) -> Note | None:
@@ -94,7 +103,8 @@ def decoded(text: str, low: int, log_end: int) -> Note | None:
     if parts and parts[-1].end > log_end:
         return None
     finished = tuple(Run(part.begin, part.end) for part in parts if not part.is_begun)
-    return Note(shape[1], Above(finished, tuple(part.begin for part in parts if part.is_begun)))
+    topic_id, _, read = shape[1].partition("~")
+    return Note(topic_id, Above(finished, tuple(part.begin for part in parts if part.is_begun)), of_text(read))
 
 
 def _written(low: int, above: Above) -> Iterator[tuple[_Part, bytes]]:
@@ -150,10 +160,10 @@ def _numbers(data: bytes) -> Iterator[int]:
         raise ValueError("a number is cut off")
 
 
-def _text(low: int, topic_id: str, body: bytes) -> str:
+def _text(low: int, log: str, body: bytes) -> str:
     shown = urlsafe_b64encode(body).decode().rstrip("=")
-    return f"{_VERSION}.{topic_id}.{shown}.{_checksum(low, topic_id, shown)}"
+    return f"{_VERSION}.{log}.{shown}.{_checksum(low, log, shown)}"
 
 
-def _checksum(low: int, topic_id: str, body: str) -> str:
-    return f"{crc32(f'{low}.{topic_id}.{body}'.encode()):08x}"
+def _checksum(low: int, log: str, body: str) -> str:
+    return f"{crc32(f'{low}.{log}.{body}'.encode()):08x}"

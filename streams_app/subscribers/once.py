@@ -7,6 +7,7 @@ done: it becomes a dead letter. It runs again only where its function said that 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from streams_app.delivery.processor import READS_NOTHING, Claim
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.around import Around, Decoded
-from streams_app.subscribers.beginning import is_of_another_log, was_made_by_hand
+from streams_app.subscribers.beginning import below, is_of_another_log, was_made_by_hand
 from streams_app.subscribers.bounds import MOST_UNFINISHED
 from streams_app.subscribers.note import Note, decoded, encoded, fitted
 from streams_app.subscribers.noting import Noting, Progress
@@ -59,9 +60,14 @@ class OnceProcessor(SubscriberProcessor):
         if note is not None and is_of_another_log(note, claim.topic_id):
             self._noting.drop(kept.open)
             note, kept = None, Kept(0, kept.number, {})
+        if (common := await self._common_with(claim, note, kept.fence)) is not None:
+            self._found_at = self._found_at._replace(common=common)
+            self._noting.drop([offset for offset in kept.open if offset >= common])
+            kept = replace(kept, fence=min(kept.fence, common), open={at: one for at, one in kept.open.items() if at < common})
+            note = None if note is None else note._replace(above=below(note.above, common))
         if note is not None:
             await self._believe(Above((Run(0, kept.fence), *note.above.finished)), claim, window)
-        if await was_made_by_hand(claim):
+        if self._found_at.common is not None or await was_made_by_hand(claim):
             # First Redis, then Kafka: what Redis says from now on is to be believed by the next claim, and nothing it said before.
             await self._noting.tell()
             await claim.commit_now(self._mark(window))
@@ -79,6 +85,17 @@ class OnceProcessor(SubscriberProcessor):
             # Redis has lost something: the ids of what is below the watermark are read back.
             self._read_to = max(claim.edges.begin, min(watermark, await self._remembered_from(claim, watermark)))
         return self._read_to
+
+    async def _common_with(self, claim: Claim, note: Note | None, fence: int) -> int | None:
+        """The offset from which on the log is another one than Redis or the commit speak of.
+
+        A broker that is restored takes its commits back, too: then Redis alone knows what was read.
+        """
+        common = self._found_at.common
+        if note is None or note.topic_id != claim.topic_id:
+            return common
+        by_redis = await claim.common_end(note.read, fence)
+        return by_redis if common is None else common if by_redis is None else min(common, by_redis)
 
     async def _remembered_from(self, claim: Claim, watermark: int) -> int:
         """Where that begins of which ids are remembered: so long before the watermark, however far behind that is."""
@@ -230,10 +247,10 @@ class OnceProcessor(SubscriberProcessor):
     # ---- what is finished
 
     def _note(self, low: int, window: Window) -> str:
-        return fitted(low, Note(self._topic_id, Above(window.above().finished)))
+        return fitted(low, self._noted(Above(window.above().finished)))
 
     def _progress(self, window: Window) -> Progress | None:
         if self._read_to < self._learns_below:
             return None  # a fence says that Redis knows the ids of all that is below it
         low = window.low
-        return Progress(low, encoded(low, Note(self._topic_id, Above(window.must_be_noted().finished))))
+        return Progress(low, encoded(low, self._noted(Above(window.must_be_noted().finished))))

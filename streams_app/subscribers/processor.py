@@ -15,12 +15,13 @@ from itertools import islice
 from typing import Final
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.fingerprints import Fingerprint, followed_by, thinned
 from streams_app.delivery.processor import Claim, Mark
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import BadEventError
 from streams_app.events.codec import header_faults
 from streams_app.subscribers.around import Around, Decoded
-from streams_app.subscribers.beginning import CLAIMS, begin_of, found, mark_in_redis
+from streams_app.subscribers.beginning import CLAIMS, Found, begin_of, found, mark_in_redis
 from streams_app.subscribers.bounds import MOST_UNFINISHED, MOST_UNFINISHED_BYTES, sizes_of
 from streams_app.subscribers.ending import Ending
 from streams_app.subscribers.looks import Look
@@ -31,11 +32,14 @@ from streams_app.subscribers.received import Retry
 from streams_app.subscribers.retrying import Probes, Waiting
 from streams_app.subscribers.runner import Call, Outcome
 from streams_app.subscribers.store import Entry
-from streams_app.subscribers.window import Window
+from streams_app.subscribers.window import Above, Window
 from streams_app.subscribers.work import Again, Letter, Work, after_failure, letter, says_something_of_its_event_alone
 
 _DONE: Final = (Outcome.DONE, Outcome.DUPLICATE)
 """The function has returned, or has nothing to do."""
+
+NEAR_NOTED: Final = 3
+"""Of what was read last so many fingerprints are noted with each commit, of older records fewer: a note has little room."""
 
 CANCELLED_SECONDS: Final = 1.0
 """So long what was cancelled may take to end."""
@@ -53,6 +57,8 @@ class SubscriberProcessor(Promise):
         self._around = around
         self._window: Window | None = None
         self._topic_id = ""
+        self._read: tuple[Fingerprint, ...] = ()
+        self._found_at: Found
         self._claim: Claim | None = None
         self._fresh: deque[Work] = deque()
         self._waiting: Waiting[Work] = Waiting()
@@ -86,8 +92,10 @@ class SubscriberProcessor(Promise):
         self._claim, self._topic_id = claim, claim.topic_id
         mark = claim.mark or await self._mark_in_redis(claim)
         self._is_first_start = mark is None
-        window = Window(next(CLAIMS), self._begin_of(claim)) if mark is None else await found(self._tp, self._around, claim, mark)
-        self._window = window
+        self._found_at = (
+            Found(Window(next(CLAIMS), self._begin_of(claim))) if mark is None else await found(self._tp, self._around, claim, mark)
+        )
+        self._window, self._read = window, _ = self._found_at[:2]
         if claim.mark is None:
             await claim.commit_now(self._mark(window))
         position = await self._take_over(claim, window)
@@ -108,6 +116,8 @@ class SubscriberProcessor(Promise):
         """Takes the next range."""
         assert self._window is not None  # it is claimed
         records = batch.records
+        if records and (not self._read or self._read[-1].offset < records[-1].offset):
+            self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_NOTED, spread=1)
         offsets = self._window.cover(batch.begin, batch.end, [record.offset for record in records])
         if len(offsets) < len(records):
             wanted = set(offsets)
@@ -315,4 +325,7 @@ class SubscriberProcessor(Promise):
         return Mark(low, note)
 
     def _note(self, low: int, window: Window) -> str:
-        return fitted(low, Note(self._topic_id, window.above()))
+        return fitted(low, self._noted(window.above()))
+
+    def _noted(self, above: Above) -> Note:
+        return Note(self._topic_id, above, self._read)

@@ -138,7 +138,13 @@ DELIVERY: Final = (
         "a group may be sealed twice under one id",
         "The id must be derived from the source alone.",
         ("lossy crash:2",),
-        (Change("folding.core.record:render", "sealed.first_offset, sealed.last_offset)", "sealed.first_offset, sealed.due_ms)"),),
+        (
+            Change(
+                "folding.core.record:render",
+                "sealed.last_offset, lost)",
+                "sealed.due_ms, lost)",
+            ),
+        ),
     ),
     Mutant(
         "version from the first offset",

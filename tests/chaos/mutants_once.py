@@ -98,12 +98,10 @@ AT_MOST_ONCE: Final = (
         (
             Change(
                 f"{NO}._note",
-                "return encoded(low, Note(self._topic_id, window.must_be_noted()))",
+                "return encoded(low, self._noted(window.must_be_noted()))",
                 "from streams_app.subscribers.note import fitted\nreturn fitted(low, whole, MOST_NOTE_BYTES)",
             ),
-            Change(
-                f"{NO}._fits", "return fits(window.low, Note(self._topic_id, window.must_be_noted()), most_bytes)", "return True"
-            ),
+            Change(f"{NO}._fits", "return fits(window.low, self._noted(window.must_be_noted()), most_bytes)", "return True"),
         ),
     ),
     Mutant(

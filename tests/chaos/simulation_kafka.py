@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.delivery.fingerprints import GONE, OTHER, Incarnation, checksum_of
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.kafka.members import commit_as
@@ -87,6 +88,13 @@ class Log:
 
     def _note_readable(self) -> None:
         self.readable_ms += [LoopClock().now_ms()] * (self.stable - len(self.readable_ms))
+
+    def checksum_at(self, offset: int) -> int:
+        """As a broker answers that is asked for one record."""
+        if offset < self.start:
+            return GONE
+        entry = self.entries[offset] if offset < self.end else None
+        return OTHER if entry is None else checksum_of(entry)
 
     def abort(self) -> None:
         """The open transaction is aborted: nothing of it is an event."""
@@ -184,6 +192,14 @@ class Reader:
         log = self._group.log
         first = next((offset for offset, entry in enumerate(log.entries) if entry and entry.timestamp >= time_ms), log.end)
         return await self._worker.call(lambda: first, KafkaError)
+
+    async def checksum_at(self, tp: TP, offset: int) -> int:
+        """Of what is at that offset now."""
+        return await self._worker.call(lambda: self._group.log.checksum_at(offset), KafkaError)
+
+    async def incarnations(self, topic: str) -> dict[int, Incarnation]:
+        """One broker leads it all the time."""
+        return await self._worker.call(dict[int, Incarnation], KafkaError)
 
     async def seek(self, tp: TP, offset: int) -> int:
         """Within the process; batches that have been handed over already come all the same."""

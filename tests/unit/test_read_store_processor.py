@@ -34,7 +34,9 @@ async def test_a_range_is_synced_in_order_and_its_end_is_the_mark_and_the_progre
     await store.reaches(processor, 2_000)
 
     assert (2 * MAX_RECORDS + 1, 0) == (held, processor.held)
-    assert (Mark(2_000, "x"), 2_000) == (await processor.mark(), await store.progress())
+    mark = await processor.mark()
+    assert mark is not None
+    assert (2_000, "x", 2_000) == (mark.offset, mark.note.partition("~")[0], await store.progress())
     assert {f"n{offset}" for offset in range(2 * MAX_RECORDS + 1)} == store.names()
 
 

@@ -170,7 +170,7 @@ def test_a_redis_that_was_wiped_changes_nothing_for_what_is_never_to_be_called_t
 
 
 def test_a_note_without_room_is_waited_for_and_said_and_the_lowest_event_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", 70)
+    monkeypatch.setattr("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", 200)
     called = []
 
     async def ship(event: Received[Paid]) -> None:

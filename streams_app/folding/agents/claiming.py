@@ -6,7 +6,9 @@ Kafka has been asked before whether the partition is ours, see :mod:`streams_app
 from __future__ import annotations
 
 import logging
+from typing import Final
 
+from streams_app.delivery.fingerprints import OTHER, Fingerprint, up_to
 from streams_app.delivery.processor import Claim, Mark, OtherLogError
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.starts import began_with
@@ -14,6 +16,9 @@ from streams_app.folding.shard.shard import Shard
 from streams_app.metrics import Metrics
 
 logger = logging.getLogger(__name__)
+
+NEVER_FOUND: Final = Fingerprint(0, OTHER)
+"""Of a record of which no more is known than that it was there."""
 
 
 def is_another(folded: str, present: str) -> bool:
@@ -78,6 +83,25 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
     if shard.fence + 1 >= edges.end:
         # Whatever is read from here on arrived after this moment.
         shard.clock.caught_up_at_ms = edges.asked_ms
+
+
+async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
+    """The offset from which on to fold once more, where the broker has lost what was folded; None: it has not."""
+    folded = shard.fence if shard.under_way is None else shard.under_way.to
+    # A state that was written without fingerprints says how far it had read, and no more.
+    kept = shard.log or ((NEVER_FOUND._replace(offset=folded),) if folded + 1 > (await claim.edges_now()).end else ())
+    return await claim.common_end(kept, folded + 1)
+
+
+async def fold_anew(shard: Shard, emitter: Emitter, common: int) -> None:
+    """Emits what is open, of which some is lost to the broker, and goes back to the offset up to which the log is as it was.
+
+    What is open cannot stay: of its events nobody knows which were lost, and what a group gets from offsets below its last one
+    would be taken for folded. Records of what follows have ids and versions of their own, as others with these offsets may be out.
+    """
+    folded = shard.fence if shard.under_way is None else shard.under_way.to
+    await emitter.drain()
+    await shard.rewind_to(min(common - 1, shard.fence), up_to(shard.log, common), shard.lost + folded + 1 - common)
 
 
 def tell_of_lost_state(shard: Shard, claim: Claim, *, had_state: bool) -> None:

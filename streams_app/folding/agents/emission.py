@@ -234,8 +234,8 @@ class Emitter:
     async def _produce(self, entries: Sequence[Sealed]) -> tuple[list[Sealed], BaseException | None]:
         """Produces entries; an entry counts as acknowledged when all its parts are."""
         shard = self.shard
-        if self.renderer is None or self.renderer.shape != shard.definition.stored:
-            self.renderer = Renderer(shard.definition.stored, *shard.tp)
+        if self.renderer is None or (self.renderer.shape, self.renderer.lost) != (shard.definition.stored, shard.lost):
+            self.renderer = Renderer(shard.definition.stored, *shard.tp, shard.lost)
         new, output = tuple.__new__, shard.fold.output
         records: list[Outgoing] = []
         owner: list[int] = []

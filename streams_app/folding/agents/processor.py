@@ -20,7 +20,7 @@ from streams_app.delivery.progress import Moves
 from streams_app.delivery.scripts import RefusedError
 from streams_app.delivery.tasks import ended, run
 from streams_app.errors import text_of
-from streams_app.folding.agents.claiming import beginning_of, check_log, go_on, tell_of_lost_state
+from streams_app.folding.agents.claiming import beginning_of, check_log, fold_anew, go_on, lost_by_broker, tell_of_lost_state
 from streams_app.folding.agents.emission import Emitter
 from streams_app.folding.agents.parts import Parts
 from streams_app.folding.agents.pauses import explains_emission
@@ -76,6 +76,8 @@ class FoldProcessor:
         self._note = begin.note
         if await shard.claim(begin.offset, claim.partitions, claim.topic_id, claim.token):
             tell_of_lost_state(shard, claim, had_state=self._parts.held.had(shard))
+        if (common := await lost_by_broker(shard, claim)) is not None:
+            await fold_anew(shard, self.emitter, common)
         await go_on(shard, self.emitter, claim, begin, self._parts.metrics)
         # Redis has just answered. A shard that still waits for it says so again with its next try.
         for about in ("redis", "redis-memory"):
@@ -141,17 +143,20 @@ class FoldProcessor:
         view = ReaderView(batch.stable_offset, batch.fetched_at_ms)
         events, reading, again = self._posts.read(batch, shard.fold.name)
         chunks = shard.chunks(events, end, view, clock.now_ms())
-        was_waiting = await self._fold_all(chunks, reading, again)
+        was_waiting = await self._fold_all(batch, chunks, reading, again)
         if clock.is_trusted() and shard.look(view, clock.now_ms()) and was_waiting:
             self.tick()  # a backlog ends: what is due need not wait for the clock
         if reading.misrouted:
             count_misrouted(shard.fold.name, reading, batch.tp, self._parts.metrics)
 
-    async def _fold_all(self, chunks: Iterator[Chunk], reading: Reading, again: Callable[[Chunk], Iterable[Event]]) -> bool:
+    async def _fold_all(
+        self, batch: Batch, chunks: Iterator[Chunk], reading: Reading, again: Callable[[Chunk], Iterable[Event]]
+    ) -> bool:
         """Folds the chunks of one range; returns whether the last of them had been waiting in the log."""
         was_waiting = False
         for chunk in chunks:
             await self._send_dead_letters(reading)
+            self.shard.read(batch.last_up_to(chunk.to))
             if self.shard.clock.is_backlog(chunk.time) and await self.emitter.seal_ahead():
                 self._wake(chunk)
             await self._fold_chunk(chunk, partial(again, chunk))

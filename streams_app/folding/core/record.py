@@ -139,9 +139,22 @@ class FoldedRecord(NamedTuple):
     value: bytes
 
 
-def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int) -> str:
-    """The id of a folded record, derived from the source alone: a record that is sent again has the same one."""
-    return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}"
+def fold_id(fold: str, topic: str, partition: int, first_offset: int, last_offset: int, lost: int = 0) -> str:
+    """The id of a folded record, derived from the source alone: a record that is sent again has the same one.
+
+    Args:
+        fold: Name of the fold.
+        topic: Source topic.
+        partition: Source partition.
+        first_offset: Of its first event.
+        last_offset: Of its last event.
+        lost: How many offsets the broker had lost: other events had these offsets before, and records with their ids may be out.
+    """
+    return f"{fold}:{topic}:{partition}:{first_offset}-{last_offset}{_behind(lost)}"
+
+
+def _behind(lost: int) -> str:
+    return f"+{lost}" if lost else ""
 
 
 class Renderer:
@@ -152,11 +165,13 @@ class Renderer:
 
     Attributes:
         shape: Definition under which the groups were folded.
+        lost: How many offsets the broker has lost so far.
     """
 
-    def __init__(self, shape: RecordShape, topic: str, partition: int) -> None:
+    def __init__(self, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> None:
         self.shape = shape
-        self._of = shape, topic, partition
+        self.lost = lost
+        self._of = shape, topic, partition, lost
         self._is_usual = len(shape.group_fields) == 1 and shape.keep == "names"
         self._id = fold_id(shape.fold, topic, partition, 0, 0).removesuffix("0-0")
         group_field, changed, name = (_json(text) for text in (shape.group_fields[0], shape.changed, shape.fold))
@@ -169,13 +184,14 @@ class Renderer:
             The position of the group in ``entries``, and the fields of a :class:`FoldedRecord`.
         """
         id_begin, is_usual = self._id, self._is_usual
+        behind = _behind(self.lost)
         before_group, before_names, before_span, before_reason = self._between
         for position, sealed in enumerate(entries):
             member, first, last, events, low, high, reason, _, partitions, held = sealed
             if is_usual and type(held) is NameSet and member[:1] == TEXT_MARK:
                 key = member[1:]
-                span = f"{first}-{last}"
-                version = partitions * VERSION_SHIFT + last
+                span = f"{first}-{last}{behind}"
+                version = partitions * VERSION_SHIFT + last + self.lost
                 value = (
                     f"{before_group}{_json(key.decode())}{before_names}{held.listed}{before_span}{span}{before_reason}{reason}"
                     f'","events":{events},"first_event_ms":{low},"last_event_ms":{high},"version":{version}}}}}'
@@ -187,7 +203,7 @@ class Renderer:
                 yield position, *record
 
 
-def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> list[FoldedRecord]:
+def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int, lost: int = 0) -> list[FoldedRecord]:
     """The record of a sealed group; several, with ``#1``, ``#2`` … behind the id, where one would be too large.
 
     Args:
@@ -195,17 +211,18 @@ def render(sealed: Sealed, shape: RecordShape, topic: str, partition: int) -> li
         shape: Definition under which it was folded.
         topic: Source topic.
         partition: Source partition.
+        lost: How many offsets the broker has lost so far.
     """
-    base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset)
+    base = fold_id(shape.fold, topic, partition, sealed.first_offset, sealed.last_offset, lost)
     names = sorted(sealed.names)
-    value = _value(sealed, shape, base, names)
+    value = _value(sealed, shape, base, names, lost)
     key = canonical_bytes(sealed.member)
     if len(value) <= MAX_RECORD_BYTES or len(names) <= 1:
         return [FoldedRecord(base.encode(), key, value)]
     records = []
     for number, part in enumerate(_parts(sealed, names), start=1):
         part_id = f"{base}#{number}"
-        records.append(FoldedRecord(part_id.encode(), key, _value(sealed, shape, part_id, part)))
+        records.append(FoldedRecord(part_id.encode(), key, _value(sealed, shape, part_id, part, lost)))
     return records
 
 
@@ -228,7 +245,7 @@ def _parts(sealed: Sealed, names: list[str]) -> list[list[str]]:
     return parts
 
 
-def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str]) -> bytes:
+def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str], lost: int) -> bytes:
     changed: Any = names
     if shape.keep == "last":
         changed = {name: orjson.Fragment(sealed.names[name] or b"null") for name in names}
@@ -243,7 +260,7 @@ def _value(sealed: Sealed, shape: RecordShape, record_id: str, names: list[str])
                 "events": sealed.events,
                 "first_event_ms": sealed.first_event_ms,
                 "last_event_ms": sealed.last_event_ms,
-                "version": sealed.version,
+                "version": sealed.version + lost,
             },
         }
     )

@@ -11,11 +11,12 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from streams_app.delivery.batch import TP
+from streams_app.delivery.fingerprints import Fingerprint, followed_by
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.scripts import RefusedError
 from streams_app.fold import Fold
@@ -53,6 +54,8 @@ class Shard:
         clock: The time it lives by.
         outbox: Sealed entries in the order of sealing, not yet acknowledged; mirrors the outbox in Redis.
         lock: Held while a script of this shard runs.
+        log: Fingerprints of what is folded, see :mod:`streams_app.delivery.fingerprints`.
+        lost: How many offsets the broker has lost so far; ids and versions of records say so.
         is_claimed: False before the claim, once the shard is released, and while nobody knows what a seal did.
     """
 
@@ -68,6 +71,8 @@ class Shard:
         self.token = ""
         self.fence = -1
         self.under_way: UnderWay | None = None
+        self.log: tuple[Fingerprint, ...] = ()
+        self.lost = 0
         self.is_claimed = False
         self.seen: SealedGroups | None = None
         self._packing = Packing(self.bounds, b"", 1, keeps_values=fold.keep == "last")
@@ -104,6 +109,7 @@ class Shard:
             )
             assert claimed is not None  # a mark was given, so the state exists now
             self.fence, self.under_way = claimed.fence, claimed.under_way
+            self.log, self.lost = claimed.log, claimed.lost
             self.clock.take_over(claimed.clocks)
             self.definition = Definition(self.definition.present, RecordShape.from_text(claimed.definition))
             self.seen = None
@@ -144,6 +150,11 @@ class Shard:
         keeps_values = self.fold.keep == "last"
         return chunks_of(events, self.fence, end, self.under_way, self.clock, self.bounds, view, now_ms, keeps_values=keeps_values)
 
+    def read(self, record: Any) -> None:
+        """Remembers what the last record of the next chunk is; None: it has none."""
+        if record is not None:
+            self.log = followed_by(self.log, record)
+
     def begin(self, chunk: Chunk, events: Callable[[], Iterable[Event]]) -> Progress:
         """A chunk to be folded by :meth:`fold_once`.
 
@@ -181,6 +192,7 @@ class Shard:
                 reply = await self.store.fold(
                     self.token, self.fence, under_way, progress.cursor, groups, after, self.bounds,
                     is_last=is_last, outbox_limit=OUTBOX_LIMIT, most_work=pace.WORK, partitions=self._packing.partitions,
+                    log=self.log,
                 )  # fmt: skip
                 self.outbox.is_exact = was_exact
                 if reply.outcome is not Outcome.DETAIL:
@@ -290,6 +302,19 @@ class Shard:
             present = self.definition.present
             await self.store.define(self.token, present.to_text())
             self.definition, self.under_way = Definition(present, present), None
+
+    async def rewind_to(self, fence: int, log: tuple[Fingerprint, ...], lost: int) -> None:
+        """Moves the fence back over offsets that the broker has lost; nothing may be left to be emitted.
+
+        Args:
+            fence: The new fence.
+            log: Fingerprints of the records up to there.
+            lost: How many offsets the broker has lost so far.
+        """
+        async with self.lock:
+            self.check_owned()
+            await self.store.rewind(self.token, self.fence, fence, log, lost)
+            self.fence, self.under_way, self.log, self.lost = fence, None, log, lost
 
     async def skip_to(self, fence: int) -> None:
         """Moves the fence over offsets the log no longer has; no group may be open."""

@@ -4,7 +4,9 @@ r"""Every Redis key of the project, in one table.
 key (after ``{app/fold/topic/part}:v2:``)  type    holds
 ======================================  ======  ==============================================================
 ``meta``                                hash    token, owner, fence, clock, record_clock, late, epoch, definition, topics,
-                                                topic_id; while a range is under way: to, cursor, cap, arrived, digest
+                                                topic_id, log (fingerprints of what was folded), lost
+                                                (offsets the broker has lost); while a range is under way:
+                                                to, cursor, cap, arrived, digest
 ``due``                                 zset    group → timer: it is looked at once it has been silent since then (ms)
 ``first``                               zset    group → first offset of its open fold
 ``group:<group>``                       hash    sidecar: name → last value or ""; ``\xff`` → packed numbers (see ``codec.py``)

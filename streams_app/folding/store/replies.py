@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from streams_app.delivery import ranges
+from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.folding.core.model import OpenGroup
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
@@ -17,7 +18,7 @@ CAUSES: Final = {
     "token": "another worker has claimed it",
     "fence": "Redis does not stand where this worker had folded to; it was rolled back, or a reply was lost",
     "range": "Redis does not know the range that is being folded; it was rolled back",
-    "open-groups": "groups are open where retention has removed events",
+    "open-groups": "groups are open where the log has lost events",
     "not-drained": "groups are open under the former definition",
     "detail": "Redis finds a bound inside a run that ends where bounds close its group",
     "lost-reply": "a reply of Redis was lost, and what it did is to be read again",
@@ -56,6 +57,8 @@ class Claimed:
     open_groups: int
     outbox_records: int
     under_way: UnderWay | None
+    log: tuple[Fingerprint, ...] = ()
+    lost: int = 0
 
 
 class Outcome(Enum):

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from streams_app.delivery import scripts
 from streams_app.delivery.scripts import Script, Timer, unmeasured
 
-SCRIPTS: Final = ("claim", "define", "finish", "fold", "outbox", "seal", "skip", "watermark")
+SCRIPTS: Final = ("claim", "define", "finish", "fold", "outbox", "rewind", "seal", "skip", "watermark")
 
 
 def script_text(name: str) -> str:

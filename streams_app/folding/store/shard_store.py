@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgpack
 
+from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.core.shard_clock import Clocks, RangeTime
@@ -63,15 +64,19 @@ class ShardStore:
         )  # fmt: skip
         if reply[0] == b"none":
             return None
-        created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *range_under_way = reply
+        created, fence, clock, record_clock, late, stored_epoch, stored_definition, groups, records, *rest = reply
+        *range_under_way, log, lost = rest
         to, cursor, cap, arrived, digest = range_under_way
         under_way = UnderWay(int(to), cursor, RangeTime(int(cap), int(arrived) if arrived else None), digest) if to else None
         clocks = Clocks(int(clock), int(record_clock), int(late))
-        return Claimed(created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, under_way)
+        return Claimed(
+            created == b"new", int(fence), clocks, stored_epoch, stored_definition.decode(), groups, records, under_way,
+            of_text(log.decode()), int(lost),
+        )  # fmt: skip
 
     async def fold(
         self, token: str, fence: int, after: UnderWay, cursor: bytes, groups: Groups, clocks: Clocks, bounds: Bounds, *,
-        is_last: bool, outbox_limit: int, most_work: int, partitions: int,
+        is_last: bool, outbox_limit: int, most_work: int, partitions: int, log: Sequence[Fingerprint] = (),
     ) -> Folded:  # fmt: skip
         """Folds groups of the range that follows the fence; the rest is as in ``fold.lua``.
 
@@ -87,6 +92,7 @@ class ShardStore:
             outbox_limit: With so many records sealed and not yet acknowledged nothing is folded.
             most_work: See :data:`streams_app.folding.core.pace.WORK`.
             partitions: Partition count of the source.
+            log: Fingerprints of what was folded, up to the end of the range.
 
         Raises:
             RefusedError: Not the owner, another fence, another range.
@@ -97,7 +103,7 @@ class ShardStore:
             record_clock=str(clocks.record_clock_ms), late=str(clocks.late_ms), cap=str(cap_ms),
             arrived="" if arrived_ms is None else str(arrived_ms), digest=after.digest, quiet_ms=bounds.session_gap_ms,
             hold_ms=bounds.hold_ms, max_events=bounds.max_events, max_changed=bounds.max_changed, outbox_limit=outbox_limit,
-            most_work=most_work, partitions=partitions, groups=groups.values,
+            most_work=most_work, partitions=partitions, log=to_text(log), groups=groups.values,
         )  # fmt: skip
         outcome = Outcome(reply[0].decode())
         if outcome is Outcome.FULL:
@@ -185,6 +191,21 @@ class ShardStore:
             RefusedError: Not the owner, another fence, or groups are open.
         """
         await self._call("skip", token=token, fence=str(fence), to=str(to))
+
+    async def rewind(self, token: str, fence: int, to: int, log: Sequence[Fingerprint], lost: int) -> None:
+        """Moves the fence back over offsets that the broker has lost.
+
+        Args:
+            token: Token of the owner.
+            fence: The fence that is expected in Redis.
+            to: The new fence.
+            log: Fingerprints of the records up to there.
+            lost: How many offsets the broker has lost so far.
+
+        Raises:
+            RefusedError: Not the owner, another fence, or something is left to be emitted.
+        """
+        await self._call("rewind", token=token, fence=str(fence), to=str(to), log=to_text(log), lost=str(lost))
 
     async def define(self, token: str, definition: str) -> None:
         """Stores another definition of the fold; a range that is under way is folded again from its begin.

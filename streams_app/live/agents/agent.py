@@ -79,6 +79,7 @@ class ViewAgent:
                 Status(),  # a worker whose view is read anew is ready: it folds, and the view says so itself
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
+                on_went_back=metrics.went_back,
                 session_ms=settings.kafka.session_timeout_ms,
                 tick_seconds=settings.worker.tick_ms / 1000,
             ),

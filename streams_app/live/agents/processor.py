@@ -17,6 +17,7 @@ from redis.exceptions import OutOfMemoryError
 
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.dead_letters import DeadLetters
+from streams_app.delivery.fingerprints import followed_by
 from streams_app.delivery.partition_clock import advanced, is_caught_up
 from streams_app.delivery.processor import Claim, Edges, Mark, Processor, Processors
 from streams_app.delivery.progress import Moves
@@ -191,6 +192,9 @@ class ViewProcessor(Processor):
         """The state under our token, created where there is none that fits."""
         view, definition = self._context.view, definition_of(self._context.view)
         found = await self._store.claim(definition, claim.topic_id, claim.partitions)
+        if found is not None and await claim.common_end(found.marks.log, found.fence + 1) is not None:
+            # What it shows is of events that are gone: it is read once more, as it is now.
+            found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
         if found is not None and claim.was_reset and found.fence + 1 >= claim.edges.begin:
             # The reader was thrown back, and not by retention: the topic was made again.
             found = await self._store.claim(definition, claim.topic_id, claim.partitions, drop=True)
@@ -244,6 +248,8 @@ class ViewProcessor(Processor):
         if part.refused:
             await self._letters.send(part.refused)
         marks = self._marks_at(part.to)
+        if part.last is not None:
+            marks = marks._replace(log=followed_by(marks.log, part.last))
 
         async def apply() -> None:
             applied = await self._store.apply(self._fence, part.to, part.changes, marks)

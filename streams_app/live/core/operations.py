@@ -69,6 +69,7 @@ class Part:
         refused: Records that become dead letters.
         counts: ``put``, ``removed``, ``other`` and ``refused`` → records.
         events: Records.
+        last: The last of them.
     """
 
     to: int
@@ -76,6 +77,7 @@ class Part:
     refused: list[Refused] = field(default_factory=list)
     counts: Tally[str] = field(default_factory=Tally)
     events: int = 0
+    last: Record | None = None
 
     @property
     def changes(self) -> list[Change]:
@@ -84,7 +86,7 @@ class Part:
 
     def add(self, decider: Decider, partition: int, record: Record, now_ms: int) -> None:
         """Takes the next record."""
-        self.to = record.offset
+        self.to, self.last = record.offset, record
         self.events += 1
         try:
             meant = decider.decide(partition, record, now_ms)

@@ -4,7 +4,7 @@
 key (after ``{app/live.VIEW/topic/part}:v1:``)      type    holds
 =================================================  ======  ===================================================================
 ``meta``                                           hash    token, fence, seq, clock, definition, topic_id, partitions, reading,
-                                                           whole_ms
+                                                           whole_ms, log (fingerprints of what was applied)
 ``pages``                                          hash    page → seq of its last change, while the page holds anything
 ``due``                                            zset    page → time of its oldest item
 ``items:<page>``                                   zset    item → its time

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from redis.asyncio import Redis
 
+from streams_app.delivery.fingerprints import Fingerprint, of_text, to_text
 from streams_app.delivery.scripts import Script, Timer, unmeasured, with_included
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage
@@ -33,10 +34,12 @@ class Marks(NamedTuple):
     Attributes:
         reading: End of the log up to which it is read before it is shown; None: it is shown.
         whole_ms: Before this moment something is missing that retention has removed; 0: nothing is.
+        log: Fingerprints of what was applied.
     """
 
     reading: int | None = None
     whole_ms: int = 0
+    log: tuple[Fingerprint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,9 @@ class ViewStore:
         if reply[0] == b"none":
             return None
         fence, self._seq, clock_ms = int(reply[1]), int(reply[2]), int(reply[3])
-        return Claimed(fence, self._seq, clock_ms, Marks(_number(reply[4]), int(reply[5])), reply[0] == b"new")
+        return Claimed(
+            fence, self._seq, clock_ms, Marks(_number(reply[4]), int(reply[5]), of_text(reply[6].decode())), reply[0] == b"new"
+        )
 
     async def apply(self, fence: int, to: int, changes: Iterable[Change], marks: Marks) -> Applied:
         """Applies what the offsets behind the fence do, up to and with ``to``; may be repeated after a lost reply.
@@ -266,6 +271,7 @@ class ViewStore:
         reply = await self._call(
             "apply", token=self._token, fence=str(fence), to=str(to), seq=str(self._seq), changes=given, has_data=self._has_data,
             expiry_ms=self._expiry_ms, keep=self._keep, reading=_text(marks.reading), whole_ms=str(marks.whole_ms),
+            log=to_text(marks.log),
         )  # fmt: skip
         return Applied(int(reply[1]), int(reply[2]), reply[0] == b"already")
 

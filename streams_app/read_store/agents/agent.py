@@ -63,6 +63,7 @@ class ReadStoreAgent:
                 Status(),  # a worker whose read store is away is ready: it folds
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
+                on_went_back=metrics.went_back,
                 session_ms=settings.kafka.session_timeout_ms,
                 tick_seconds=settings.worker.tick_ms / 1000,
             ),

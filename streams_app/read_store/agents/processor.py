@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.fingerprints import Fingerprint, followed_by, of_text, thinned, to_text, up_to
 from streams_app.delivery.processor import Claim, Mark, Processor, Processors
 from streams_app.delivery.tasks import ended, run
 from streams_app.patience import Patience
@@ -24,6 +25,9 @@ from streams_app.read_store.targets.port import ProgressError, Step
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+NEAR_NOTED: Final = 3
+"""Of what was synced last so many fingerprints are noted with each commit, of older records fewer: a note has little room."""
 
 LOOK_SECONDS: Final = 10.0
 """How often a partition without records looks whether the store still stands where it was left."""
@@ -117,6 +121,7 @@ class StoreProcessor(Processor):
         self._next: int | None = None
         self._stored: int | None = None
         self._topic_id = ""
+        self._read: tuple[Fingerprint, ...] = ()
         self._is_over = False
 
     async def claim(self, claim: Claim) -> int:
@@ -129,6 +134,10 @@ class StoreProcessor(Processor):
         self._topic_id = claim.topic_id
         stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)
         start = beginning(stored, claim)
+        if (again_from := await self._lost_by_broker(claim, stored)) is not None and stored is not None:
+            start = min(start, again_from)
+            await self._processors.done(self, partial(self._sync.begin, self._tp, start))
+            stored = start
         if claim.mark is None:
             # Nobody has committed here before: only now Kafka has said that the partition is ours.
             await claim.commit_now(self._mark(start))
@@ -203,14 +212,35 @@ class StoreProcessor(Processor):
                 claim.applied()
                 if self._is_over:
                     return
+            if not self._read or self._read[-1].offset < records[-1].offset:
+                self._read = thinned(followed_by(self._read, records[-1]), near=NEAR_NOTED, spread=1)
         self._processors.syncing(self._tp, None)
         # A range without records moves the mark, too; the store learns of it with the next record.
         self._next = batch.end
         claim.applied()
 
+    async def _lost_by_broker(self, claim: Claim, stored: int | None) -> int | None:
+        """The offset from which on the log is to be read once more, as it went back; None: it did not.
+
+        A broker that is restored takes its commits back, too: what the store has beyond its commit is read once more as well. After
+        a crash that are the records of a moment, which the version guard makes harmless.
+        """
+        mark = claim.mark
+        if mark is None or stored is None or not claim.topic_id:
+            return None
+        noted, _, text = mark.note.partition("~")
+        if noted != claim.topic_id or (claim.was_reset and not text):
+            return None
+        self._read = of_text(text)
+        common = await claim.common_end(self._read, max(stored, mark.offset))
+        if common is not None:
+            self._read = up_to(self._read, common)
+            return min(common, mark.offset)
+        return max(mark.offset, claim.edges.begin) if self._read and mark.offset < stored else None
+
     def _mark(self, offset: int) -> Mark:
-        """The note is the id of the topic: offsets do not tell one that was made again and filled."""
-        return Mark(offset, self._topic_id)
+        """The note says of which log the offset is: offsets do not tell one that was made again and filled, or that went back."""
+        return Mark(offset, f"{self._topic_id}~{to_text(self._read)}" if self._read else self._topic_id)
 
 
 def beginning(stored: int | None, claim: Claim) -> int:
@@ -227,8 +257,10 @@ def beginning(stored: int | None, claim: Claim) -> int:
     begin = claim.edges.begin
     if stored is None:
         return begin
-    noted = claim.mark.note if claim.mark is not None else ""
-    is_other = claim.was_reset or bool(noted and claim.topic_id and noted != claim.topic_id)
+    noted = claim.mark.note.partition("~")[0] if claim.mark is not None else ""
+    # Of a log that has kept its id only fingerprints say whether it went back.
+    is_same = bool(noted) and noted == claim.topic_id
+    is_other = (claim.was_reset and not is_same) or bool(noted and claim.topic_id and noted != claim.topic_id)
     return begin if is_other else max(stored, begin)
 
 

@@ -12,6 +12,7 @@
 -- cursor        group expected as the last one taken; "" = the range has not begun
 -- is_last       whether "groups" reaches the end of the range
 -- clock         partition clock after the range, ms
+-- log           text: fingerprints of records that are folded, up to the end of the range
 -- record_clock  newest record timestamp after the range, ms
 -- late          ms that record time is behind the arrival of the newest event that came live, for the next owner
 -- cap           wall clock that limited the timestamps of the range, ms: the next owner of the range uses the same
@@ -256,10 +257,11 @@ in_pages('ZREM', first, gone)
 local is_done, cursor, clock = arg.is_last and taken == count, '', state.clock or '0'
 if is_done then
   clock = string.format('%.0f', math.max(arg.clock, tonumber(clock)))
-  call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'fence', arg.to)
+  call('HSET', meta, 'clock', clock, 'record_clock', arg.record_clock, 'late', arg.late, 'log', arg.log, 'fence', arg.to)
   drop_range() -- behind the fence: without both, what is folded would be folded again
 else
   cursor = groups[3 * taken - 2]
-  call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest)
+  call('HSET', meta, 'to', arg.to, 'cursor', cursor, 'cap', arg.cap, 'arrived', arg.arrived, 'digest', arg.digest,
+       'log', arg.log)
 end
 return {is_done and 'done' or 'more', cursor, clock, table.concat(sealed), pack(elsewhere), session_number, taken, math.ceil(work)}

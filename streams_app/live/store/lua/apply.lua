@@ -12,6 +12,7 @@
 -- keep       number: newest items of a page that are kept
 -- reading    text: as in claim
 -- whole_ms   text: as in claim
+-- log        text: fingerprints of what was applied
 --
 -- Of each page removals come before puts. A put moves the time of an item forward only, and has the payload of the newest time.
 --
@@ -74,5 +75,5 @@ for _, change in ipairs(arg.changes) do
 end
 if #arg.changes > 0 then call('HSET', meta, 'seq', arg.seq) end
 -- Last: a script that dies half-way is run again, from the same fence.
-call('HSET', meta, 'reading', arg.reading, 'whole_ms', arg.whole_ms, 'fence', arg.to)
+call('HSET', meta, 'reading', arg.reading, 'whole_ms', arg.whole_ms, 'log', arg.log, 'fence', arg.to)
 return {'ok', late, call('HLEN', pages)}

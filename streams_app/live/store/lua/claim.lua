@@ -14,18 +14,18 @@
 --
 -- The marks go first: without them nobody takes what is left of the rest for a state.
 --
--- Returns {"ok" | "new", fence, seq, clock, reading, whole_ms}; {"more"} where pages are left to be dropped: call it again; {"none"}
+-- Returns {"ok" | "new", fence, seq, clock, reading, whole_ms, log}; {"more"} where pages are left to be dropped: call it again; {"none"}
 --         where there is no state and none is created.
 -- Cost    O(1); where a state is dropped up to 500 pages a call.
 -- include view.lua
 
 local DROPPED = 500
-read_marks('definition', 'topic_id', 'reading', 'whole_ms')
+read_marks('definition', 'topic_id', 'reading', 'whole_ms', 'log')
 local is_same_topic = arg.topic_id == '' or (state.topic_id or '') == '' or state.topic_id == arg.topic_id
 if state.fence and state.seq and state.clock and state.definition == arg.definition and is_same_topic and not arg.drop then
   call('HSET', meta, 'token', arg.token, 'partitions', arg.partitions)
   if arg.topic_id ~= '' then call('HSET', meta, 'topic_id', arg.topic_id) end
-  return {'ok', state.fence, state.seq, state.clock, state.reading or '', state.whole_ms or '0'}
+  return {'ok', state.fence, state.seq, state.clock, state.reading or '', state.whole_ms or '0', state.log or ''}
 end
 call('DEL', meta)
 local found = call('HSCAN', pages, '0', 'COUNT', DROPPED)[2]
@@ -40,4 +40,4 @@ call('UNLINK', due)
 if arg.begin == '' then return {'none'} end
 call('HSET', meta, 'token', arg.token, 'definition', arg.definition, 'topic_id', arg.topic_id, 'partitions', arg.partitions,
      'seq', '0', 'clock', arg.clock, 'reading', arg.reading, 'whole_ms', arg.whole_ms, 'fence', arg.begin)
-return {'new', arg.begin, '0', arg.clock, arg.reading, arg.whole_ms}
+return {'new', arg.begin, '0', arg.clock, arg.reading, arg.whole_ms, ''}

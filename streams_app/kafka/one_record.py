@@ -1,0 +1,74 @@
+"""One record of a partition, read beside what a consumer reads: its position is left alone."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import LeaderNotAvailableError, NoError, OffsetOutOfRangeError, for_code
+from aiokafka.protocol.fetch import FetchRequest
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.fingerprints import GONE, OTHER, checksum_of
+from streams_app.kafka.patches.record_batches import RecordBatches
+
+READ_UNCOMMITTED: Final = 0
+"""A record that was read is committed; the end of an open transaction is not waited for."""
+
+FIRST_BATCH: Final = 1
+"""Bytes that are asked for: a broker sends the first batch whole, however large."""
+
+MAX_WAIT_MS: Final = 100
+
+
+async def checksum_at(consumer: AIOKafkaConsumer, tp: TP, offset: int) -> int:
+    """See :meth:`streams_app.delivery.host.Host.checksum_at`; awaited on the loop that runs the consumer.
+
+    Raises:
+        KafkaError: The broker does not answer, or cannot tell now.
+    """
+    key = TopicPartition(*tp)
+    client = consumer._client
+    leader = client.cluster.leader_for_partition(key)
+    if leader is None or leader < 0:
+        await client.force_metadata_update()
+        raise LeaderNotAvailableError(f"nobody leads {tp}")
+    wanted = [(tp.topic, [(tp.partition, offset, FIRST_BATCH)])]
+    response = await client.send(leader, FetchRequest(MAX_WAIT_MS, 1, FIRST_BATCH, READ_UNCOMMITTED, wanted))
+    ((_, ((_, code, *answer),)),) = response.topics
+    error = for_code(code)
+    if error is OffsetOutOfRangeError:
+        begin = (await consumer.beginning_offsets([key]))[key]
+        return GONE if offset < begin else OTHER
+    if error is not NoError:
+        await client.force_metadata_update()
+        raise error(str(tp))
+    found = _found(answer[-1], offset)
+    if found is None:
+        if (await consumer.end_offsets([key]))[key] > offset:
+            raise LeaderNotAvailableError(f"the leader of {tp} does not show offset {offset} yet")
+        return OTHER
+    return found
+
+
+def _found(data: bytes | None, offset: int) -> int | None:
+    """The checksum of a record in the first batches from its offset on (pure); None where there is no batch."""
+    batches = RecordBatches(data or b"")
+    is_empty = True
+    while (batch := batches.open_batch()) is not None:
+        is_empty = False
+        if batch.next_offset <= offset:
+            continue
+        for record in () if getattr(batch, "is_control_batch", False) else _records(batch, batches):
+            if record.offset == offset:
+                return checksum_of(record)
+        covers = getattr(batch, "base_offset", offset + 1) <= offset
+        return OTHER if covers and batch.is_control_batch else GONE
+    return None if is_empty else GONE
+
+
+def _records(batch: Any, batches: RecordBatches) -> list[Any]:
+    try:
+        return list(batch)
+    except UnicodeDecodeError:
+        return list(batches.opened_again())
