@@ -41,7 +41,7 @@ class Fold(BaseModel):
     group_key: str | tuple[str, ...] | Callable[[Any], Any]
     """A field, a dotted path, a list of them, or ``@key`` for the record key."""
     changed: str | Callable[[Any], Any]
-    """The field that says what changed: an object (its keys), an array (its items), a string (itself)."""
+    """The field that says what changed; a dotted path. An object (its keys), an array (its items), a string (itself)."""
     keep: Literal["names", "last"] = "names"
     """``names``, or ``last``: the last value of each name, too."""
     quiet_period: Duration
@@ -139,6 +139,8 @@ class Fold(BaseModel):
             faults.append(f"the changed field {self.changed_field!r} cannot also be a group field")
         if not self.changed_field:
             faults.append("changed must name a field")
+        elif isinstance(self.changed, str) and not all(self.changed.split(".")):
+            faults.append("changed holds an empty path")
         return faults
 
     def _alias_faults(self) -> list[str]:

@@ -62,7 +62,7 @@ def group() -> None:
     """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
     \b
-    A first look, with nothing installed but Python:
+    A first look, without Kafka and Redis (pip install 'streams_app[embedded]'):
         streams-app demo --seconds 20
     With your own Kafka and Redis, and a streams.toml:
         streams-app check

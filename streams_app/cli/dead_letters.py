@@ -218,7 +218,7 @@ async def _listed(settings: Settings, topic: str, selection: Selection, limit: i
 
 def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> None:
     from streams_app.operating.letters import PREVIEW_BYTES
-    from streams_app.operating.text import escaped, json_line, shown
+    from streams_app.operating.text import cut, escaped, json_line, shown
     from streams_app.words import time_text
 
     letter = one.letter
@@ -228,7 +228,7 @@ def _print(one: Shown, *, as_json: bool, is_late: bool, is_put_back: bool) -> No
         click.echo(json_line(row | ({"times": one.times} if one.times > 1 else {})))
         return
     where = f"{row.get('source-topic')}:{row.get('source-partition')}:{row.get('source-offset')}"
-    key = "none" if row["key"] is None else shown(row["key"])
+    key = "none" if row["key"] is None else cut(shown(row["key"]), PREVIEW_BYTES)
     reason = ", ".join([letter.reason, *[FINISHED_LATE] * is_late, *["put back"] * is_put_back])
     times = f"  (there {one.times} times)" if one.times > 1 else ""
     told = f"{reason:<16} {where}  key={key}  {_attempts(row)}{row.get('detail', '')}{times}"

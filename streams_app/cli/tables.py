@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rich.cells import cell_len
@@ -15,7 +15,10 @@ from streams_app.operating.text import cut
 
 GAP: Final = 2
 ENDLESS: Final = 100_000
-"""Where the output is no terminal, nothing is cut: somebody looks for a key in it."""
+"""Where the output is no terminal, no column is left out: somebody looks for a key in it."""
+
+MOST_CELL: Final = 120
+"""Width of a cell there: ``--json`` has all of a longer key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ def print_fitted(columns: Sequence[Column]) -> None:
     """Prints a table as wide as the terminal; where there is none, as wide as the table is."""
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=ENDLESS)
+    if not terminal.is_terminal:
+        columns = [replace(column, cells=[cut(cell, MOST_CELL) for cell in column.cells]) for column in columns]
     console.print(fitted(columns, console.width))
 
 

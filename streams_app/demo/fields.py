@@ -39,11 +39,12 @@ def fault_of(lines: Sequence[bytes], fold: Fold, time_fields: Sequence[str]) -> 
         return f"none of its first {len(lines)} lines is a JSON object"
     fields = list(dict.fromkeys(name for event in events for name in event))
     roots = [str(path).partition(".")[0] for path in fold.group_fields]
-    missing = [name for name in (*roots, fold.changed_field) if name not in fields]
+    changed_root = fold.changed_field.partition(".")[0]
+    missing = [name for name in (*roots, changed_root) if name not in fields]
     if not missing:
         return f"none of its first {len(lines)} events can be folded: {refused[0].reason}: {refused[0].detail}"
     has_group = not set(roots) & set(missing)
-    has_changed = fold.changed_field not in missing
+    has_changed = changed_root not in missing
     group = str(fold.group_key) if has_group else _first(events, fields, (str, int), [*time_fields, fold.changed_field])
     changed = fold.changed_field if has_changed else _first(events, fields, (dict, list), roots)
     listed = ", ".join(map(shown, fields[:MOST_SHOWN])) + (", ..." if len(fields) > MOST_SHOWN else "")

@@ -1,4 +1,4 @@
-"""Events from a file of JSON lines, paced by a time field where there is one (pure but for reading the file).
+"""Events from a file of JSON lines, paced by a time field where there is one.
 
 Lines that are not JSON objects are produced as they are, and become dead letters as they would in production.
 """
@@ -14,10 +14,13 @@ import orjson
 
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.demo.load import Update
-from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.errors import BadEventError
 from streams_app.moments import moment_ms
+from streams_app.tuning.opening import FAULTS, lines_of, opened
 
-TIME_FIELDS: Final = ("time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "event_time", "created_at", "updated_at", "date")
+TIME_FIELDS: Final = (
+    "time", "timestamp", "ts", "at", "time_ms", "timestamp_ms", "ts_ms", "event_time", "created_at", "updated_at", "date",
+)  # fmt: skip
 LONGEST_LINE_BYTES: Final = 16_000_000
 LOOKED_AT: Final = 100
 
@@ -27,6 +30,7 @@ class Replay:
 
     Attributes:
         head: The first events of the file, to be looked at before any is produced.
+        fault: Why the rest of the file cannot be read; None: nothing hinders it.
     """
 
     def __init__(self, path: Path, *, group_key: str, rate: float, speed: float = 1.0) -> None:
@@ -41,10 +45,8 @@ class Replay:
         Raises:
             ConfigurationError: The file cannot be read.
         """
-        try:
-            self._file = path.open("rb")
-        except OSError as error:
-            raise ConfigurationError([f"--replay: cannot read {path}: {error.strerror}"]) from error
+        self.fault: str | None = None
+        self._path = path
         self._group_key = group_key
         self._step_ms = 1000 / rate
         self._speed = speed
@@ -66,11 +68,22 @@ class Replay:
             self._next = next(self._updates, None)
         return given
 
+    @property
+    def pace(self) -> str:
+        """What paces the events, by the first of them."""
+        fields = {name for line in self.head if (name := time_field_of(_decoded(line))) is not None}
+        if fields:
+            return f"by {', '.join(sorted(fields))}"
+        return f"{1000 / self._step_ms:,.0f} events a second, as they have no time in {', '.join(TIME_FIELDS)}"
+
     def _lines(self) -> Iterator[bytes]:
-        with self._file:
-            while line := self._file.readline(LONGEST_LINE_BYTES):
-                if value := line.strip():
-                    yield value
+        try:
+            with opened(self._path, "--replay") as (file, _position):
+                for _number, value in lines_of(file, LONGEST_LINE_BYTES):
+                    if value:
+                        yield value
+        except FAULTS as error:
+            self.fault = f"{self._path} cannot be read any further: {error}"
 
     def _read(self, lines: Iterable[bytes]) -> Iterator[Update]:
         begin_ms: float | None = None
@@ -97,11 +110,17 @@ class Replay:
             return None
 
 
-def time_of(event: Any) -> float | None:
-    """Milliseconds since 1970 by the first time field of an event; None where there is none."""
+def time_field_of(event: Any) -> str | None:
+    """The first field of an event that tells its time; None where there is none."""
     if type(event) is not dict:
         return None
-    return next((at_ms for name in TIME_FIELDS if (at_ms := moment_ms(event.get(name))) is not None), None)
+    return next((name for name in TIME_FIELDS if moment_ms(event.get(name)) is not None), None)
+
+
+def time_of(event: Any) -> float | None:
+    """Milliseconds since 1970 by :func:`time_field_of`; None where there is none."""
+    field = time_field_of(event)
+    return None if field is None else moment_ms(event[field])
 
 
 def _decoded(value: bytes) -> Any:

@@ -89,6 +89,8 @@ def run(options: Options, console: Console) -> None:
         with servers(options.bootstrap, options.redis, folder) as on:
             config, settings = demo_settings(on, folder, group_key=options.group_key, changed=options.changed)
             fold = fold_text(settings.fold(FOLD))
+            if isinstance(source, Replay):
+                view.step(f"  pace        {source.pace}")
             view.step(f"  broker      {on.broker}\n  redis       {on.redis}\n  fold        {fold}\n{CONSUMERS}")
             try:
                 asyncio.run(_play(options, view, source, folder, on, settings, config, interruption))
@@ -109,7 +111,7 @@ def open_source(options: Options) -> Source:
     fold = demo_fold(group_key=options.group_key, changed=options.changed)
     replay = Replay(options.replay, group_key=options.group_key, rate=options.rate)
     if fault := fault_of(replay.head, fold, TIME_FIELDS):
-        raise ConfigurationError([f"--replay {options.replay}: {fault}"])
+        raise ConfigurationError([f"--replay {options.replay}: {replay.fault or fault}"])
     return replay
 
 
@@ -294,6 +296,8 @@ class _Demo:
         accounts = len({account for account, _ in expected})
         step("")
         step(f"raw events         {self._sent:,} in {self._load_ms / 1000:.1f} s ({self._sent * 1000 / self._load_ms:,.0f}/s)")
+        if isinstance(self._source, Replay) and self._source.fault:
+            step(f"broken off         {self._source.fault}")
         step(f"folded records     {seen.records:,}  (re-sent under the same id: {seen.redelivered})")
         step(f"folding ratio      {last.folding_ratio:.1%}")
         step(f"read-store writes  {last.values_written:,} values; one per event: {self._sent:,} ({last.writes_saved:.1%} saved)")

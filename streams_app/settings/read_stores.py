@@ -42,8 +42,8 @@ class ReadStoreSettings(Section):
     """The query for current values, see below."""
     current: Callable[..., Any] | None = None
     """In Python only, for ``python``: a function, async or not, of fold and [(group, name), ...] → {(group, name): value}."""
-    table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] = "folded_values"
-    """Name of the table, see [read-stores.md](read-stores.md)."""
+    table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,44}$")] = "folded_values"
+    """Name of the table, at most 45 characters, see [read-stores.md](read-stores.md)."""
     dead_letters: str = ""
     """Topic of the folded records that the store can never hold, and of what is no folded record."""
     shape: Literal["cells", "groups"] = "cells"

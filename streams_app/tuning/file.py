@@ -6,7 +6,6 @@ Whatever is wrong with a line is counted, with the number of the first such line
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from streams_app.moments import looks_like, moment_ms
 from streams_app.settings import Limits
 from streams_app.tuning.columns import Columns
 from streams_app.tuning.doubt import notes_of
-from streams_app.tuning.opening import opened
+from streams_app.tuning.opening import FAULTS, lines_of, opened
 from streams_app.tuning.tally import Tally, nobody
 from streams_app.words import time_text
 
@@ -33,12 +32,6 @@ LIKELY_FROM_MS: Final = 946_684_800_000
 
 BROKEN_OFF: Final = "broken-off"
 """Refused for this reason is the line at which a file cannot be read any further."""
-
-_FAULTS: Final = (OSError, EOFError, zlib.error)
-"""Of a disk, and of a compressed file that is broken or breaks off."""
-
-_MARK: Final = b"\xef\xbb\xbf"
-"""Which some programs write before the first line."""
 
 
 @dataclass(slots=True)
@@ -106,7 +99,7 @@ class LineReader:
                     self._add(lines)
                     self._tally.done = position()
                     on_progress(self._tally)
-        except _FAULTS as error:
+        except FAULTS as error:
             self._tally.read += 1
             self._tally.refuse(BROKEN_OFF, f"line {self._tally.read:,}", f"the file cannot be read any further: {error}")
         self._tally.notes += notes_of(self._columns, self._tally, "lines")
@@ -146,7 +139,7 @@ class LineReader:
                 if len(lines) >= BATCH_LINES or size >= BATCH_BYTES:
                     yield lines
                     lines, size = [], 0
-        except _FAULTS:
+        except FAULTS:
             yield lines  # what was read before it counts
             raise
         yield lines
@@ -154,16 +147,10 @@ class LineReader:
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Number and content of each line; nothing of one that is too long."""
         most = self._limits.value_bytes
-        number = 0
-        while piece := file.readline(most + 2):
-            number += 1
-            value = piece.strip() if number > 1 else piece.removeprefix(_MARK).strip()
-            if len(value) > most:
+        for number, value in lines_of(file, most):
+            if value is None:
                 self._tally.refuse("too-large", f"line {number:,}", f"more than {most:,} bytes, the limit of limits.value_bytes")
-                value = b""
-            yield number, value
-            while piece and not piece.endswith(b"\n"):
-                piece = file.readline(most + 2)
+            yield number, value or b""
 
     def _add(self, lines: list[Line]) -> None:
         taken, decoded = [], []

@@ -1,4 +1,4 @@
-"""A file, or standard input, as a stream of the bytes that were compressed into it."""
+"""A file of JSON lines, or standard input: the bytes that were compressed into it, and the lines in them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import os
 import stat
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,13 +16,23 @@ from streams_app.errors import ConfigurationError
 from streams_app.tuning.zstd import decompressed
 
 STANDARD_INPUT: Final = Path("-")
+FAULTS: Final = (OSError, EOFError, zlib.error)
+"""Of a disk, and of a compressed file that is broken or breaks off."""
+
+_MARK: Final = b"\xef\xbb\xbf"
+"""Which some programs write before the first line."""
+
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
+def opened(path: Path, option: str = "--file") -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
     """A file as a stream of what was compressed into it, and a function that says how many of its bytes are read.
+
+    Args:
+        path: The file; ``-`` is standard input.
+        option: Which has named it, for messages.
 
     Raises:
         ConfigurationError: It cannot be opened.
@@ -31,15 +42,26 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
             file: Any = _standard_input() if path == STANDARD_INPUT else stack.enter_context(path.open("rb"))
             head = file.peek(len(_ZSTD))[: len(_ZSTD)]
         except OSError as error:
-            raise ConfigurationError([f"--file: cannot read {path}: {error.strerror}"]) from error
+            raise ConfigurationError([f"{option}: cannot read {path}: {error.strerror}"]) from error
         if head.startswith(_GZIP):
             yield stack.enter_context(gzip.GzipFile(fileobj=file)), lambda: _told(file)  # type: ignore[misc]  # it is one
         elif head.startswith(_ZSTD):
             if not _is_on_disk(file):
-                raise ConfigurationError([f"--file {path}: a pipe compressed by zstd cannot be read: pipe it through `zstd -dc`"])
+                raise ConfigurationError([f"{option} {path}: a pipe compressed by zstd cannot be read: pipe it through `zstd -dc`"])
             yield stack.enter_context(decompressed(file)), lambda: 0
         else:
             yield file, lambda: _told(file)
+
+
+def lines_of(file: BinaryIO, most_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Number and content of each line, without the space around it; None: it is longer than that many bytes, and is passed over."""
+    number = 0
+    while piece := file.readline(most_bytes + 2):
+        number += 1
+        value = piece.strip() if number > 1 else piece.removeprefix(_MARK).strip()
+        yield number, value if len(value) <= most_bytes else None
+        while piece and not piece.endswith(b"\n"):
+            piece = file.readline(most_bytes + 2)
 
 
 def _standard_input() -> Any:

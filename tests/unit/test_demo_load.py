@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 
 from streams_app.demo.load import HOT_ACCOUNTS, METRICS, Load, Update
@@ -132,6 +135,7 @@ FOREVER = float("inf")
         ('{"ts": "2021-08-01T00:00:00Z"}', '{"ts": "2021-08-01T00:00:02.500Z"}'),
         ('{"at": "2021-08-01T00:00:00"}', '{"at": "2021-08-01T00:00:02.5+00:00"}'),
         ('{"created_at": "2021-08-01T02:00:00+02:00"}', '{"created_at": 1627776002.5}'),
+        ('{"before": null, "ts_ms": 1627776000000}', '{"before": null, "ts_ms": 1627776002500}'),
     ],
 )
 def test_lines_are_paced_by_their_time(tmp_path: Path, first: str, second: str) -> None:
@@ -171,6 +175,37 @@ def test_lines_that_are_not_json_objects_are_kept_as_they_are(tmp_path: Path) ->
 
 def test_empty_lines_are_no_events(tmp_path: Path) -> None:
     assert [b"1"] == [update.value for update in replay(tmp_path, "", "  ", "1", "").until(FOREVER)]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, cramjam.zstd.compress])
+def test_a_file_is_read_as_tune_reads_it(tmp_path: Path, compress: Callable[[bytes], Any]) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(bytes(compress(b'\xef\xbb\xbf{"user": 1}\r\n\r\n{"user": 2}')))
+
+    assert [b'{"user": 1}', b'{"user": 2}'] == [update.value for update in Replay(path, group_key="user", rate=1).until(FOREVER)]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, cramjam.zstd.compress])
+def test_what_can_be_read_of_a_broken_file_is_replayed_and_the_fault_is_kept(
+    tmp_path: Path, compress: Callable[[bytes], Any]
+) -> None:
+    path = tmp_path / "events"
+    whole = bytes(compress(b"".join(b'{"user": %d}\n' % (number**5 % 1_000_003) for number in range(30_000))))
+    path.write_bytes(whole[: len(whole) // 2])
+    source = Replay(path, group_key="user", rate=1)
+    events = len(source.until(FOREVER))
+
+    assert 1_000 < events < 30_000
+    assert source.fault is not None
+    assert "cannot be read any further" in source.fault
+
+
+@pytest.mark.parametrize(
+    ("line", "pace"),
+    [('{"ts_ms": 1627776000000}', "by ts_ms"), ('{"when": 1627776000000}', "10 events a second, as they have no time in time, ")],
+)
+def test_what_paces_the_events_is_known(tmp_path: Path, line: str, pace: str) -> None:
+    assert replay(tmp_path, line, rate=10).pace.startswith(pace)
 
 
 def test_an_empty_file_is_exhausted_at_once(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from streams_app.cli import group
-from streams_app.cli.dead_letters import _nothing
-from streams_app.operating.dead_letters import Oldest
+from streams_app.cli.dead_letters import _nothing, _print
+from streams_app.operating.dead_letters import Oldest, Shown
 from streams_app.operating.letters import RECEIPT_HEADER, Letter, Selection
 from streams_app.reasons import Reason
 
@@ -94,3 +95,16 @@ def test_where_there_is_no_fold_the_subscribers_are_named(tmp_path: Path) -> Non
     ran = CliRunner().invoke(group, ["dead-letters", "list", "--config", str(config)])
 
     assert "name a subscriber with --subscriber: ship" in str(ran.exception)
+
+
+@pytest.mark.parametrize("key", [b"K" * 400_000, b"\xff" * 400_000, b"\n" * 400_000])
+def test_a_long_key_is_cut_for_people_and_whole_for_programs(key: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    headers = {"reason": "not-json", "source-topic": "s", "source-partition": "0", "source-offset": "1"}
+    one = Shown(Letter(0, 1, key, b"no json", 7, headers))
+    _print(one, as_json=False, is_late=False, is_put_back=False)
+    for_people = capsys.readouterr().out
+    _print(one, as_json=True, is_late=False, is_put_back=False)
+
+    assert len(for_people) < 400
+    assert "…" in for_people
+    assert key.decode("utf-8", "backslashreplace") == json.loads(capsys.readouterr().out)["key"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streams_app.codec import canonical_bytes, member_of
 from streams_app.fold import Fold
 from streams_app.folding.core.event import FoldEvent
+from streams_app.folding.reading.by_functions import reader_of
 from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
 from streams_app.settings import Limits
 from tests.records import Raw
@@ -120,6 +121,31 @@ def test_names_are_taken_from_the_changed_field(changed: Any, names: dict[str, A
     reading = read_value(json.dumps({"id": "a", "m": changed}).encode())
 
     assert [FoldEvent(7, 1_000, b"sa", names)] == reading.events
+
+
+@pytest.mark.parametrize("keep", ["names", "last"])
+@pytest.mark.parametrize("by", ["field", "function"])
+def test_the_changed_field_may_be_a_dotted_path(keep: str, by: str) -> None:
+    group_key = "id" if by == "field" else lambda event: event["id"]
+    declared = fold(changed="payload.after", keep=keep, group_key=group_key)
+    values: list[dict[str, Any]] = [
+        {"payload": {"after": {"a": 1}}},
+        {"payload": {"after": ["b"]}},
+        {"payload": ["after"]},
+        {"payload.after": ["c"]},
+    ]
+    records = [Raw(number, 1_000, b"a", json.dumps({"id": "a", **value}).encode()) for number, value in enumerate(values)]
+    reading = Reading()
+    found = [event[3] for event in reader_of(declared, Limits()).events(records, decode_all(records, Limits()), reading)]
+
+    assert [["a"], ["b"]] == [list(names) for names in found if isinstance(names, dict)]
+    assert ["no-changed"] * 2 == reasons(reading)
+
+
+@pytest.mark.parametrize("changed", ["a.", ".a", "a..b"])
+def test_a_path_with_an_empty_step_is_refused(changed: str) -> None:
+    with pytest.raises(ValueError, match="changed holds an empty path"):
+        fold(changed=changed)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streams_app.cli.groups import columns_of
-from streams_app.cli.tables import fitted
+from streams_app.cli.tables import fitted, print_fitted
 from streams_app.codec import member_of
 from streams_app.operating.text import group_value
 
@@ -46,6 +46,16 @@ def test_a_list_of_groups_is_right_at_every_width(width: int, folds: int) -> Non
     assert all("59 min 59 s" in line for line in printed[1:]), printed
     assert all(line.strip().isprintable() for line in printed)
     assert "\x1b" not in "".join(printed)
+
+
+def test_where_there_is_no_terminal_a_long_key_is_cut_and_no_column_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fitted(columns_of([row("k" * 512), row("account_" + "0123456789" * 5)]))
+    head, first, second = capsys.readouterr().out.splitlines()
+
+    assert ["GROUP", "FOLD", "SOURCE", "EVENTS", "NAMES", "LAST EVENT", "QUIET IN", "HOLD IN"] == re.split(r"  +", head.strip())
+    assert "…" in first.split()[0]
+    assert len(first.rstrip()) < 250
+    assert second.startswith("account_" + "0123456789" * 5 + " ")
 
 
 def test_at_80_columns_keys_are_cut_in_the_middle_and_numbers_are_whole() -> None:

@@ -19,7 +19,7 @@ from streams_app.errors import BadEventError
 from streams_app.fold import Fold
 from streams_app.folding.core.event import Event, FoldEvent
 from streams_app.folding.reading.fast import FastReader, is_usual
-from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, decode_all
+from streams_app.folding.reading.reader import EventReader, RawRecord, Reading, at_path, decode_all
 from streams_app.settings import Limits
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class PythonReader(EventReader):
         own = self._fold.changed
         if callable(own):
             return self._names_of(_called("changed", lambda event: _listed(own(event)), value))
-        return self._names_of(_called(repr(own), _listed, value.get(own)))
+        return self._names_of(_called(repr(own), _listed, at_path(value, self._changed_path)))
 
     def _check_names(self, names: dict[str, Any]) -> None:
         for name in names:

@@ -47,7 +47,7 @@ def is_usual(fold: Fold) -> bool:
     own = fold.decode, fold.source_filter
     if not isinstance(fold.group_key, str) or not isinstance(fold.changed, str) or fold.keep != "names" or any(own):
         return False
-    is_field = "." not in fold.group_key and fold.group_key != RECORD_KEY
+    is_field = "." not in fold.group_key + fold.changed and fold.group_key != RECORD_KEY
     return is_field and not _ESCAPED(fold.group_key + fold.changed)
 
 

@@ -98,6 +98,7 @@ class EventReader:
         self._simple = self._paths[0][0] if len(self._paths) == 1 and len(self._paths[0]) == 1 else None
         self._by_key = fold.group_key == "@key"
         self._changed = fold.changed_field
+        self._changed_path = self._changed.split(".")
         self._keeps_values = fold.keep == "last"
         self._known_names: set[str] = set()
 
@@ -149,7 +150,7 @@ class EventReader:
             scalar = value.get(self._simple)
             member = TEXT_MARK + scalar.encode() if type(scalar) is str else member_of((scalar,), self._labels)
         else:
-            member = member_of(tuple(_at(value, path) for path in self._paths), self._labels)
+            member = member_of(tuple(at_path(value, path) for path in self._paths), self._labels)
         if len(member) > self._limits.key_bytes + 1:
             raise BadEventError("too-large", f"the group key has more than {self._limits.key_bytes} bytes")
         return member
@@ -165,7 +166,7 @@ class EventReader:
         return TEXT_MARK + key
 
     def _names(self, value: dict[str, Any]) -> dict[str, Any]:
-        return self._names_of(value.get(self._changed))
+        return self._names_of(at_path(value, self._changed_path))
 
     def _names_of(self, changed: Any) -> dict[str, Any]:
         kind = type(changed)
@@ -204,7 +205,8 @@ class EventReader:
         return names
 
 
-def _at(value: dict[str, Any], path: list[str]) -> Any:
+def at_path(value: Any, path: list[str]) -> Any:
+    """What lies at the end of a path of field names; None where there is nothing."""
     found: Any = value
     for step in path:
         if type(found) is not dict:

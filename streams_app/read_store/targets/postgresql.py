@@ -113,7 +113,7 @@ class PostgresStore(PostgresBack):
         """
         table = settings.table
         if TABLE_NAME.fullmatch(table) is None:
-            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name (letters, digits and _; at most 49)"])
+            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name (letters, digits and _; at most 45)"])
         self._settings = settings
         self._names = {"table": f'"{table}"', "progress": f'"{table}_progress"'}  # TABLE_NAME allows no quote
         self._apply = APPLY.format(**self._names)

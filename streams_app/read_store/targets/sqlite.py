@@ -90,7 +90,7 @@ class SqliteStore(SqliteBack):
         self._seconds = timeout_seconds
         if TABLE_NAME.fullmatch(table) is None:
             raise ConfigurationError(
-                [f"read_stores.{name}.table: '{table}' is no table name (letters, digits and _; at most 49; not sqlite_...)"]
+                [f"read_stores.{name}.table: '{table}' is no table name (letters, digits and _; at most 45; not sqlite_...)"]
             )
         self._name = name
         self._table = table
