@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo test lint docs bench chaos chaos-alerts chaos-live chaos-stores chaos-subscribers clean
+.PHONY: install help demo test lint docs bench bench-live chaos chaos-alerts chaos-live chaos-stores chaos-subscribers clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -44,6 +44,10 @@ docs: install ## writes the tables of docs/reference.md
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+# make bench-live ARGS="--redis redis://localhost:6379/9", an empty one; otherwise an embedded Valkey
+bench-live: install ## what live views cost, beside plain sorted sets and beside being pushed each change
+	@$(BIN)/python -m benchmarks.live $(ARGS)
 
 # Without ARGS subscribers, read stores, live views and the drill of the alerts follow. With them it is the folds alone:
 # options differ.
