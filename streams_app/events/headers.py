@@ -14,6 +14,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from streams_app.errors import BadEventError
+
 Headers = Sequence[tuple[str, bytes]]
 
 PREFIX: Final = "ce_"
@@ -161,13 +163,10 @@ def context_faults(context: Any) -> list[str]:
     return faults
 
 
-def id_faults(event_id: Any, most_bytes: int) -> list[str]:
-    """What keeps an id from being that of an event, a sentence."""
-    if not isinstance(event_id, str):
-        return [f"event_id = {event_id!r} is not a string"]
+def require_id(event_id: str, most_bytes: int) -> None:
+    """Raises a :class:`BadEventError` where a text cannot be the id of an event."""
     if not 1 <= len(event_id.encode()) <= most_bytes:
-        return [f"event_id = {event_id[:40]!r} must have 1 to {most_bytes} bytes"]
-    return []
+        raise BadEventError("not-valid", f"event_id = {event_id[:40]!r} must have 1 to {most_bytes} bytes")
 
 
 def headers_for(event_key: str, event_id: str, source: str, time_ms: int, envelope: Envelope) -> list[tuple[str, bytes]]:

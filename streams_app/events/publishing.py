@@ -17,7 +17,7 @@ from streams_app.errors import BadEventError, ConfigurationError, NotPublishedEr
 from streams_app.events.codec import decoder_of, encode, size_faults
 from streams_app.events.declaration import Event, M, T
 from streams_app.events.figures import PublishingFigures
-from streams_app.events.headers import Envelope, Headers, context_faults, headers_for, id_faults
+from streams_app.events.headers import Envelope, Headers, context_faults, headers_for, require_id
 from streams_app.events.own_loop import OwnLoop, waited_for
 from streams_app.events.parent import UNAWAITED, Parent
 from streams_app.metrics import Metrics
@@ -280,6 +280,7 @@ class Events:
         if faults := self._faults(event, metadata, context, event_id):
             raise ConfigurationError([f"{event.key}: {fault}" for fault in faults])
         try:
+            require_id(event_id, self._settings.limits.key_bytes)
             key, value = encode(event, data, before, metadata)
             size_faults(key, value, self._settings.limits)
             self._decoders[event.key](key, value)
@@ -295,7 +296,9 @@ class Events:
             return [f"the catalogue has no such event{near or '; its `events` have to name it'}"]
         if event.decode is not None:
             return ["what has decode= is published by others: this project writes JSON"]
-        faults = [*context_faults(context), *id_faults(event_id, self._settings.limits.key_bytes)]
+        faults = context_faults(context)
+        if not isinstance(event_id, str):
+            faults.append(f"event_id = {event_id!r} is not a string")
         if metadata is not None and event.metadata is None:
             faults.append("the event declares no metadata, and nobody would read it")
         return faults

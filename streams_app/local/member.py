@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,6 +21,8 @@ MOST_RECORDS: Final = 500
 """So many records are handed over at once, then others have their turn."""
 
 NO_GENERATION: Final = -1
+IN_TIMER: Final = ContextVar("in_timer", default=False)
+"""Whether what runs was begun by a timer by which a member ticks and commits, and by no event."""
 NOTHING_SEEN: Final = ReaderView(None, None)
 
 
@@ -102,11 +105,13 @@ class LocalMember:
                 self._broker.unlisten(topic, tell)
 
     async def _tick(self, ownership: Ownership, seconds: float) -> None:
+        IN_TIMER.set(True)
         while True:
             await asyncio.sleep(seconds)
             ownership.tick_once()
 
     async def _commit(self, ownership: Ownership, seconds: float) -> None:
+        IN_TIMER.set(True)
         while True:
             await asyncio.sleep(seconds)
             await ownership.commit_once()

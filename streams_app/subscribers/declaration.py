@@ -26,6 +26,7 @@ from streams_app.subscribers.retries import Retries, duration
 
 Idempotent = Literal["yes", "no", "unknown"]
 Start = Literal["earliest", "latest"]
+Tombstones = Literal["dead-letter", "ignore"]
 R_co = TypeVar("R_co", bound=Awaitable[None] | None, default=Awaitable[None] | None, covariant=True)
 """What a function returns: None, or what is awaited for it."""
 
@@ -106,6 +107,7 @@ class Subscriber(Generic[T, M, R_co]):
         patience: While all attempts fail, for so long failures do not count against an event.
         start: Where it begins when it first starts.
         is_enabled: Whether it runs at all.
+        tombstones: What becomes of records without a value: a dead letter, or nothing.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Subscriber(Generic[T, M, R_co]):
     patience: timedelta
     start: Start
     is_enabled: bool
+    tombstones: Tombstones = "dead-letter"
 
     def __post_init__(self) -> None:
         """Checks it.
@@ -179,6 +182,7 @@ def subscriber(
     patience: str | timedelta = "1h",
     start: Start = "earliest",
     enabled: bool = True,
+    tombstones: Tombstones = "dead-letter",
 ) -> Callable[[Callable[[Received[T, M]], R_co]], Subscriber[T, M, R_co]]:
     """Makes a subscriber of a function with one argument.
 
@@ -196,6 +200,7 @@ def subscriber(
         patience: While all attempts fail, for so long failures do not count against an event.
         start: ``earliest`` or ``latest``: where it begins when it first starts.
         enabled: Whether it runs at all.
+        tombstones: ``ignore``: records without a value are passed over; else they become dead letters.
 
     Returns:
         A decorator; what it makes can be called like the function.
@@ -217,7 +222,7 @@ def subscriber(
         try:
             declared = Subscriber(
                 name, function, source, description, idempotent, ordered, concurrency, checked["timeout"], parsed_rate, retry,
-                checked["remember"], checked["patience"], start, enabled,
+                checked["remember"], checked["patience"], start, enabled, tombstones,
             )  # fmt: skip
         except ConfigurationError as error:
             raise ConfigurationError([*(f"subscriber {name!r}: {fault}" for fault in faults), *error.faults]) from None
@@ -246,6 +251,7 @@ def faults_of(declared: Any) -> list[str]:
         ("idempotent", declared.idempotent, get_args(Idempotent)),
         ("ordered", declared.ordered, (None, "key")),
         ("start", declared.start, get_args(Start)),
+        ("tombstones", declared.tombstones, get_args(Tombstones)),
     ):
         if value not in known:
             faults.append(f"{label} = {value!r} must be {' or '.join(repr(one) for one in known)}")

@@ -48,6 +48,7 @@ def decode_of(
     """
     source, name = subscriber.source, subscriber.name
     is_repeatable = subscriber.idempotent == "yes"
+    ignores_tombstones = subscriber.tombstones == "ignore"
     event = source if isinstance(source, Event) else None
     read = _decoder(subscriber, limits)
     parts = _left_for_later(read) if is_late and runs_users_code(read) else read.parts
@@ -67,7 +68,7 @@ def decode_of(
                 raise BadEventError("not-valid", "it was put back, and its headers do not say where it was")
             (tp, offset, timestamp_ms), headers = found_origin
         is_named = names(event, headers) if headers and event is not None else None
-        if is_named is False:
+        if is_named is False or (ignores_tombstones and record.value is None):
             return None
         topic, partition = tp
         if tp is not last:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from streams_app.delivery.batch import TP
+from streams_app.errors import BadEventError
 from streams_app.events.codec import encode
 from streams_app.events.declaration import Event
 from streams_app.events.folded import FoldInfo
@@ -32,8 +33,10 @@ def record_of(source: Records[Any], data: Any, number: int, now_ms: int, fold_id
         group: Its key; None: it is empty.
 
     Raises:
-        BadEventError: The payload cannot be written as JSON.
+        BadEventError: The payload cannot be written as JSON, or the id is empty.
     """
+    if fold_id == "":
+        raise BadEventError("not-valid", "event_id = '' must have 1 byte or more")
     told = FoldInfo(
         fold_id or f"{source.fold}:{source.fold}.source:0:{number}-{number}", source.fold, "quiet", 1, now_ms, now_ms, number
     )

@@ -12,7 +12,7 @@ from streams_app.events.codec import decoder_of
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
 from streams_app.local.broker import Broker, MemoryProducer
-from streams_app.local.member import LocalMember
+from streams_app.local.member import IN_TIMER, LocalMember
 from streams_app.local.process import LocalProcess
 from streams_app.settings import Settings
 from streams_app.subscribers.agent import OnEnded
@@ -220,6 +220,7 @@ class Process:
         function: Callable[[Any], Awaitable[None] | None] = declared.function
 
         async def call(event: Received[Any, Any]) -> None:
+            IN_TIMER.set(False)
             run = self._running[event] = Run(event.attempt, "running", event.id, event.data)
             self.runs[declared.name].append(run)
             await self._passed("begun", declared.name)
@@ -237,7 +238,12 @@ class Process:
                 self._note(one_call)
             on_ended(calls)
 
-        return AsyncRunner(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)
+        # Its sweep for time-outs finds nothing while no attempt runs, as the timers of members.
+        token = IN_TIMER.set(True)
+        try:
+            return AsyncRunner(self.loop, call, declared.concurrency, declared.timeout_ms, self._time, ended)
+        finally:
+            IN_TIMER.reset(token)
 
     async def _passed(self, where: str, subscriber: str) -> None:
         if self._dies(where, subscriber, self):

@@ -13,10 +13,9 @@ from streams_app.testing.processes import Process
 from streams_app.testing.virtual_time import SHORT_SECONDS, VirtualLoop, VirtualTime
 
 TICK_SECONDS: Final = 1.0
-"""While no function runs, loops have their turn so often: what waits for a retry is looked at in each tick of a worker only."""
+"""While no function runs, loops have their turn so often: what waits for a retry is looked at in each tick of a worker only.
 
-QUIET_SECONDS: Final = 60.0
-"""The same while nothing at all is unfinished."""
+While nothing is unfinished the clock goes on to the next thing that can happen."""
 
 
 class Stage:
@@ -91,10 +90,13 @@ class Stage:
 
     def _next(self) -> float:
         """When something happens next."""
-        due = min((loop.next_seconds for loop in self._stepped() if loop.next_seconds is not None), default=float("inf"))
-        if not any(process.is_busy for process in self._processes if process.can_run):
-            now = self._time.seconds
-            due = max(due, now + QUIET_SECONDS if self._is_quiet() else floor(now / TICK_SECONDS + SHORT_SECONDS) + TICK_SECONDS)
+        loops, now = self._stepped(), self._time.seconds
+        is_busy = any(process.is_busy for process in self._processes if process.can_run)
+        is_quiet = not is_busy and self._is_quiet()
+        dues = [loop.next_of_users() if is_quiet else loop.next_seconds for loop in loops]
+        due = min((seconds for seconds in dues if seconds is not None), default=float("inf"))
+        if not is_busy:
+            due = max(due, floor(now / TICK_SECONDS + SHORT_SECONDS) + TICK_SECONDS)
         folds = (self._time.seconds_at(due_ms) for fold in self._folds if (due_ms := fold.next_due_ms()) is not None)
         return min([due, *(seconds for seconds, _, _ in self._arranged[:1]), *folds])
 

@@ -13,6 +13,8 @@ from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, Final, TypeVarTuple
 
+from streams_app.local.member import IN_TIMER
+
 Ts = TypeVarTuple("Ts")
 
 START_SECONDS: Final = 1.0
@@ -96,6 +98,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._selector_of_ours = _Selector()
         self._time_of_all = time
         self._next_seconds: float | None = None
+        self._timers: list[asyncio.TimerHandle] = []
         super().__init__(self._selector_of_ours)
         self._selector_of_ours.on_idle = self._idle
         self._selector_of_ours.is_busy = is_busy
@@ -110,6 +113,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def next_seconds(self) -> float | None:
         """When it has something to do next; None: never, as far as it knows."""
         return self._time_of_all.seconds if self._is_woken else self._next_seconds
+
+    def next_of_users(self) -> float | None:
+        """When something happens beside the timers of members, which find nothing to do while every event is finished."""
+        self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self.time()]
+        if self._is_woken:
+            return self._time_of_all.seconds
+        return min((timer.when() for timer in self._timers), default=None)
 
     def run_ready(self) -> bool:
         """Runs what can run without time going on; returns whether there was anything."""
@@ -143,7 +153,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """As above."""
         self._is_woken = True
-        return super().call_at(when, callback, *args, context=context)
+        timer = super().call_at(when, callback, *args, context=context)
+        if not IN_TIMER.get():
+            self._timers.append(timer)
+        return timer
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # its stub has type variables that nobody else needs
         """Lets the clock stand still until the thread has ended."""

@@ -245,8 +245,8 @@ async def test_what_is_published_is_counted(place: Place) -> None:
         ),
         (lambda events, one: events.publish(one, OrderPaid("o" * 600, 5)), BadEventError, "the key has 600 bytes"),
         (lambda events, one: events.publish(one, OrderPaid("o1", 5), context={"userId": ""}), ConfigurationError, "a name has a-z"),
-        (lambda events, one: events.publish(one, OrderPaid("o1", 5), event_id="x" * 600), ConfigurationError, "must have 1 to 512"),
-        (lambda events, one: events.publish(one, OrderPaid("o1", 5), event_id=""), ConfigurationError, "must have 1 to 512"),
+        (lambda events, one: events.publish(one, OrderPaid("o1", 5), event_id="x" * 600), BadEventError, "must have 1 to 512"),
+        (lambda events, one: events.publish(one, OrderPaid("o1", 5), event_id=""), BadEventError, "must have 1 to 512"),
         (
             lambda events, one: events.publish_many(one, [OrderPaid("o1", 5)], event_ids=["a", "b"]),
             ConfigurationError,
