@@ -164,8 +164,8 @@ async def test_subscribers_beside_folds_get_the_clock_that_is_compared(shop: Set
     given, redis = Clocks(), Asked()
     redis.is_away = False
     skew = SkewWatch(TrustedClock(Ahead()), Status(), redis.time)
-    around: Any = dict.fromkeys(["redis", "producer", "metrics", "http", "watchdog", "held", "on_fatal"], MagicMock())
-    services = Services(settings=shop, clock=Ahead(), status=Status(), skew=skew, **around)
+    around: Any = dict.fromkeys(["producer", "metrics", "http", "watchdog", "held", "on_fatal"], MagicMock())
+    services = Services(settings=shop, clock=Ahead(), status=Status(), skew=skew, redis=AsyncMock(), **around)
     no_servers = patch("streams_app.services.warn_of_servers", AsyncMock())
     with no_servers, patch("streams_app.services.Subscribers", given), pytest.raises(NothingToRunError):
         await services.start(MagicMock())
