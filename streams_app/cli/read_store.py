@@ -1,4 +1,4 @@
-"""``streams-app read-store``: prepare the read side, compare it with its source, rebuild it."""
+"""``streams-app read-store``: prepare the read side, fill it, compare it with its source, rebuild it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+from streams_app.cli.filling import fill
 from streams_app.cli.options import with_settings
 from streams_app.cli.rebuilding import rebuild
 from streams_app.cli.verifying import verify
@@ -14,7 +15,7 @@ from streams_app.settings import Settings
 
 @click.group(name="read-store")
 def command() -> None:
-    """Prepare read stores, verify and rebuild them."""
+    """Prepare read stores, fill, verify and rebuild them."""
 
 
 @command.command(name="init")
@@ -40,5 +41,6 @@ def init(settings: Settings, store: str | None) -> None:
         click.echo(line)
 
 
+command.add_command(fill)
 command.add_command(verify)
 command.add_command(rebuild)

@@ -206,12 +206,15 @@ class Rebuild:
         is_carried = self._declared.source == "carried"
         kept = [cell for cell, stored in page.items() if is_kept(stored, found.get(cell), is_level=is_level, is_carried=is_carried)]
         wanted = [Change(cell, page[cell].version, page[cell].value) for cell in kept]
-        repairs = [
-            Repair(change, found[change.cell].version if change.cell in found else None)
-            for change in await self._possible(wanted)  # without a value, too: its version keeps older ones from coming back
-        ]
+        versions = {cell: stored.version for cell, stored in found.items()}
+        possible = await self._possible(wanted)  # without a value, too: its version keeps older ones from coming back
+        repairs = [Repair(change, versions.get(change.cell)) for change in possible]
         written, refused = await repaired(self._new, repairs, self._clock.now_ms)
-        self.done.kept += written
+        # Where the value of now cannot be had or stored, the last one that could stays, as a worker leaves it.
+        done = {change.cell for change in possible} - refused.keys()
+        last = [Repair(change, versions.get(change.cell)) for change in wanted if change.cell not in done]
+        as_before, _ = await repaired(self._new, last, self._clock.now_ms)
+        self.done.kept += written + as_before
         self.done.refused += len(refused)
 
     async def _switch(self, topics: FoldedTopics) -> None:
@@ -260,7 +263,7 @@ def told(done: Rebuilt, declared: ReadStoreSettings) -> list[str]:
     former = "without an alias" if declared.url.startswith(OPENSEARCH) else f"{table}{FORMER}"
     lines = [f"{counted(done.records, 'folded record')} read, {counted(done.kept, 'cell')} kept from the former table"]
     if done.refused:
-        lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold")
+        lines.append(f"{counted(done.refused, 'value')} passed over, which the store can never hold; the last one before it stays")
     if done.rejected:
         lines.append(f"{counted(done.rejected, 'record')} of the topics passed over: not folded records")
     if done.is_alone:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
@@ -15,6 +15,8 @@ from streams_app.durations import Duration, milliseconds
 from streams_app.fold import FOLD_NAME, Fold
 from streams_app.settings.base import Section, secret, suggestion
 from streams_app.settings.columns import Columns
+
+TABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,44}", re.ASCII)
 
 
 class ReadStoreSettings(Section):
@@ -42,8 +44,8 @@ class ReadStoreSettings(Section):
     """The query for current values, see below."""
     current: Callable[..., Any] | None = None
     """In Python only, for ``python``: a function, async or not, of fold and [(group, name), ...] → {(group, name): value}."""
-    table: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,44}$")] = "folded_values"
-    """Name of the table, at most 45 characters, see [read-stores.md](read-stores.md)."""
+    table: str = "folded_values"
+    """Name of the table, at most 45 characters; in PostgreSQL also ``SCHEMA.TABLE``. See [read-stores.md](read-stores.md)."""
     dead_letters: str = ""
     """Topic of the folded records that the store can never hold, and of what is no folded record."""
     shape: Literal["cells", "groups"] = "cells"
@@ -80,8 +82,20 @@ class ReadStoreSettings(Section):
             raise ValueError("the name of a read store has a-z, 0-9, _ and -, and begins with a letter or digit; at most 63")
         return name
 
+    @field_validator("table")
+    @classmethod
+    def _check_table(cls, table: str) -> str:
+        if TABLE.fullmatch(table) is None:
+            raise ValueError(
+                f"{table!r} is no name of a table: letters, digits and _, a letter or _ first, at most 45; "
+                "in PostgreSQL also SCHEMA.TABLE"
+            )
+        return table
+
     @model_validator(mode="after")
     def _check(self) -> ReadStoreSettings:
+        if "." in self.table and not self.url.startswith("postgres"):
+            raise ValueError(f"table = {self.table!r}: only PostgreSQL has schemas; leave out what is before the dot")
         if self.source == "sql" and not (self.source_url and self.sql):
             raise ValueError('source = "sql" needs source_url and sql')
         if self.columns and self.shape == "cells":
@@ -128,7 +142,7 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
     for store in stores:
         # They would take each other's progress for their own, and each would miss what the other has read.
         # And what one store removes, when it is rebuilt, may not be the table of another.
-        owners = [places.setdefault((_database(store.url), table.lower()), store) for table in _tables(store)]
+        owners = [places.setdefault((_database(store.url), _plain(table)), store) for table in _tables(store)]
         if other := next((owner for owner in owners if owner.name != store.name), None):
             faults.append(f"{store.section} and {other.section} have the same url and {_clash(store.table, other.table)}")
         faults += _fold_faults(store, folds)
@@ -136,9 +150,14 @@ def faults_of(stores: Sequence[ReadStoreSettings], folds: Collection[Fold]) -> l
 
 
 def _clash(table: str, other: str) -> str:
-    if table.lower() == other.lower():
+    if _plain(table) == _plain(other):
         return "table"
     return f"the tables {table} and {other}, but a store has the names with _progress, _new and _old for itself"
+
+
+def _plain(table: str) -> str:
+    """The same for all spellings of one table; without a schema it is usually in ``public``."""
+    return table.lower().removeprefix("public.")
 
 
 def _tables(store: ReadStoreSettings) -> list[str]:

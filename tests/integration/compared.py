@@ -70,7 +70,8 @@ class Compared:
 
     async def prepare(self, *values: tuple[str, str, int]) -> None:
         """Tables, and values in the source."""
-        assert 0 == self.run("init").code
+        ran = self.run("init")
+        assert 0 == ran.code, ran
         await self.execute("CREATE TABLE metrics (account_id TEXT, metric TEXT, value INTEGER)")
         for account, name, value in values:
             await self.execute(f"INSERT INTO metrics VALUES ('{account}', '{name}', {value})")

@@ -90,7 +90,7 @@ def test_what_was_passed_over_is_told() -> None:
 
     assert [
         "1 folded record read, 2 cells kept from the former table",
-        "1 value passed over, which the store can never hold",
+        "1 value passed over, which the store can never hold; the last one before it stays",
         "2 records of the topics passed over: not folded records",
     ] == told(Rebuilt(records=1, kept=2, refused=1, rejected=2), declared)[:-1]
 
@@ -131,6 +131,35 @@ async def test_the_new_table_is_right_and_has_what_only_the_former_one_knew(comp
         "2 folded records read, 2 cells kept from the former table\n"
         "folded_values is the new table; the former one is folded_values_old, until the next rebuild or you drop it\n"
     ) == first.out
+
+
+LIMITED = """
+CREATE TABLE folded_values (
+    fold text NOT NULL, group_key text NOT NULL, likes integer CHECK (likes < 10), shares integer,
+    versions {json} NOT NULL DEFAULT '{{}}', updated_ms {number} NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key)
+)
+"""
+
+
+@pytest.mark.parametrize("value", ["99", "1.5"], ids=["a constraint refuses it", "it does not fit the column"])
+async def test_the_last_value_stays_where_that_of_now_cannot_be_stored(compared: Compared, value: str) -> None:
+    is_sqlite = compared.url.startswith("sqlite")
+    await compared.prepare(("a", "likes", 1), ("a", "shares", 2), ("b", "likes", 3))
+    await compared.execute("DROP TABLE folded_values")
+    await compared.execute(LIMITED.format(json="text" if is_sqlite else "jsonb", number="integer" if is_sqlite else "bigint"))
+    compared.configure('shape = "groups"\ncolumns = ["likes", "shares"]\n')
+    await compared.send(folded("a", 10, ["likes", "shares"]), folded("b", 11, ["likes"]))
+    await compared.sync()
+    if not is_sqlite:
+        await compared.execute("ALTER TABLE metrics ALTER value TYPE numeric")
+    await compared.execute(f"UPDATE metrics SET value = {value} WHERE account_id = 'a' AND metric = 'likes'")
+    values = "SELECT group_key, likes, shares FROM folded_values ORDER BY 1"
+    before = await compared.rows(values)
+    ran = compared.run("rebuild")
+
+    assert [("a", 1, 2), ("b", 3, None)] == before
+    assert 0 == ran.code, ran
+    assert before == await compared.rows(values)
 
 
 async def test_rights_of_others_go_with_the_name(stage: Stage, postgresql_url: str) -> None:

@@ -71,3 +71,46 @@ async def test_what_cannot_follow_is_named_before_anything_is_done(compared: Com
     assert 1 == ran.code
     assert [] == [what for what in FIXED if f"{what} would stay with folded_values_" not in ran.err], ran.err
     assert None is await compared.rows_or_none("SELECT * FROM folded_values_new_progress")
+
+
+OF_GROUPS = """
+DROP TABLE folded_values;
+CREATE TABLE folded_values (
+    fold text NOT NULL, group_key text NOT NULL, likes jsonb, number bigint GENERATED ALWAYS AS IDENTITY,
+    versions jsonb NOT NULL DEFAULT '{}', updated_ms bigint NOT NULL DEFAULT 0, PRIMARY KEY (fold, group_key)
+);
+CREATE INDEX found ON folded_values (updated_ms) WHERE likes IS NOT NULL;
+CREATE INDEX "folded_values_new_ON x" ON folded_values (group_key, (likes ->> 'a') DESC);
+ALTER TABLE folded_values ADD CONSTRAINT once UNIQUE (group_key, fold);
+CREATE STATISTICS told ON fold, group_key FROM folded_values
+"""
+NAMES = """
+SELECT relname::text, pg_get_indexdef(oid) FROM pg_class WHERE oid IN (
+    SELECT indexrelid FROM pg_index WHERE indrelid IN ('folded_values'::regclass, 'folded_values_progress'::regclass)
+) UNION ALL SELECT conname::text, contype::text FROM pg_constraint
+WHERE conrelid IN ('folded_values'::regclass, 'folded_values_progress'::regclass)
+UNION ALL SELECT stxname::text, '' FROM pg_statistic_ext WHERE stxrelid = 'folded_values'::regclass
+UNION ALL SELECT pg_get_serial_sequence('folded_values', 'number'), '' ORDER BY 1, 2
+"""
+
+
+async def test_indexes_and_constraints_keep_their_names_however_often_it_is_done(compared: Compared) -> None:
+    compared.configure('shape = "groups"\ncolumns = ["likes"]\n')
+    await compared.execute(OF_GROUPS)
+    before = await compared.rows(NAMES)
+    seen = []
+    for _ in range(3):
+        ran = compared.run("rebuild")
+        assert 0 == ran.code, ran
+        seen.append(await compared.rows(NAMES))
+
+    assert [before] * 3 == seen
+
+
+async def test_a_table_of_another_shape_gets_its_index_under_the_name_that_init_would_give(compared: Compared) -> None:
+    await compared.execute("DROP TABLE folded_values; CREATE TABLE folded_values (fold text PRIMARY KEY, other text)")
+    ran = compared.run("rebuild")
+    found = await compared.rows("SELECT relname::text FROM pg_class WHERE relname LIKE 'folded_values%pkey%' ORDER BY 1")
+
+    assert 0 == ran.code, ran
+    assert ["folded_values_pkey", "folded_values_pkey_old", "folded_values_progress_pkey"] == [name for (name,) in found][:3]

@@ -112,10 +112,11 @@ class PostgresStore(PostgresBack):
             ConfigurationError: A URL or a table name that cannot be used.
         """
         table = settings.table
-        if TABLE_NAME.fullmatch(table) is None:
-            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name (letters, digits and _; at most 45)"])
+        if not all(map(TABLE_NAME.fullmatch, table.split(".", 1))):
+            what = "(letters, digits and _; at most 45; SCHEMA.TABLE where it is in a schema)"
+            raise ConfigurationError([f"{settings.section}.table: '{table}' is no table name {what}"])
         self._settings = settings
-        self._names = {"table": f'"{table}"', "progress": f'"{table}_progress"'}  # TABLE_NAME allows no quote
+        self._names = {"table": quoted(table), "progress": quoted(f"{table}_progress")}
         self._apply = APPLY.format(**self._names)
         self._pool = PostgresPool(settings.url, settings, f"read store {settings.name}")
 
@@ -248,10 +249,17 @@ class PostgresStore(PostgresBack):
         try:
             return await self._pool.call(function)
         except TryAgainError as error:
+            init = f"streams-app read-store init --store {self._settings.name}"
+            if isinstance(error.__cause__, asyncpg.UndefinedObjectError):  # a type: that of the rows of the table
+                raise TryAgainError(f"{self._pool.what}: no table {self._settings.table}; run `{init}`") from error
             if isinstance(error.__cause__, (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError)):
-                init = f"streams-app read-store init --store {self._settings.name}"
                 raise TryAgainError(f"{error}; run `{init}`") from error
             raise
+
+
+def quoted(table: str) -> str:
+    """The name of a table, with its schema if it has one, as SQL text; the names of tables and schemas have no quotes."""
+    return ".".join(f'"{part}"' for part in table.split("."))
 
 
 def key_fault(key: Sequence[str]) -> str | None:
@@ -264,7 +272,7 @@ def key_fault(key: Sequence[str]) -> str | None:
 
 
 async def _columns(connection: Connection, table: str) -> dict[str, str]:
-    return {name: kind for name, kind in await connection.fetch(FOUND, f'"{table}"')}
+    return {name: kind for name, kind in await connection.fetch(FOUND, quoted(table))}
 
 
 async def _fault(connection: Connection, table: str, columns: Mapping[str, str], key: str) -> str | None:
@@ -272,7 +280,7 @@ async def _fault(connection: Connection, table: str, columns: Mapping[str, str],
     found = await _columns(connection, table)
     if found != columns:
         return f"has the columns {_told(found)}; expected {_told(columns)}"
-    keys = [set(names) for (names,) in await connection.fetch(KEYS, f'"{table}"')]
+    keys = [set(names) for (names,) in await connection.fetch(KEYS, quoted(table))]
     return None if set(key.split(", ")) in keys else f"has no PRIMARY KEY ({key})"
 
 
@@ -283,4 +291,4 @@ def _told(columns: Mapping[str, str]) -> str:
 def made(table: str, columns: Mapping[str, str], key: str) -> str:
     """The statement that makes a table."""
     told = ", ".join(f"{name} {kind}{'' if name == 'value' else ' NOT NULL'}" for name, kind in columns.items())
-    return CREATE.format(table=f'"{table}"', columns=told, key=key)
+    return CREATE.format(table=quoted(table), columns=told, key=key)

@@ -7,14 +7,14 @@ policy, keeps a rebuild from beginning: nobody is to lose it without a word.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, InternalError
 from streams_app.read_store.databases.postgresql_pool import Connection, PostgresPool
 from streams_app.read_store.targets.port import ReadStore
-from streams_app.read_store.targets.postgresql import LOCK, PROGRESS_COLUMNS, made
+from streams_app.read_store.targets.postgresql import LOCK, PROGRESS_COLUMNS, made, quoted
 from streams_app.read_store.targets.rebuilding import FORMER, NEW, OWNER, Owning, behind, check_names, left_behind
 from streams_app.settings import ReadStoreSettings
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 PARTS: Final = ("", "_progress")
 EXISTS: Final = "SELECT to_regclass($1) IS NOT NULL"
-LIKE: Final = 'CREATE TABLE "{new}" (LIKE "{table}" INCLUDING ALL) WITH (fillfactor = 85)'
+LIKE: Final = "CREATE TABLE {new} (LIKE {table} INCLUDING ALL) WITH (fillfactor = 85)"
 WRITTEN: Final = """
 SELECT attname::text FROM pg_attribute
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
@@ -34,14 +34,14 @@ WITH rights AS (
     UNION ALL
     SELECT format('%s (%I)', privilege_type, attname), grantee, is_grantable FROM pg_attribute AS held, aclexplode(attacl)
     WHERE attrelid = to_regclass($1)
-        AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(quote_ident($2)) AND attname = held.attname)
+        AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($2) AND attname = held.attname)
 )
 SELECT format(
-    'GRANT %s ON %I TO %s %s', told, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+    'GRANT %s ON %s TO %s %s', told, $2::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
     CASE WHEN is_grantable THEN 'WITH GRANT OPTION' END
 ) FROM rights
 UNION ALL
-SELECT format('COMMENT ON TABLE %I IS %L', $2::text, description) FROM pg_description
+SELECT format('COMMENT ON TABLE %s IS %L', $2::text, description) FROM pg_description
 WHERE classoid = 'pg_class'::regclass AND objoid = to_regclass($1) AND objsubid = 0
 """
 VIEWS: Final = """
@@ -73,8 +73,29 @@ UNION
 SELECT pg_describe_object('pg_class'::regclass, inhparent, 0) FROM pg_inherits WHERE inhrelid = to_regclass($1)
 ORDER BY 1
 """
-PROGRESS: Final = 'SELECT topic, partition, next_offset FROM "{table}_progress"'
-DISOWN: Final = 'DELETE FROM "{table}_progress" WHERE topic = $1 AND partition = $2'
+# What a table has that a copy of it gets under another name, by what is the same in both: its definition, or its column.
+BELONGING: Final = """
+WITH given AS (SELECT oid, relname, relnamespace FROM pg_class WHERE oid = to_regclass($1))
+SELECT 'INDEX' AS kind, named.relname::text AS name, replace(
+    pg_get_indexdef(indexrelid), format('%I ON %I.%I', named.relname, relnamespace::regnamespace::text, given.relname), ''
+) AS definition
+FROM given JOIN pg_index ON indrelid = given.oid JOIN (SELECT oid, relname FROM pg_class) AS named ON named.oid = indexrelid
+UNION ALL
+SELECT 'STATISTICS', stxname::text, stxkind::text || pg_get_statisticsobjdef_columns(pg_statistic_ext.oid)
+FROM given JOIN pg_statistic_ext ON stxrelid = given.oid
+UNION ALL
+SELECT 'SEQUENCE', named.relname::text, attname::text
+FROM given JOIN pg_depend ON refclassid = 'pg_class'::regclass AND refobjid = given.oid AND deptype = 'i'
+JOIN pg_class AS named ON classid = 'pg_class'::regclass AND named.oid = objid AND named.relkind = 'S'
+JOIN pg_attribute ON attrelid = given.oid AND attnum = refobjsubid
+ORDER BY 1, 2
+"""
+TAKEN: Final = """
+SELECT relname::text FROM pg_class WHERE relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass($1))
+"""
+PROGRESS: Final = "SELECT topic, partition, next_offset FROM {progress}"
+DISOWN: Final = "DELETE FROM {progress} WHERE topic = $1 AND partition = $2"
+MOST_NAME_BYTES: Final = 63
 HOLD_SECONDS: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 
@@ -145,10 +166,10 @@ class PostgresRebuilding:
         await connection.fetchval(LOCK, self._table)
         found = []
         if await _exists(connection, self._new):
-            rows = await connection.fetchval(f'SELECT count(*) FROM "{self._new}"')
+            rows = await connection.fetchval(f"SELECT count(*) FROM {quoted(self._new)}")
             found.append(f"removed {self._new} with {rows} rows, which a rebuild that did not end has left")
         for part in PARTS:
-            await connection.execute(f'DROP TABLE IF EXISTS "{self._new}{part}"')
+            await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._new + part)}")
         return found
 
     async def _make_alike(self, connection: Connection) -> list[str]:
@@ -157,16 +178,16 @@ class PostgresRebuilding:
             await connection.fetchval(LOCK, self._table)
             for part in PARTS:
                 if await _exists(connection, f"{self._table}{part}"):
-                    await connection.execute(LIKE.format(new=f"{self._new}{part}", table=f"{self._table}{part}"))
+                    await connection.execute(LIKE.format(new=quoted(self._new + part), table=quoted(self._table + part)))
             if await _exists(connection, self._new) and not await _exists(connection, f"{self._new}_progress"):
                 # Says whose the table is.
                 await connection.execute(made(f"{self._new}_progress", PROGRESS_COLUMNS, "topic, partition"))
-            return [column for (column,) in await connection.fetch(WRITTEN, f'"{self._table}"')]
+            return [column for (column,) in await connection.fetch(WRITTEN, quoted(self._table))]
 
     async def _give(self, connection: Connection) -> None:
         async with connection.transaction():
             for part in PARTS:
-                given: list[Any] = await connection.fetch(GIVEN, f'"{self._table}{part}"', f"{self._new}{part}")
+                given: list[Any] = await connection.fetch(GIVEN, quoted(self._table + part), quoted(self._new + part))
                 for (statement,) in given:
                     await connection.execute(statement)
 
@@ -183,19 +204,34 @@ class PostgresRebuilding:
             old = await _progress(connection, self._table) if "_progress" in is_there else {}
             if left := behind(old, new or {}, beyond):
                 return left
-            await connection.execute(DISOWN.format(table=self._new), *OWNER)
+            await connection.execute(DISOWN.format(progress=quoted(f"{self._new}_progress")), *OWNER)
             again = await self._check(connection)
             for part in PARTS:
-                await connection.execute(f'DROP TABLE IF EXISTS "{self._table}{FORMER}{part}"')
+                await connection.execute(f"DROP TABLE IF EXISTS {quoted(self._table + FORMER + part)}")
+            renaming = [statement for part in PARTS for statement in await self._renaming(connection, part)]
+            for part in PARTS:
                 if part in is_there:
-                    await connection.execute(f'ALTER TABLE "{self._table}{part}" RENAME TO "{self._table}{FORMER}{part}"')
+                    await connection.execute(_rename(f"{self._table}{part}", f"{self._table}{FORMER}{part}"))
                 elif part and is_there:  # says whose the former table is
                     await connection.execute(made(f"{self._table}{FORMER}{part}", PROGRESS_COLUMNS, "topic, partition"))
-                await connection.execute(f'ALTER TABLE "{self._new}{part}" RENAME TO "{self._table}{part}"')
-            for statement in again:
+                await connection.execute(_rename(f"{self._new}{part}", f"{self._table}{part}"))
+            for statement in [*renaming, *again]:
                 await connection.execute(statement)
             self._owning.switching()
             return set()
+
+    async def _renaming(self, connection: Connection, part: str) -> list[str]:
+        """What gives indexes of the new table, and the like, the names of those of the table in use."""
+        table, new = f"{self._table}{part}", f"{self._new}{part}"
+        old: list[Any] = await connection.fetch(BELONGING, quoted(table))
+        copies: list[Any] = await connection.fetch(BELONGING, quoted(new))
+        taken = {name for (name,) in await connection.fetch(TAKEN, quoted(new))}
+        renamed = renames(
+            [Belonging(*row) for row in old], [Belonging(*row) for row in copies], taken,
+            table=_bare(table), new_table=_bare(new),
+        )  # fmt: skip
+        schema = quoted(table).removesuffix(quoted(_bare(table)))
+        return [f"ALTER {kind} {schema}{_identifier(name)} RENAME TO {_identifier(to)}" for kind, name, to in renamed]
 
     async def _named(self, connection: Connection) -> list[str]:
         """The tables that are there of those that a rebuild makes and removes."""
@@ -206,7 +242,7 @@ class PostgresRebuilding:
         """Locks the tables that are there; returns which."""
         is_there = [part for part in PARTS if await _exists(connection, f"{self._table}{part}")]
         for part in is_there:
-            await connection.execute(f'LOCK TABLE "{self._table}{part}" IN {mode} MODE')
+            await connection.execute(f"LOCK TABLE {quoted(self._table + part)} IN {mode} MODE")
         return is_there
 
     async def _check(self, connection: Connection) -> list[str]:
@@ -217,7 +253,7 @@ class PostgresRebuilding:
         """
         faults, again = [], list[str]()
         for part in PARTS:
-            table = f'"{self._table}{part}"'
+            table = quoted(self._table + part)
             views: list[Any] = await connection.fetch(VIEWS, table)
             told = "would go on showing the former table; drop it first"
             faults += [f"the materialised view {view['name']} {told}" for view in views if view["is_materialised"]]
@@ -230,10 +266,82 @@ class PostgresRebuilding:
         return again
 
 
+class Belonging(NamedTuple):
+    """An index of a table, or statistics, or the sequence of a column.
+
+    Attributes:
+        kind: What ALTER calls it.
+        name: Its name.
+        definition: Without its name and that of the table.
+    """
+
+    kind: str
+    name: str
+    definition: str
+
+
+def renames(
+    old: Sequence[Belonging], new: Sequence[Belonging], taken: Collection[str], *, table: str, new_table: str
+) -> list[tuple[str, str, str]]:
+    """What gets which name, in this order (pure).
+
+    Args:
+        old: What belongs to the table in use.
+        new: What belongs to the new one.
+        taken: Names that there are.
+        table: Name of the table in use.
+        new_table: Name of the new one.
+
+    Returns:
+        (kind, name, name that it gets).
+    """
+    names, former, done = set(taken), list(old), list[tuple[str, str, str]]()
+    for one in new:
+        same = next((each for each in former if (each.kind, each.definition) == (one.kind, one.definition)), None)
+        if same is not None:
+            former.remove(same)
+            name = same.name
+        else:  # of another shape, or the server has made the name
+            name = one.name.replace(new_table, table, 1) if one.name.startswith(new_table) else one.name
+            same = next((each for each in former if each.name == name), None)
+            former = [each for each in former if each is not same]
+        if same is not None:
+            aside = _free(same.name, names)
+            names.add(aside)
+            done.append((same.kind, same.name, aside))
+        elif name in names:
+            continue
+        done.append((one.kind, one.name, name))
+        names.add(name)
+    return done
+
+
+def _free(name: str, names: Collection[str]) -> str:
+    """A name that nothing has, no longer than a server takes."""
+    for end in (FORMER, *(f"{FORMER}{number}" for number in range(2, len(names) + 3))):
+        found = name.encode()[: MOST_NAME_BYTES - len(end)].decode(errors="ignore") + end
+        if found not in names:
+            return found
+    raise InternalError(f"no name is left for {name}")  # there are more ends than names
+
+
+def _rename(table: str, name: str) -> str:
+    return f"ALTER TABLE {quoted(table)} RENAME TO {quoted(_bare(name))}"
+
+
+def _bare(table: str) -> str:
+    """A name without its schema."""
+    return table.rpartition(".")[2]
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 async def _exists(connection: Connection, table: str) -> bool:
-    return bool(await connection.fetchval(EXISTS, f'"{table}"'))
+    return bool(await connection.fetchval(EXISTS, quoted(table)))
 
 
 async def _progress(connection: Connection, table: str) -> dict[TP, int]:
-    rows = await connection.fetch(PROGRESS.format(table=table))
+    rows = await connection.fetch(PROGRESS.format(progress=quoted(f"{table}_progress")))
     return {TP(topic, partition): offset for topic, partition, offset in rows}

@@ -159,7 +159,7 @@ def open_rebuilding(declared: ReadStoreSettings) -> tuple[Rebuilding, ReadBack]:
         ConfigurationError: It cannot be rebuilt.
     """
     # The longest that stays a name with the suffixes of the new table and of its progress.
-    if len(declared.table) > MOST_LETTERS:
+    if len(declared.table.rpartition(".")[2]) > MOST_LETTERS:
         raise ConfigurationError([f"{declared.section}.table: '{declared.table}' has more than {MOST_LETTERS} letters"])
     store = open_store(new_of(declared))
     # Here its driver is known to be there.

@@ -1,0 +1,140 @@
+"""Fills a store with groups that no record names: those that have not changed since their fold began.
+
+Whoever has the source knows which groups and names there are; they are given in the form of events, a line each. The values are the
+source's of now, under a version below that of every record: what a worker has written or will write is newer, whatever runs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from streams_app.clock import Clock
+from streams_app.errors import ConfigurationError, TryAgainError
+from streams_app.fold import Fold
+from streams_app.metrics import Metrics
+from streams_app.operating.insisting import insisted
+from streams_app.read_store.agents.sync import Sync, steps
+from streams_app.settings import ReadStoreSettings, Settings
+
+LINES: Final = 500
+"""Of one step, at most."""
+
+
+@dataclass(slots=True)
+class Filled:
+    """What was done.
+
+    Attributes:
+        lines: Lines read, without empty ones.
+        refused: Of them, those that are not usable or that the store cannot hold whole.
+    """
+
+    lines: int = 0
+    refused: int = 0
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line as a record of an output topic; its offset is the number of the line."""
+
+    offset: int
+    value: bytes | None
+    key: bytes | None = b"-"
+    timestamp: int | None = None
+
+
+class Fill:
+    """One run for one store and fold."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        declared: ReadStoreSettings,
+        fold: str | None,
+        clock: Clock,
+        *,
+        on_refused: Callable[[int, str], None] = lambda *_: None,
+        on_progress: Callable[[str, int, int | None], None] = lambda *_: None,
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            settings: Of the application.
+            declared: The store.
+            fold: Whose groups they are; None: the store has one fold.
+            clock: For the column ``updated_ms``.
+            on_refused: Called with the number of a line and why it is not taken, or not whole.
+            on_progress: Called now and then with words, what is done, and of how much.
+
+        Raises:
+            ConfigurationError: The store has no source that can be asked, or not this fold.
+        """
+        if declared.source == "carried":
+            carried = f'{declared.section}.source = "carried": values are in the records alone, there is no source to be asked'
+            raise ConfigurationError([carried])
+        if fold is None and len(declared.folds) > 1:
+            raise ConfigurationError([f"{declared.section} has several folds ({', '.join(declared.folds)}): name one with --fold"])
+        if fold is not None and fold not in declared.folds:
+            raise ConfigurationError([f"{declared.section} has no fold {fold!r}; it has {', '.join(declared.folds)}"])
+        self.done = Filled()
+        self._fold: Fold = settings.fold(fold or declared.folds[0])
+        self._sync = Sync(settings, declared, Metrics(settings), clock)
+        self._on_refused = on_refused
+        self._on_progress = on_progress
+
+    async def run(self, lines: Iterable[bytes]) -> Filled:
+        """Writes what lines name; what is in the store stays, so it may be run again.
+
+        Args:
+            lines: JSON objects with the group fields and the changed field of the fold.
+
+        Raises:
+            ConfigurationError: The store has no tables.
+            TryAgainError: The store or its source does not answer; the lines before are written.
+        """
+        try:
+            for batch in _batches(self._records(lines)):
+                for step in steps(batch):
+                    refused = await insisted(partial(self._sync.put_back, self._fold.output, step, is_former=True))
+                    for one in sorted(refused, key=lambda one: one.record.offset):
+                        self._refuse(one.record.offset, one.detail)
+                self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)
+        except TryAgainError as error:
+            raise TryAgainError(f"{error}; stopped before line {self.done.lines + 1:,} at the latest, run it once more") from error
+        finally:
+            await self._sync.close()
+        return self.done
+
+    def _refuse(self, number: int, why: str) -> None:
+        self.done.refused += 1
+        self._on_refused(number, why)
+
+    def _records(self, lines: Iterable[bytes]) -> Iterator[_Line]:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            self.done.lines += 1
+            try:
+                given: Any = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                self._refuse(number, "not JSON")
+                continue
+            if isinstance(given, dict):
+                given["fold"] = {"name": self._fold.name, "version": 0}
+            yield _Line(number, orjson.dumps(given))
+
+
+def _batches(records: Iterator[_Line]) -> Iterator[list[_Line]]:
+    batch: list[_Line] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == LINES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
