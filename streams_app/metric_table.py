@@ -317,6 +317,17 @@ METRICS: Final = (
         "Rising: the broker is slow.", WORK_BUCKETS,
     ),
     Description(
+        "streams_app_open_transaction_records", "gauge", ("reader", "topic"),
+        "Offsets of a topic that an open transaction hides from a reader (folds, a subscriber, a read store, a live view), in the "
+        "partitions of this worker.",
+        "Above 0 now and then: a producer works with transactions. For long: see open_transaction_seconds.",
+    ),
+    Description(
+        "streams_app_open_transaction_seconds", "gauge", ("reader", "topic"),
+        "For how long the oldest of these transactions has been seen.",
+        "Rising: its producer has neither committed nor aborted it; `kafka-transactions.sh find-hanging` names it.",
+    ),
+    Description(
         "streams_app_up", "gauge", ("component",), "1 while kafka, redis or a store (read_store.NAME) answers, else 0.",
         "0: the log says since when and why; lag, open groups and overdue keep what was last known and go on rising.",
     ),

@@ -88,6 +88,8 @@ class Metrics:
     waiting_for: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
+    open_transaction_records: Gauge
+    open_transaction_seconds: Gauge
     up: Gauge
     not_ready: Gauge
     redis_refuses_writes: Gauge

@@ -96,6 +96,7 @@ class Services:
         self.watchdog.start(Folding(ownership, self.held))
         self.beating = self._run(self._beat(), "heartbeat")
         for store, agent in agents:
+            self.watchdog.watch_transactions(store.group, agent.ownership)
             self._run(agent.run(self.stopping), store.group)
         if subscribers is not None:
             self._run(subscribers.run(self.stopping), "subscribers")

@@ -142,7 +142,9 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             live = LiveViews(settings, redis, producer, skew.clock, metrics, watchdog.watch, runs.views)
             await live.require_topics()
             works["live views"] = partial(live.run, stop)
-        works |= {store.group: partial(agent.run, stop) for store, agent in agents}
+        for store, agent in agents:
+            watchdog.watch_transactions(store.group, agent.ownership)
+            works[store.group] = partial(agent.run, stop)
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()
         stack.callback(http.stop)

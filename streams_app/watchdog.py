@@ -32,6 +32,7 @@ from streams_app.folding.agents.held import Held
 from streams_app.folding.agents.lag import Ends, lags
 from streams_app.kafka.source_ends import SourceEnds
 from streams_app.metrics import Metrics
+from streams_app.open_transactions import OpenTransactions
 from streams_app.outages import REDIS_LIMIT_MS, Answers, kafka_limit_ms
 from streams_app.redis_client import REDIS_ERRORS, answered_trouble
 from streams_app.redis_writes import WRITE_REFUSALS
@@ -89,6 +90,7 @@ class Watchdog:
         self._sources = SourceEnds(settings.kafka, settings.app_id, settings.sources)
         self._stored = StoredFences(settings)
         self._ends: dict[TP, int] = {}
+        self._high: dict[TP, int] = {}
         self._known_ends = Ends()
         self._answers = {
             KAFKA: Answers(f"Kafka at {settings.kafka.bootstrap_servers}", kafka_limit_ms(settings.kafka.session_timeout_ms)),
@@ -99,6 +101,8 @@ class Watchdog:
         self._vanished = Vanished(gone_ms(settings.kafka.session_timeout_ms))
         self._is_stopped = threading.Event()
         self._groups: list[tuple[str, Ownership, bool]] = []
+        self._readers: list[tuple[str, Ownership]] = []
+        self._transactions = OpenTransactions(metrics, status)
 
     def watch(self, group: str, ownership: Ownership, *, is_essential: bool = False) -> None:
         """Adds a consumer group of this process to those whose progress is watched; at any time.
@@ -110,6 +114,11 @@ class Watchdog:
                 unclaimed: of another group it is tried again for as long as it takes, and the worker goes on folding.
         """
         self._groups.append((group, ownership, is_essential))
+        self.watch_transactions(group, ownership)
+
+    def watch_transactions(self, group: str, ownership: Ownership) -> None:
+        """Adds a consumer group to those of which is reported what open transactions hide from them; at any time."""
+        self._readers.append((group, ownership))
 
     def start(self, folding: Folding | None = None) -> None:
         """Begins to watch the groups that were added, and the lag of the folds; servers are taken to answer until they do not.
@@ -163,11 +172,11 @@ class Watchdog:
 
     async def _ask_redis(self) -> None:
         # Taken before: an end that is younger than a fence would look like lag.
-        ends = dict(self._sources.ends)
+        ends, high = dict(self._sources.ends), dict(self._sources.high)
         try:
             await self._ask(REDIS, lambda: self._stored.ask_once(ends))
         finally:
-            self._ends = ends
+            self._ends, self._high = ends, high
         for cause in WRITE_REFUSALS:
             self._metrics.redis_refuses_writes.labels(cause=cause).set(cause == self._stored.refusal)
 
@@ -182,16 +191,19 @@ class Watchdog:
         ends = self._tell_lag(folding, now_ms, has_begun=has_begun) if folding is not None else {}
         self._judge_sources(now_ms)
         self._progress.look(self._moves(ends, now_ms) if has_begun else {}, now_ms)
+        for name, ownership in list(self._readers) if has_begun else []:
+            self._transactions.observe(name, ownership.reader_views(), self._clock.now_ms())
 
     def _tell_lag(self, folding: Folding, now_ms: int, *, has_begun: bool) -> dict[TP, int]:
-        """Tells the lag of every fold; returns the ends of its source's partitions."""
+        """Tells the lag of every fold, up to the high watermarks; returns how far its source's partitions can be read."""
         read = {tp: folding.ownership.read_end(tp) for tp in self._ends} if has_begun else {}
-        ends = self._known_ends.combined(self._ends, read, now_ms, is_answering=not self._answers[KAFKA].is_away)
+        is_answering = not self._answers[KAFKA].is_away
+        high = self._known_ends.combined(self._high, read, now_ms, is_answering=is_answering)
         fences = {**self._stored.fences, **folding.held.fences()}
-        found = lags(self._settings.folds, ends, self._sources.begins, self._sources.committed, fences)
+        found = lags(self._settings.folds, high, self._sources.begins, self._sources.committed, fences)
         for fold, lag in found.items():
             self._metrics.lag_events.labels(fold=fold).set(lag)
-        return ends
+        return self._known_ends.combined(self._ends, read, now_ms, is_answering=is_answering)
 
     def _moves(self, ends: Mapping[TP, int], now_ms: int) -> dict[Hashable, Moves]:
         """How far everything is in every group; two may read the same partition."""

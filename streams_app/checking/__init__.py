@@ -1,4 +1,4 @@
-"""Can this run? Findings about HTTP, Kafka, Redis, the logs, read stores, subscribers and live views, each with what to do.
+"""Can this run? Findings about HTTP, servers, logs, transactions, read stores, subscribers and live views, each with what to do.
 
 Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
 not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
@@ -18,6 +18,7 @@ from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
 from streams_app.checking.subscribers import subscriber_findings
+from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
 from streams_app.settings import Settings
 
@@ -35,6 +36,7 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
                 yield finding
     others = [read_store_findings(settings)] if away else [log_findings(settings), read_store_findings(settings)]
     others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
+    others += [] if away else [transaction_findings(settings)]
     for looks in others:
         async with aclosing(looks) as found:
             async for finding in found:

@@ -17,6 +17,7 @@ from streams_app.delivery.committing import Commits
 from streams_app.delivery.endings import Endings
 from streams_app.delivery.host import Host
 from streams_app.delivery.partition import Partition, Refusal
+from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.patience import DEPENDENCY_ERRORS, MANY, Stumbling, Tries
 from streams_app.delivery.processor import ImpossibleClaimError, Mark, Processors
 from streams_app.delivery.progress import UNCLAIMED, Moves
@@ -276,6 +277,10 @@ class Ownership:
                 if moves := served.processor.moves(monotonic_ms):
                     found[name, tp] = moves
         return found
+
+    def reader_views(self) -> dict[TP, ReaderView]:
+        """What the last fetch of each assigned partition said; safe to call from any thread."""
+        return {tp: self._host.reader_view(tp)[0] for tp in self.positions()}
 
     def read_end(self, tp: TP) -> int | None:
         """End of a partition as the last fetch named it; safe to call from any thread."""

@@ -23,10 +23,12 @@ class ReaderView:
     Attributes:
         stable_offset: Last stable offset (end of what may be read); None before the first reply.
         fetched_at_ms: When that reply was asked for, by the wall clock; None before the first reply.
+        high_watermark: End of all that was acknowledged; beyond the last stable offset an open transaction hides it.
     """
 
     stable_offset: int | None
     fetched_at_ms: int | None
+    high_watermark: int | None = None
 
 
 def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:

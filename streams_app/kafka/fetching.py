@@ -87,7 +87,8 @@ def view_of(consumer: AIOKafkaConsumer | None, tp: TP) -> tuple[ReaderView, int 
     state = assignment.state_value(TopicPartition(tp.topic, tp.partition))
     position = state.position if state.has_valid_position else None
     asked = asked_ms(state)  # before the end: a reply that comes between makes the end newer than the time, never older
-    return ReaderView(stable_offset(state), asked), position
+    high = state.highwater  # likewise: older than the stable offset it hides nothing
+    return ReaderView(stable_offset(state), asked, high), position
 
 
 def stable_offset(state: Any) -> int | None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -36,8 +36,14 @@ SILENT_SECONDS: Final = 15.0
 
 
 @asynccontextmanager
-async def log_reader(kafka: KafkaSettings, topic: str, partitions: Iterable[int]) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer of all these partitions that belongs to no group and sees what is committed.
+async def log_reader(
+    kafka: KafkaSettings,
+    topic: str,
+    partitions: Iterable[int],
+    *,
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of all these partitions that belongs to no group, and sees what is committed if nothing else is said.
 
     Raises:
         TryAgainError: Kafka does not answer.
@@ -49,7 +55,7 @@ async def log_reader(kafka: KafkaSettings, topic: str, partitions: Iterable[int]
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        isolation_level="read_committed",
+        isolation_level=isolation,
         fetch_max_bytes=FETCH_MAX_BYTES,
         max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
         fetch_max_wait_ms=FETCH_MAX_WAIT_MS,

@@ -257,7 +257,7 @@ class GroupMember(AskingHost, ConsumerRebalanceListener):
             notify_waiters(consumer)
 
     async def places(self, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-        """Partition → its position and the end of its log, as ``read_committed`` sees it.
+        """Partition → its position and the end of its log: of all that was acknowledged, also behind an open transaction.
 
         Args:
             positions: Below 0: what is committed, or the begin of the log where nothing is.

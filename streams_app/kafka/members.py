@@ -26,6 +26,7 @@ from aiokafka.structs import TopicPartition
 from streams_app.backoff import Backoff
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed, Member, NotOwnerError
+from streams_app.kafka.log_ends import high_watermarks
 
 _UNANSWERED: Final = (KafkaConnectionError, RequestTimedOutError, CorrelationIdError)
 """The connection is closed, and what was sent on it may still come: after whatever is sent on the next one."""
@@ -41,7 +42,7 @@ async def committed_of(consumer: AIOKafkaConsumer, tps: Iterable[TP]) -> dict[TP
 
 
 async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> dict[TP, tuple[int, int]]:
-    """Partition → its position and the end of its log, as ``read_committed`` sees it.
+    """Partition → its position and the end of its log: of all that was acknowledged, also behind an open transaction.
 
     Args:
         consumer: Asks the broker.
@@ -55,11 +56,12 @@ async def places_of(consumer: AIOKafkaConsumer, positions: Mapping[TP, int]) -> 
     if not tps:
         return {}
     ends = await consumer.end_offsets(tps)
+    high = await high_watermarks(consumer, tps)
     committed = await committed_of(consumer, unknown) if unknown else {}
     never = [TopicPartition(*tp) for tp in unknown if tp not in committed]
     known = {**positions, **{tp: held.offset for tp, held in committed.items()}}
     known |= {TP(*tp): begin for tp, begin in (await consumer.beginning_offsets(never) if never else {}).items()}
-    return {TP(*tp): (known[TP(*tp)], end) for tp, end in ends.items()}
+    return {TP(*tp): (known[TP(*tp)], max(end, high[tp])) for tp, end in ends.items()}
 
 
 async def commit_as(consumer: AIOKafkaConsumer, marks: Mapping[TP, Committed], member: Member) -> None:

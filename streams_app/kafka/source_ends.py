@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailableError, for_code
+from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.structs import TopicPartition
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Committed
 from streams_app.kafka.client import client_options
+from streams_app.kafka.log_ends import EARLIEST, LATEST, READ_UNCOMMITTED, ask_offsets, by_topic
 from streams_app.settings import KafkaSettings
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-READ_COMMITTED: Final = 1
 REQUEST_MS: Final = 5_000
 CLOSE_SECONDS: Final = 2.0
 THOROUGH_EVERY: Final = 5
 """Ends are asked for each time; partitions, leaders, beginnings and commits, which seldom change, each fifth time."""
-
-_Asked: TypeAlias = list[tuple[str, list[Any]]]
 
 
 class SourceEnds:
@@ -40,6 +34,7 @@ class SourceEnds:
 
     Attributes:
         ends: End of each partition, as ``read_committed`` sees it.
+        high: Its high watermark: behind an open transaction it is beyond the end.
         begins: First offset of each partition.
         committed: Last commit of the group in each partition.
         missing: Topics that do not exist.
@@ -48,6 +43,7 @@ class SourceEnds:
     def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
         """Connects nothing yet; without topics it asks only whether the broker answers."""
         self.ends: dict[TP, int] = {}
+        self.high: dict[TP, int] = {}
         self.begins: dict[TP, int] = {}
         self.committed: dict[TP, Committed] = {}
         self.missing: set[str] = set()
@@ -69,7 +65,8 @@ class SourceEnds:
             # Where no leader is known there is nobody else who could show that the broker answers.
             if self._asked % THOROUGH_EVERY == 0 or not self._leaders:
                 await self._ask_thoroughly(client)
-            await self._offsets(client, LATEST, self.ends)
+            await ask_offsets(client, self._leaders, LATEST, self.ends)
+            await ask_offsets(client, self._leaders, LATEST, self.high, READ_UNCOMMITTED)
         except BaseException:  # cancelled at a deadline, too: a reply that comes later would be taken for the next one's
             self._asked = 0
             await self.close()
@@ -104,10 +101,10 @@ class SourceEnds:
             for topic in self._topics
             for partition in client.cluster.partitions_for_topic(topic) or ()
         }
-        await self._offsets(client, EARLIEST, self.begins)
+        await ask_offsets(client, self._leaders, EARLIEST, self.begins)
         coordinator = await client.coordinator_lookup(CoordinationType.GROUP, self._group)
         reply = await client.send(
-            coordinator, OffsetFetchRequest(self._group, _by_topic((tp, tp.partition) for tp in self._leaders))
+            coordinator, OffsetFetchRequest(self._group, by_topic((tp, tp.partition) for tp in self._leaders))
         )
         # Beside an empty list; the first version of the reply has no such field.
         if code := getattr(reply, "error_code", 0):
@@ -118,32 +115,3 @@ class SourceEnds:
             for partition, offset, metadata, error in partitions
             if not error and offset >= 0
         }
-
-    async def _offsets(self, client: AIOKafkaClient, which: int, found: dict[TP, int]) -> None:
-        """Asks all leaders; the answer of one is noted also where another one does not answer."""
-        by_leader: dict[int | None, list[tuple[TP, tuple[int, int]]]] = defaultdict(list)
-        for tp, leader in self._leaders.items():
-            by_leader[leader].append((tp, (tp.partition, which)))
-        asking = [self._offsets_of(client, leader, _by_topic(asked), found) for leader, asked in by_leader.items()]
-        for outcome in await asyncio.gather(*asking, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-
-    async def _offsets_of(self, client: AIOKafkaClient, leader: int | None, asked: _Asked, found: dict[TP, int]) -> None:
-        if leader is None or leader < 0:
-            topic, partitions = asked[0]
-            raise LeaderNotAvailableError(f"{topic}-{partitions[0][0]} has no leader")
-        reply = await client.send(leader, OffsetRequest(-1, READ_COMMITTED, asked))
-        for topic, answers in reply.topics:
-            for partition, error, _, offset in answers:
-                if error:
-                    raise for_code(error)(f"{topic}-{partition}")
-                found[TP(topic, partition)] = offset
-
-
-def _by_topic(asked: Iterable[tuple[TP, Any]]) -> _Asked:
-    """Groups what is asked by topic, as the requests of the protocol do."""
-    topics: dict[str, list[Any]] = defaultdict(list)
-    for tp, what in asked:
-        topics[tp.topic].append(what)
-    return list(topics.items())

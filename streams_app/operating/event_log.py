@@ -78,6 +78,7 @@ class EventLog:
         consumer: AIOKafkaConsumer,
         commits: Mapping[TP, Committed],
         edges: Ranges,
+        high: Mapping[TP, int],
     ) -> None:
         """Reads nothing yet.
 
@@ -86,7 +87,8 @@ class EventLog:
             one: The subscriber.
             consumer: Of :func:`.log_reader.log_reader`, of all partitions of the topic.
             commits: What the group has committed.
-            edges: Where the log of each partition begins and ends.
+            edges: Where the log of each partition begins, and how far it can be read.
+            high: High watermark of each partition: beyond that an open transaction hides what was acknowledged.
         """
         self._settings = settings
         self._one = one
@@ -95,6 +97,7 @@ class EventLog:
             tp: mark for tp, held in commits.items() if (mark := marks_of(held, [one.subscriber.name]).get(one.subscriber.name))
         }
         self._edges = edges
+        self._high = high
         self._again = again_topic(settings.app_id)
 
     async def at(self, tp: TP, offset: int) -> Found:
@@ -135,12 +138,32 @@ class EventLog:
                     reach.show(f"{done:,} records of {topic} searched", min(done, of), of)
         return None, searched
 
+    @property
+    def hidden(self) -> dict[TP, tuple[int, int]]:
+        """What open transactions hide of each partition; empty: nothing."""
+        return {tp: (end, self._high[tp]) for tp, (_, end) in self._edges.items() if self._high[tp] > end}
+
+    async def hidden_with_id(self, consumer: AIOKafkaConsumer, wanted: str, reach: Reach) -> Found | None:
+        """The first event with an id of those that open transactions hide.
+
+        Args:
+            consumer: Of :func:`.log_reader.log_reader`, which reads what is not committed, too.
+            wanted: The id.
+            reach: How much is looked at.
+        """
+        async with aclosing(read_ranges(consumer, first_of(self.hidden, reach.most))) as read:
+            async for batch in read:
+                for record in batch.records:
+                    if self._is_wanted(batch.tp, record, wanted, reach.source):
+                        return self._found(batch.tp, record.offset, record)
+        return None
+
     async def of_letter(self, tp: TP, offset: int, wanted: str) -> Found:
         """The event of a dead letter, of which the log may have nothing any more."""
         begin, end = self._edges.get(tp, (0, 0))
         if offset < end:
             return replace(await self.at(tp, offset), event_id=wanted)
-        return Found(tp, offset, begin, offset + 1, self._marks.get(tp), event_id=wanted)
+        return Found(tp, offset, begin, offset + 1, mark=self._marks.get(tp), event_id=wanted)
 
     def _from(self, tp: TP) -> int:
         """What may be unfinished begins there."""
@@ -176,10 +199,10 @@ class EventLog:
         mark = self._marks.get(tp)
         note = None if mark is None else decoded(mark.note, mark.offset, end)
         if record is None:
-            return Found(tp, offset, begin, end, mark, note)
+            return Found(tp, offset, begin, end, self._high[tp], mark, note)
         told = "" if tp.topic == self._again else header(record.headers, TYPE) or ""
         is_ours = self._is_ours(tp, record.headers, told)
-        return Found(tp, offset, begin, end, mark, note, self._id(tp, record), told, record.timestamp, is_ours)
+        return Found(tp, offset, begin, end, self._high[tp], mark, note, self._id(tp, record), told, record.timestamp, is_ours)
 
     def _is_ours(self, tp: TP, headers: Any, told: str) -> bool:
         if tp.topic == self._again:

@@ -19,6 +19,7 @@ from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.codec import INFO_FIELD
 from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
+from streams_app.kafka.log_ends import high_watermarks
 from streams_app.operating.explained import Found, describe, describe_none, opened_again
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
 from streams_app.operating.worker_pages import pages, usual_url
@@ -108,8 +109,8 @@ async def _again(settings: Settings, fold: Fold) -> str:
     return opened_again((await pages(settings, [url]))[0] if url else None, fold)
 
 
-async def _end(settings: Settings, place: Place) -> int | None:
-    """End of a partition as a worker may read it; None where the broker does not tell, or not in time."""
+async def _end(settings: Settings, place: Place) -> tuple[int, int] | None:
+    """How far a worker may read a partition, and its high watermark; None where the broker does not tell, or not in time."""
     tp = TopicPartition(place.fold.source, place.partition)
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka), isolation_level="read_committed", request_timeout_ms=int(ANSWER_SECONDS * 1_000)
@@ -117,7 +118,8 @@ async def _end(settings: Settings, place: Place) -> int | None:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await consumer.start()
-            return int((await consumer.end_offsets([tp]))[tp])
+            stable = int((await consumer.end_offsets([tp]))[tp])
+            return stable, max(stable, (await high_watermarks(consumer, [tp]))[tp])
     except (KafkaError, OSError, TimeoutError):
         return None
     finally:

@@ -14,6 +14,7 @@ from streams_app.clock import Clock
 from streams_app.delivery.batch import TP
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import admin_client, partition_counts
+from streams_app.kafka.log_ends import high_watermarks
 from streams_app.kafka.log_reader import log_reader, stable_ends
 from streams_app.operating.dead_letters import Listed, letters_of
 from streams_app.operating.event_log import EventLog, Reach
@@ -81,6 +82,9 @@ async def _searched(
         async with _log(settings, one, topic, counts) as log:
             found, searched = await log.with_id(which, far)
             told.append(searched)
+            if found is None and log.hidden:
+                async with log_reader(settings.kafka, topic, range(counts[topic]), isolation="read_uncommitted") as reader:
+                    found = await log.hidden_with_id(reader, which, far)
             if found is not None:
                 found = replace(found, is_none_waiting=len(told) > 1 and told[0].is_complete)
                 return found, await _letters(settings, one, which, found, reach), told
@@ -100,7 +104,8 @@ async def _log(settings: Settings, one: Subscription, topic: str, counts: Mappin
     async with log_reader(settings.kafka, topic, range(counts[topic])) as consumer:
         begins = await consumer.beginning_offsets(tps)
         ends = await stable_ends(consumer, tps)
-        yield EventLog(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps})
+        high = {TP(*tp): offset for tp, offset in (await high_watermarks(consumer, tps)).items()}
+        yield EventLog(settings, one, consumer, commits, {TP(*tp): (begins[tp], ends[tp]) for tp in tps}, high)
 
 
 async def _letters(settings: Settings, one: Subscription, which: str, found: Found | None, reach: Reach) -> Listed:

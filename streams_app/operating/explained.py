@@ -48,25 +48,28 @@ class Found:
     waiting: int
 
 
-def describe(found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: int | None, again: str, now_ms: int, width: int) -> str:
+def describe(
+    found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: tuple[int, int] | None, again: str, now_ms: int, width: int
+) -> str:
     """What there is to say about a group that is open, or waits to be sent.
 
     Args:
         found: The group.
         fold: Its declaration.
         meta: Hash ``meta`` of the shard.
-        end: End of the partition; None = unknown.
+        end: How far the partition can be read, and its high watermark; None = unknown.
         again: See :func:`opened_again`.
         now_ms: Wall clock.
         width: Columns of the terminal.
     """
     fence = int(meta.get(b"fence", b"-1"))
-    lag = None if end is None else max(0, end - fence - 1)
+    lag = None if end is None else max(0, end[0] - fence - 1)
+    hidden = 0 if end is None else end[1] - end[0]
     lines = {
         "events": _events(found),
         "due": _due(found, fold, now_ms),
         "outbox": _outbox(found, fold),
-        "read": _read(found.place, fold, meta, fence, lag, now_ms),
+        "read": _read(found.place, fold, meta, fence, lag, hidden, now_ms),
         "again": again,
     }
     return laid_out(_verdict(found, fold, lag, now_ms), lines, width)
@@ -196,10 +199,12 @@ def _outbox(found: Found, fold: Fold) -> str:
     return f"{counted(found.waiting, 'record')} of it, waiting for the broker to acknowledge on {fold.output}"
 
 
-def _read(place: Place, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag: int | None, now_ms: int) -> str:
+def _read(place: Place, fold: Fold, meta: Mapping[bytes, bytes], fence: int, lag: int | None, hidden: int, now_ms: int) -> str:
     owner = escaped(meta.get(b"owner", b"").decode("utf-8", "backslashreplace")) or "an unknown worker"
     if lag is None:
         how = f"up to offset {fence}; the broker does not say where it ends"
+    elif hidden:
+        how = f"up to offset {fence}, {counted(lag + hidden, 'event')} behind its end; an open transaction hides {hidden:,} of them"
     elif lag:
         how = f"up to offset {fence}, {counted(lag, 'event')} behind its end"
     else:

@@ -35,6 +35,7 @@ _NOT_PLACED: Final = (
 )
 _GAUGES: Final = "streams_app_subscriber_"
 _GONE: Final = "is finished, or was lost: retention has removed its record, and nothing says any more which of them came first"
+_HIDDEN: Final = "is in the log, hidden by a transaction that is open since offset"
 _UNCOUNTED: Final = "has failed while its subscriber was suspended, which does not count,"
 _WAITING_FOR: Final = "streams_app_waiting_for"
 _ASKED: Final = ("waiting_events", "running_events", "retrying_events", "suspended")
@@ -51,7 +52,8 @@ class Found:
         tp: Its partition.
         offset: Its offset.
         begin: First offset of the log.
-        end: End of the log.
+        end: How far the log can be read.
+        high: Where it ends, if an open transaction hides what is from ``end`` on.
         mark: What the group has committed; None: nothing yet.
         note: What stands beside it, where that can be read.
         event_id: Its id; "": there is no record at this offset.
@@ -69,6 +71,7 @@ class Found:
     offset: int
     begin: int
     end: int
+    high: int = 0
     mark: Mark | None = None
     note: Note | None = None
     event_id: str = ""
@@ -239,7 +242,8 @@ def _ended(found: Found, one: Subscription) -> str | None:
     if not found.type:
         whose = "was put back for another subscriber: not for this one"
     cases = [
-        (found.offset >= found.end, "is not in the log yet"),
+        (found.offset >= max(found.end, found.high), "is not in the log yet"),
+        (found.offset >= found.end, f"{_HIDDEN} {found.end}: nobody reads on before that has ended"),
         (is_letter, f"is a dead letter: {reason}{late}{back}"),
         (not found.is_ours, whose),
         (found.is_finished and found.offset < found.begin, _GONE),
@@ -303,6 +307,8 @@ def _attempts(letter: Letter) -> str:
 
 
 def _lag(found: Found) -> str:
+    end = max(found.end, found.high)
+    hidden = f"; an open transaction hides {end - found.end:,} of them" if end > found.end else ""
     if found.mark is None:
-        return f"the log ends at {found.end}"
-    return f"the log ends at {found.end}, {counted(max(0, found.end - found.mark.offset), 'offset')} above the mark"
+        return f"the log ends at {end}{hidden.replace(' of them', ' offsets')}"
+    return f"the log ends at {end}, {counted(max(0, end - found.mark.offset), 'offset')} above the mark{hidden}"

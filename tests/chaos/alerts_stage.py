@@ -110,6 +110,7 @@ class DrillStage:
         finally:
             if loading is not None:
                 loading.cancel()
+                await asyncio.gather(loading, return_exceptions=True)
             for worker in [*self.ended, *([self.worker] if hasattr(self, "worker") else [])]:
                 worker.continue_signal()
                 worker.kill()

@@ -33,7 +33,7 @@ class Member:
 
     @property
     def claimed(self) -> set[TP]:
-        return set(self.agent._ownership.partitions)
+        return set(self.agent.ownership.partitions)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"streams_app_{name}", labels)

@@ -113,6 +113,9 @@ FIRES: dict[str, list[Case]] = {
         Case({STORE_LAG: "0x60 stale _x29", INFO: "1x90"}, "store"),
         Case({VIEW_PAGES: "7x60 stale _x29", INFO: "1x90"}, "view"),
     ],
+    "OpenTransaction": [
+        Case({series("open_transaction_seconds", 'reader="folds"', 'topic="t"'): "0x80 0+60x10"}, "reader=folds topic=t"),
+    ],
     "FoldStandsStill": [
         Case({LAG: "0x80 100+100x10", FOLDED: "0+100x80 8000x10"}, "fold"),
         Case({LAG: "0x86 1x4", FOLDED: "8000x90"}, "fold"),  # a quiet topic: one event that nobody folds
@@ -199,6 +202,10 @@ SILENT: dict[str, dict[str, str]] = {
         **{writes(cause): "0x90" for cause in ("memory", "read-only", "other")},
     },
     "a rolling restart": RESTARTED,
+    "transactions that come and go": ALIVE | {
+        series("open_transaction_seconds", 'reader="folds"', 'topic="t"'): " ".join(["0 5 1"] * 30),
+        series("open_transaction_records", 'reader="folds"', 'topic="t"'): " ".join(["0 500 20"] * 30),
+    },
     "rebalances, one after the other": ALIVE | {
         not_ready("claim"): " ".join(["0 0 1"] * 30), RESYNCS: "0x40 1x5 2x45", LAG: " ".join(["0 900 200"] * 30),
         FOLDED: "0+500x90",

@@ -61,13 +61,13 @@ catalogue = Catalogue(events=(order_paid,), subscribers=(ship,))
 class Shop:
     """A site with one subscriber, its worker, and the command."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, more: str = "") -> None:
         self._site = site
         self.topic = site.names.topic("paid")
         self._ledger = site.folder / "ledger"
         self._ledger.touch()
         (site.folder / "explained_events.py").write_text(CATALOGUE)
-        self._config = site.config(site.fold("folded", "events") + '[events]\ncatalogue = "explained_events:catalogue"\n')
+        self._config = site.config(site.fold("folded", "events") + '[events]\ncatalogue = "explained_events:catalogue"\n' + more)
         self._environment = {
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]),
             "PAID": self.topic,
@@ -84,6 +84,9 @@ class Shop:
 
     async def until_called(self, *orders: str) -> None:
         await wait_until(lambda: set(self._ledger.read_text().split()) >= set(orders), LIMIT_SECONDS, f"{orders} were called")
+
+    def command(self, *words: str) -> Ran:
+        return run(*words, "--config", str(self._config), cwd=self._site.folder, **self._environment, COLUMNS="400")
 
     def explained(self, which: str, *, subscriber: str = "ship", **environment: str) -> Ran:
         given = {**self._environment, "COLUMNS": "400", **environment}

@@ -85,7 +85,7 @@ async def test_a_locked_store_and_a_rebalance_of_its_group_do_not_delay_folding_
             await stage.outcome()
             await wait_until(lambda: is_behind_alone(worker), LIMIT_SECONDS, "the read store alone is behind")
             async with second_member(config) as second:
-                await wait_until(lambda: len(second._ownership.assignment) == 2, LIMIT_SECONDS, "they share the partitions")
+                await wait_until(lambda: len(second.ownership.assignment) == 2, LIMIT_SECONDS, "they share the partitions")
                 await stage.send(48)
                 outcome = await stage.outcome()
                 await wait_until(lambda: is_behind_alone(worker), LIMIT_SECONDS, "the read store alone is behind")

@@ -42,12 +42,25 @@ def said(end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: in
 
 
 def laid_out(
-    end: int | None = 42, clock_ms: int = NOW, waiting: int = 0, now_ms: int = NOW, width: int = 80, **options: Any
+    end: int | None = 42,
+    clock_ms: int = NOW,
+    waiting: int = 0,
+    now_ms: int = NOW,
+    width: int = 80,
+    hidden: int = 0,
+    **options: Any,
 ) -> str:
     row = ROW | {key: options.pop(key) for key in list(options) if key in ROW}
     fold = Fold(**({"name": "f", "source": "s", "group_key": "g", "changed": "m", "quiet_period": "15m"} | options))
     found = Found(Place("app", fold, 2, clock_ms, 10**9), b"sa", row, ("likes", "shares"), waiting)
-    return describe(found, fold, META, end, AGAIN, now_ms, width)
+    return describe(found, fold, META, None if end is None else (end, end + hidden), AGAIN, now_ms, width)
+
+
+def test_what_an_open_transaction_hides_is_lag_and_does_not_stop_the_clock() -> None:
+    text = said(hidden=7)
+
+    assert "up to offset 41, 7 events behind its end; an open transaction hides 7 of them" in text
+    assert "due in 14 min if no event comes" in text
 
 
 def test_a_verdict_and_five_lines_name_every_fact() -> None:
@@ -103,7 +116,7 @@ def test_the_verdict_says_why(options: dict[str, Any], verdict: str) -> None:
 def test_what_waits_in_the_outbox_alone_has_a_verdict_and_five_lines_too() -> None:
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m", output="o")
     found = Found(Place("app", fold, 2, NOW, 10**9), b"sa", None, (), 1)
-    lines = describe(found, fold, META, 42, AGAIN, NOW, 80).splitlines()
+    lines = describe(found, fold, META, (42, 42), AGAIN, NOW, 80).splitlines()
 
     assert "a of fold f is closed: the broker has not acknowledged its record yet." == lines[0]
     assert ["events", "due", "outbox", "read", "again"] == [line.split()[0] for line in lines[1:] if not line.startswith(" " * 10)]
@@ -220,4 +233,4 @@ def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str],
     fold = Fold(name="f", source="s", group_key="g", changed="m", quiet_period="15m")
     found = Found(Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1)
 
-    assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, 42, AGAIN, NOW, 80).split("\n"))
+    assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), AGAIN, NOW, 80).split("\n"))

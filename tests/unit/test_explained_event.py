@@ -46,6 +46,9 @@ def letter(reason: str) -> Letter:
     ("event", "expected"),
     [
         (found(100), "is not in the log yet"),
+        (found(110, high=110), "is not in the log yet"),
+        (found(109, high=110), "is in the log, hidden by a transaction that is open since offset 100: nobody reads on before that"),
+        (found(109, high=110, mark=None), "is in the log, hidden by a transaction that is open since offset 100"),
         (found(mark=None, note=None), "cannot begin: the group has no commit for this partition, and with idempotent"),
         (found(9), "is finished"),
         (found(12), "is finished"),

@@ -55,7 +55,7 @@ class ReadStoreAgent:
         patience = Patience(f"read store {store.name}", metrics.up.labels(component=f"read_store.{store.name}").set, clock)
         self._processors = processors = StoreProcessors(self._sync, patience)
         self._member = GroupMember(settings, store.group, processors.topics)
-        self._ownership = Ownership(
+        self.ownership = Ownership(
             self._member,
             processors,
             Surroundings(
@@ -83,7 +83,7 @@ class ReadStoreAgent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 reporting = tasks.create_task(self._report(stop), name="read-store-report")
-                await self._member.run(self._ownership, stop)
+                await self._member.run(self.ownership, stop)
                 reporting.cancel()
         finally:
             await self._sync.close()
@@ -99,7 +99,7 @@ class ReadStoreAgent:
         While the broker does not answer, the lag stays as it was told last, and the age rises.
         """
         try:
-            places = await self._member.places(self._ownership.positions())
+            places = await self._member.places(self.ownership.positions())
         except Exception as error:  # whatever it is: it is asked again
             logger.debug("lag of the read store is not known now", exc_info=error)
         else:

@@ -1,0 +1,60 @@
+"""What open transactions hide of the topics that are read: acknowledged events that nobody reads before those have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.delivery.batch import TP
+from streams_app.errors import StreamsAppError
+from streams_app.kafka.admin import ANSWER_SECONDS
+from streams_app.kafka.source_ends import SourceEnds
+from streams_app.open_transactions import ADVICE, hidden_text
+from streams_app.settings import Settings
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.subscription import subscriptions_of
+
+STANDS_SECONDS: Final = 3.0
+"""A transaction whose begin has not moved for so long is told: others come and go."""
+
+
+async def transaction_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
+    """Asks for both ends of each log, and once more where they differ; nothing, where Kafka cannot be asked."""
+    asked = SourceEnds(settings.kafka, settings.app_id, sorted(_topics(settings)))
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS + STANDS_SECONDS):
+            first = await _hidden(asked)
+            if first:
+                await asyncio.sleep(STANDS_SECONDS)  # one that is about to end is no fault
+            second = await _hidden(asked) if first else {}
+    except (KafkaError, OSError, TimeoutError):
+        return  # a finding of its own says so already
+    finally:
+        await asked.close()
+    for tp, (stable, high) in sorted(second.items()):
+        if first.get(tp, (-1, -1))[0] == stable:
+            text = f"{hidden_text(tp, high - stable, stable)}: they are acknowledged, and nobody reads them before it has ended"
+            yield Finding(Level.WARNING, text, ADVICE)
+
+
+def _topics(settings: Settings) -> set[str]:
+    """All that is read: by folds, read stores, live views and subscribers."""
+    stored = {name for store in settings.read_stores for name in store.folds}
+    topics = {fold.output for fold in settings.folds if fold.name in stored}
+    topics |= {*settings.sources, *(view.source for view in settings.live_of_topics)}
+    if settings.events.catalogue is not None:
+        try:
+            topics |= {one.topic for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled}
+        except StreamsAppError:
+            pass  # a finding of its own says so already
+    return topics
+
+
+async def _hidden(asked: SourceEnds) -> dict[TP, tuple[int, int]]:
+    """Partition → last stable offset and high watermark, where they differ."""
+    await asked.ask_once()
+    return {tp: (end, asked.high[tp]) for tp, end in asked.ends.items() if asked.high.get(tp, 0) > end}

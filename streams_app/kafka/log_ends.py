@@ -1,0 +1,87 @@
+"""Where logs end, asked of the leaders of their partitions.
+
+It stands alone as clients of every kind ask for it. A log has two ends. The last stable offset is where whoever reads what is
+committed comes to; the high watermark is where all that was acknowledged ends. Between them lies what an open transaction hides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import LeaderNotAvailableError, for_code
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.structs import TopicPartition
+
+from streams_app.delivery.batch import TP
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+
+Asked: TypeAlias = list[tuple[str, list[Any]]]
+
+
+async def ask_offsets(
+    client: AIOKafkaClient,
+    leaders: Mapping[TP, int | None],
+    which: int,
+    found: dict[TP, int],
+    isolation: Literal[0, 1] = READ_COMMITTED,
+) -> None:
+    """Asks all leaders for an offset of their partitions; the answer of one is kept also where another one does not answer.
+
+    Args:
+        client: Of any kind.
+        leaders: Of the partitions that are asked for.
+        which: :data:`LATEST` or :data:`EARLIEST`.
+        found: Takes the answers.
+        isolation: Whether the latest one is the last stable offset or the high watermark.
+
+    Raises:
+        KafkaError: One of them has not answered, or refused.
+    """
+    by_leader: dict[int | None, list[tuple[TP, tuple[int, int]]]] = defaultdict(list)
+    for tp, leader in leaders.items():
+        by_leader[leader].append((tp, (tp.partition, which)))
+    asking = [_ask_leader(client, leader, by_topic(asked), found, isolation) for leader, asked in by_leader.items()]
+    for outcome in await asyncio.gather(*asking, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def high_watermarks(consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where all that was acknowledged ends, also behind open transactions, whatever the consumer itself may read.
+
+    Raises:
+        KafkaError: It could not be found out now.
+    """
+    client: AIOKafkaClient = consumer._client
+    found: dict[TP, int] = {}
+    await ask_offsets(client, {TP(*tp): client.cluster.leader_for_partition(tp) for tp in tps}, LATEST, found, READ_UNCOMMITTED)
+    return {TopicPartition(*tp): offset for tp, offset in found.items()}
+
+
+def by_topic(asked: Iterable[tuple[TP, Any]]) -> Asked:
+    """Groups what is asked by topic, as the requests of the protocol do."""
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for tp, what in asked:
+        topics[tp.topic].append(what)
+    return list(topics.items())
+
+
+async def _ask_leader(client: AIOKafkaClient, leader: int | None, asked: Asked, found: dict[TP, int], isolation: int) -> None:
+    if leader is None or leader < 0:
+        topic, partitions = asked[0]
+        raise LeaderNotAvailableError(f"{topic}-{partitions[0][0]} has no leader")
+    reply = await client.send(leader, OffsetRequest(-1, isolation, asked))
+    for topic, answers in reply.topics:
+        for partition, error, _, offset in answers:
+            if error:
+                raise for_code(error)(f"{topic}-{partition}")
+            found[TP(topic, partition)] = offset

@@ -1,0 +1,110 @@
+"""What open transactions hide of the logs that a worker reads: gauges, a remark and a line in the log.
+
+Whoever reads what is committed comes to the last stable offset: what was acknowledged behind a transaction that is neither
+committed nor aborted waits until it is, by default for up to a quarter of an hour. Nothing is wrong with the worker, which is
+ready, and events wait all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.partition_clock import ReaderView
+from streams_app.metrics import Metrics
+from streams_app.status import Status
+from streams_app.words import counted, span
+
+logger = logging.getLogger(__name__)
+
+REPORTED_MS: Final = 10_000
+"""A transaction that has been open for so long is reported: others come and go, and end by themselves."""
+
+KNOWN_MS: Final = 30_000
+"""What a fetch said longer ago is not known any more: the reader is paused, or cut off."""
+
+ADVICE: Final = "its producer has neither committed nor aborted it: kafka-transactions.sh find-hanging names it"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A transaction that begins at the last stable offset of a partition, and stays there."""
+
+    stable: int
+    records: int
+    since_ms: int
+    is_reported: bool = False
+
+
+class Reader(NamedTuple):
+    """Who reads a topic."""
+
+    name: str
+    topic: str
+
+
+def hidden_text(tp: TP, offsets: int, stable: int) -> str:
+    """What a transaction hides, in words."""
+    return f"an open transaction hides {counted(offsets, 'offset')} of {tp} from offset {stable} on"
+
+
+class OpenTransactions:
+    """Of everything that a worker reads."""
+
+    def __init__(self, metrics: Metrics, status: Status) -> None:
+        """Knows of none yet."""
+        self._metrics = metrics
+        self._status = status
+        self._open: dict[str, dict[TP, _Open]] = defaultdict(dict)
+        self._topics: dict[str, set[str]] = defaultdict(set)
+
+    def observe(self, reader: str, views: Mapping[TP, ReaderView], now_ms: int) -> None:
+        """Sets the gauges of a reader, and reports what stays.
+
+        Args:
+            reader: Name of the consumer group within the application.
+            views: What the last fetch of each of its partitions said.
+            now_ms: Wall clock.
+        """
+        known = self._open[reader]
+        for tp in known.keys() - views.keys():
+            del known[tp]  # somebody else has it
+        for tp, view in views.items():
+            self._observe_one(reader, tp, view, now_ms)
+        self._topics[reader] |= {tp.topic for tp in views}
+        for topic in self._topics[reader]:
+            self._report(Reader(reader, topic), {tp: one for tp, one in known.items() if tp.topic == topic}, now_ms)
+
+    def _observe_one(self, reader: str, tp: TP, view: ReaderView, now_ms: int) -> None:
+        stable, high, at_ms = view.stable_offset, view.high_watermark, view.fetched_at_ms
+        known = self._open[reader]
+        former = known.get(tp)
+        if stable is None or high is None or at_ms is None or now_ms - at_ms > KNOWN_MS:
+            known.pop(tp, None)
+            return
+        if former is not None and (high <= stable or former.stable != stable):
+            if former.is_reported:
+                logger.warning("the transaction has ended reader=%s source=%s offset=%d", reader, tp, former.stable)
+            del known[tp]
+        if high > stable:
+            known.setdefault(tp, _Open(stable, 0, now_ms)).records = high - stable
+
+    def _report(self, reader: Reader, found: Mapping[TP, _Open], now_ms: int) -> None:
+        oldest_ms = max((now_ms - one.since_ms for one in found.values()), default=0)
+        self._metrics.open_transaction_records.labels(*reader).set(sum(one.records for one in found.values()))
+        self._metrics.open_transaction_seconds.labels(*reader).set(oldest_ms / 1000)
+        lasting = {tp: one for tp, one in found.items() if now_ms - one.since_ms >= REPORTED_MS}
+        for tp, one in lasting.items():
+            if not one.is_reported:
+                one.is_reported = True
+                logger.warning(
+                    "an open transaction hides what is behind it reader=%s source=%s offset=%d records=%d: %s",
+                    reader.name, tp, one.stable, one.records, ADVICE,
+                )  # fmt: skip
+        told = "; ".join(hidden_text(tp, one.records, one.stable) for tp, one in sorted(lasting.items()))
+        remark = f"{reader.name}: {told}, for {span(oldest_ms)}; {ADVICE}" if told else None
+        self._status.remark(f"transaction:{reader.name}:{reader.topic}", remark)
