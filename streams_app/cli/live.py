@@ -78,7 +78,9 @@ def serve(settings: Settings, has_page: bool, log_level: str, log_format: str) -
 @click.argument("view")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path) -> None:
-    """Produce what happened before to the source of VIEW, with the timestamps at which it happened.
+    """Produce what happened before to the source of VIEW.
+
+    Records have the timestamps at which it happened.
 
     FILE has a JSON object a line: `key` of the record, a string or null; `time`, ms since 1970 or an ISO time; `value`, the event;
     and `headers` where the view looks at @type. Nothing is sent before every line is right; one that is not ends with exit
