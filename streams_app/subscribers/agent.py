@@ -266,9 +266,18 @@ class SubscriberAgent:
         )  # fmt: skip
         self.figures = figures
         about = f"subscriber:{subscriber.name}"
+
+        def said(text: str | None) -> None:
+            patience = self._member.patience
+            if patience.waits_for_operator:
+                status.set_not_ready(about, f"subscriber {subscriber.name} does not run: {patience.fault}")
+            else:
+                status.clear(about)
+            status.remark(about, remark_with(patience.fault, subscriber.name, text))
+
         self.gauges = Gauges(
             metrics, subscriber.name, self._dispatcher, figures, self._places, clock,
-            remark=lambda text: status.remark(about, remark_with(self._member.patience.fault, subscriber.name, text)),
+            remark=said,
             lag_ms=lambda: 0 if loop_watch is None else loop_watch.lag_ms(subscriber.name),
             waits_for_operator=lambda: self._member.patience.waits_for_operator,
             idempotent=subscriber.idempotent,

@@ -1,0 +1,53 @@
+"""While a partition is claimed its log may become another one: the topic is made again, or the log goes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.delivery.batch import TP
+from streams_app.delivery.fingerprints import Incarnation, checksum_of
+from streams_app.delivery.ownership import LOOK_MS
+from tests.ownership import TP0, Host, Taker, Worker, batch
+
+CLAIMED = Incarnation("one", 4)
+READ = batch(10, 12)
+
+
+class Broker(Host):
+    """Says which log is there, and which of the records that were read are still in it."""
+
+    now = CLAIMED
+    lost_from = 1_000
+    asked = 0
+
+    async def incarnations(self, topic: str) -> dict[int, Incarnation]:
+        return {TP0.partition: self.now}
+
+    async def checksum_at(self, tp: TP, offset: int) -> int:
+        self.asked += 1
+        return checksum_of(READ.records[offset - READ.begin]) + (offset >= self.lost_from)
+
+
+@pytest.mark.parametrize(
+    ("now", "lost_from", "causes", "is_read"),
+    [
+        (CLAIMED, 11, [], False),
+        (Incarnation("another", 0), 1_000, ["log"], False),
+        (Incarnation("one", 5), 11, ["log"], True),
+        (Incarnation("one", 5), 1_000, [], True),
+    ],
+    ids=["nothing has changed", "made again", "went back", "another leader"],
+)
+async def test_partition_is_claimed_again_where_its_log_is_another_one(
+    now: Incarnation, lost_from: int, causes: list[str], is_read: bool
+) -> None:
+    host = Broker()
+    worker = Worker(host)
+    partition = worker.hold(Taker())
+    partition.incarnation = CLAIMED
+    worker.ownership.deliver(READ)
+    host.now, host.lost_from, worker.now_ms = now, lost_from, LOOK_MS
+    await worker.ownership.commit_once()
+
+    assert (causes, is_read) == (worker.causes, host.asked > 0)
+    await worker.end()
