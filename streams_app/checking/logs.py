@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from streams_app.checking.finding import Finding, Level
@@ -74,27 +74,30 @@ async def log_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
         topics = sorted({tp.topic for read in readers.values() for tp in read})
         async with admin_client(settings.kafka) as client:
             ids = await topic_ids(client._client, topics) if topics else {}
-        async with log_reader(settings.kafka, topics[0] if topics else "", ()) as consumer:
-            for reader, read in readers.items():
-                for finding in await _findings(reader, read, ids, consumer):
-                    yield finding
+        for reader, read in readers.items():
+            present = {tp: so_far for tp, so_far in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
+            for finding in [*made_again(reader, present, ids)] or await _compared(settings, reader, present):
+                yield finding
     except StreamsAppError:
         return  # a finding of its own says so already
     except (KafkaError, OSError, TimeoutError) as error:
         yield Finding(Level.WARNING, f"what has been read cannot be compared with the logs: {text_of(error)}", "check again")
 
 
-async def _findings(reader: Reader, read: Read, ids: Mapping[str, str], consumer: AIOKafkaConsumer) -> list[Finding]:
-    present = {tp: so_far for tp, so_far in read.items() if ids.get(tp.topic, UNKNOWN) != UNKNOWN}
-    found = list(made_again(reader, present, ids))
-    if not found:
-        for tp, so_far in present.items():
-            end = (await consumer.end_offsets([tp]))[tp]
-            kept = so_far.read or ((Fingerprint(so_far.to - 1, OTHER),) if so_far.to > end else ())
-            if (common := await common_end(kept, partial(checksum_at, consumer, tp))) is not None:
-                found.append(went_back(reader, tp, min(common, end), so_far))
-    if not found and present:
-        found.append(Finding(Level.OK, f"{reader.name} has read the logs that are there ({len(present)} partitions)"))
+async def _compared(settings: Settings, reader: Reader, read: Read) -> list[Finding]:
+    """Compares what stands in logs with the fingerprints of what was read."""
+    found: list[Finding] = []
+    for topic in sorted({tp.topic for tp in read}):
+        tps = [tp for tp in read if tp.topic == topic]
+        async with log_reader(settings.kafka, topic, [tp.partition for tp in tps]) as consumer:
+            ends = await consumer.end_offsets([TopicPartition(*tp) for tp in tps])
+            for tp in tps:
+                so_far, end = read[tp], ends[TopicPartition(*tp)]
+                kept = so_far.read or ((Fingerprint(so_far.to - 1, OTHER),) if so_far.to > end else ())
+                if (common := await common_end(kept, partial(checksum_at, consumer, tp))) is not None:
+                    found.append(went_back(reader, tp, min(common, end), so_far))
+    if not found and read:
+        found.append(Finding(Level.OK, f"{reader.name} has read the logs that are there ({len(read)} partitions)"))
     return found
 
 

@@ -211,7 +211,7 @@ async def test_check_finds_a_topic_that_was_made_again(site: Site) -> None:
     again = await asyncio.to_thread(run, "check", "--config", str(config))
 
     assert [0, 1] == [same.code, again.code], same.text
-    assert "fold f has folded the logs that are there" in same.out
+    assert "fold f has read the logs that are there" in same.out
     source = re.escape(site.names.topic("events"))
     assert re.search(
         rf"^error +{source}-\d was deleted and made again.*\n +-> streams-app reset --fold f ", again.out, re.MULTILINE
