@@ -1,8 +1,9 @@
-"""What live views hold of a page, as a hub would show it, and why: for ``streams-app live show``; nothing is changed."""
+"""What live views hold of a page, as a hub would show it, and why; and how the state of a view is removed."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,8 +13,8 @@ from redis.asyncio import Redis
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
-from streams_app.live.store.keys import ViewKeys, presence_keys, presence_pattern, view_keys, view_pattern
-from streams_app.live.store.view_store import ScriptSet, ViewReader, heads_of
+from streams_app.live.store.keys import STATE_VERSION, ViewKeys, presence_keys, presence_pattern, view_keys, view_pattern
+from streams_app.live.store.view_store import ScriptSet, ViewReader, ViewStore, heads_of
 from streams_app.operating.groups import redis_of
 from streams_app.operating.text import escaped, shown
 from streams_app.settings import LiveView, Settings
@@ -141,14 +142,32 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
 
 
 async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:
-    """Removes keys in this order: without its marks nobody takes what is left of a state for one.
+    """Removes the keys of a view, also of one that workers keep: they read it again, from nothing.
+
+    A state goes by the script with which workers drop one. What was listed as its keys may be those of a newer state by now.
 
     Raises:
         TryAgainError: Redis does not answer; it may be repeated.
     """
+    shards = dict.fromkeys(filter(None, map(_shard_of, keys)))
     async with redis_of(settings) as redis:
+        scripts = ScriptSet(redis)
+        for shard in shards:
+            store = ViewStore(scripts, shard, secrets.token_hex(8), has_data=False, expiry_ms=0, keep=0)
+            await store.claim("", "", 0, drop=True)
         for key in keys:
-            await redis.unlink(key)
+            if _shard_of(key) is None:
+                await redis.unlink(key)
+
+
+def _shard_of(key: bytes) -> ViewKeys | None:
+    """The keys of the partition whose state a key belongs to; None: it is of presence, or of another version of the state."""
+    tag, _, rest = key.removeprefix(b"{").partition(b"}:")
+    app_id, view, *place = tag.decode().split("/")
+    if not place or not rest.startswith(f"{STATE_VERSION}:".encode()):
+        return None
+    topic, partition = place
+    return view_keys(app_id, view.removeprefix("live."), topic, int(partition))
 
 
 def lines_of(found: PageOfView) -> list[str]:

@@ -39,7 +39,7 @@ class SentEvent:
     timestamp: int
     value: bytes | None
     key: bytes | None = None
-    headers: Sequence[tuple[str, bytes]] = field(default=())
+    headers: Sequence[tuple[str, bytes | None]] = field(default=())
 
 
 class ViewTester:

@@ -13,7 +13,7 @@ import redis.asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import NewPartitions, RecordsToDelete
 
-from tests.helpers import admin_of, create_topics, read_topic, wait_until
+from tests.helpers import admin_of, create_topics, delete_topic, read_topic, wait_until
 from tests.integration.commands import run
 from tests.integration.site import Site, metric
 from tests.integration.watched import COUNT, LIST, Watched
@@ -244,3 +244,20 @@ async def test_check_says_what_a_view_cannot_show(watched: Watched) -> None:
     assert "is kept for 1 min, and live view made shows 1 h of it" in told
     assert "is compacted" in told
     assert "a secret has at least 32 bytes" in told
+
+
+@pytest.mark.apache
+async def test_dead_letter_topic_that_is_away_is_named_and_the_worker_goes_on_waiting(watched: Watched) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics(partitions=1)
+    with watched.site.worker(config) as worker:
+        await watched.shows(config, "made", 0)
+        await delete_topic(watched.site.bootstrap, watched.site.names.topic("dead"))
+        await watched.site.send("events", [(b"k", b"{"), (b"k", b'{"project": 7, "id": 1}')])
+        named = f"its dead-letter topic '{watched.site.names.topic('dead')}' "
+        await wait_until(lambda: named in worker.log(), 60, "the worker names the topic")
+        await create_topics(watched.site.bootstrap, [watched.site.names.topic("dead")], 1)
+        await watched.shows(config, "made", 1)
+        letters = await read_topic(watched.site.bootstrap, watched.site.names.topic("dead"), until=bool, timeout_seconds=60)
+
+    assert [b"{"] == [letter.value for letter in letters]

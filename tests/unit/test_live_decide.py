@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -196,3 +197,57 @@ def test_refused_records_are_kept_and_counted() -> None:
 
     assert ["not-json"] == [one.reason for one in part.refused]
     assert {"refused": 1, "put": 1} == dict(part.counts)
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        (b"1e22", "10000000000000000000000"),
+        (b"-12345678901234567890", "-12345678901234567168"),
+        (b"18446744073709551615", "18446744073709551615"),
+        (b"-0.0", "0"),
+    ],
+)
+def test_page_may_be_a_number_beyond_64_bits(raw: bytes, name: str) -> None:
+    put = meant(view(), b'{"p": {"id": %b}, "i": "x"}' % raw)
+
+    assert Put(name, Item("x", NOW_MS - 5)) == put
+
+
+def test_header_without_a_value_is_no_type() -> None:
+    record = SentEvent(7, NOW_MS - 5, b'{"p": {"id": 1}, "i": "x"}', headers=[("ce_type", None)])
+
+    assert Put("1", Item("x", NOW_MS - 5)) == Decider(view(), 1_000).decide(3, record, NOW_MS)
+    assert Decider(view(only={"@type": "made"}), 1_000).decide(3, record, NOW_MS) is None
+
+
+@pytest.mark.parametrize("payload", [[], ["deep"]])
+def test_payload_that_is_nested_too_deeply_to_be_written_is_refused(payload: list[str]) -> None:
+    raw = b'{"p": {"id": 1}, "i": "x", "deep": ' + b"[" * 300 + b"]" * 300 + b"}"
+
+    with pytest.raises(BadEventError, match="cannot be written as JSON") as refused:
+        meant(view(kind="list", payload=payload), raw)
+    assert "too-large" == refused.value.reason
+
+
+def test_fold_id_that_is_too_long_for_an_item_is_refused() -> None:
+    with pytest.raises(BadEventError, match=r"the field of fold\.id has 600 bytes") as refused:
+        meant(view(item=""), {"p": {"id": 1}, "fold": {"id": "x" * 600}})
+    assert "no-item" == refused.value.reason
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["id", "x"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(p=json_values, i=json_values, header=st.none() | st.binary(max_size=4), kind=st.sampled_from(["count", "list"]))
+def test_whatever_a_record_holds_it_is_shown_or_refused(p: Any, i: Any, header: bytes | None, kind: str) -> None:
+    record = SentEvent(7, NOW_MS, json.dumps({"p": p, "i": i}).encode(), headers=[("ce_type", header)])
+    try:
+        found = Decider(view(kind=kind), 1_000).decide(3, record, NOW_MS)
+    except BadEventError:
+        return
+    assert isinstance(found, Put)

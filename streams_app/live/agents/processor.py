@@ -23,6 +23,7 @@ from streams_app.delivery.processor import Claim, Edges, Mark, Processor, Proces
 from streams_app.delivery.progress import Moves
 from streams_app.delivery.tasks import ended, run
 from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.errors import TryAgainError
 from streams_app.live.core.decide import Decider, definition_of
 from streams_app.live.core.operations import Part, parts_of
 from streams_app.live.store.keys import view_keys
@@ -30,6 +31,7 @@ from streams_app.live.store.view_store import Applied, Beginning, Claimed, Expir
 from streams_app.patience import Patience
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings.live import LiveView
+from streams_app.subscribers.faults import fault_of_letters
 
 logger = logging.getLogger(__name__)
 
@@ -246,7 +248,8 @@ class ViewProcessor(Processor):
     async def _apply(self, claim: Claim, part: Part) -> None:
         """Applies a part, for as long as it takes; its dead letters come first."""
         if part.refused:
-            await self._letters.send(part.refused)
+            await self._letters.send(part.refused, self._on_unsent)
+            self._context.patience.succeeded(self)
         marks = self._marks_at(part.to)
         if part.last is not None:
             marks = marks._replace(log=followed_by(marks.log, part.last))
@@ -260,6 +263,10 @@ class ViewProcessor(Processor):
             await self._insist(apply, when_full=lambda: self._expire_once(claim, moves_clock=False))
         self.held -= part.events
         claim.applied()
+
+    def _on_unsent(self, topic: str, error: BaseException) -> None:
+        """Says which topic stands in the way; the worker is not stuck while it waits for it."""
+        self._context.patience.failed(TryAgainError(fault_of_letters(topic, error)), self)
 
     async def _expire_once(self, claim: Claim, *, moves_clock: bool) -> None:
         """Removes some of what is due by the clock of the partition.

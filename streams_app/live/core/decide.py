@@ -39,8 +39,8 @@ class Record(Protocol):
         """As produced."""
 
     @property
-    def headers(self) -> Sequence[tuple[str, bytes]]:
-        """As produced."""
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """As produced; a value may be null."""
 
 
 class Put(NamedTuple):
@@ -127,10 +127,13 @@ class Decider:
         if self._item is not None:
             return _name(_at(event, self._item), "no-item", "item")
         fold_id = _at(event, FOLD_ID)
-        return fold_id if type(fold_id) is str and fold_id else f"{partition}-{offset}"
+        return _name(fold_id, "no-item", "fold.id") if type(fold_id) is str and fold_id else f"{partition}-{offset}"
 
     def _payload_of(self, event: dict[str, Any]) -> bytes:
-        payload = orjson.dumps({name: _at(event, path) for name, path in self._payload} if self._payload else event)
+        try:
+            payload = orjson.dumps({name: _at(event, path) for name, path in self._payload} if self._payload else event)
+        except orjson.JSONEncodeError as error:  # it reads what is nested deeper than it writes
+            raise BadEventError("too-large", f"what is shown cannot be written as JSON: {error}") from error
         if len(payload) > PAYLOAD_BYTES:
             what = "set payload to the fields that are shown" if not self._payload else "show fewer or shorter fields"
             raise BadEventError("too-large", f"what is shown has {len(payload)} bytes, the limit is {PAYLOAD_BYTES}: {what}")
@@ -167,7 +170,7 @@ def _matches(conditions: Sequence[_Condition], type_name: str | None, event: dic
 
 def _type_of(record: Record) -> str | None:
     for name, value in record.headers:
-        if name == TYPE_RECORD_HEADER:
+        if name == TYPE_RECORD_HEADER and value is not None:
             return value.decode(errors="replace")
     return None
 
@@ -186,8 +189,8 @@ def _name(value: Any, reason: Reason, what: str) -> str:
     Raises:
         BadEventError: It is none, or too long.
     """
-    if type(value) is float and value.is_integer():
-        value = int(value)
+    if type(value) is int or (type(value) is float and value.is_integer()):
+        value = str(int(value))
     if value is None or value == "" or isinstance(value, dict | list):
         found = "missing, null or empty" if not value and not isinstance(value, dict | list) else f"a JSON {type(value).__name__}"
         raise BadEventError(reason, f"the field of {what} is {found}, not a string, a number or a boolean")

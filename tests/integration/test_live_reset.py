@@ -1,0 +1,94 @@
+"""A reset of a live view that a worker keeps meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import redis.asyncio
+
+from streams_app.delivery.scripts import RefusedError
+from streams_app.live.core.operations import Change
+from streams_app.live.core.state import Item
+from streams_app.live.store.keys import view_keys
+from streams_app.live.store.view_store import Beginning, Marks, ScriptSet, ViewStore
+from streams_app.operating.live import keys_of_view, remove_keys
+from streams_app.settings import Settings
+from tests.conftest import Names, RedisServer
+
+PAGES, STEP = 1_500, 100
+NOW_MS = 1_700_000_000_000
+
+
+class Owner:
+    """As a worker does: it applies its log from the begin whenever its state is gone."""
+
+    def __init__(self, client: redis.asyncio.Redis, app_id: str) -> None:
+        self._scripts = ScriptSet(client)
+        self._keys = view_keys(app_id, "v", "t", 0)
+        self.claims = 0
+
+    async def fill(self) -> None:
+        self.claims += 1
+        self.store = ViewStore(self._scripts, self._keys, f"owner-{self.claims}", has_data=False, expiry_ms=60_000, keep=100)
+        claimed = await self.store.claim("d", "id", 1, begin=Beginning(-1, NOW_MS, Marks()))
+        assert claimed is not None
+        self.fence = claimed.fence
+        while self.fence + 1 < PAGES:
+            part = range(self.fence + 1, self.fence + 1 + STEP)
+            await self.store.apply(
+                self.fence, part[-1], [Change(f"p{number}", [], [Item("i", NOW_MS)]) for number in part], Marks()
+            )
+            self.fence = part[-1]
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        """Goes on until it is over, and its state stood for a while."""
+        rounds_since = 0
+        while rounds_since < 3:
+            rounds_since += is_over.is_set()
+            try:
+                await self.store.expire(self.fence, NOW_MS, moves_clock=True)
+            except RefusedError:
+                await self._fill_again()
+            await asyncio.sleep(0)
+
+    async def _fill_again(self) -> None:
+        while True:
+            try:
+                return await self.fill()
+            except RefusedError:
+                continue
+
+
+async def test_reset_of_a_view_leaves_nothing_out_of_what_its_worker_reads_again(
+    redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names
+) -> None:
+    settings = Settings.model_validate({
+        "app_id": names.app_id, "redis": {"url": redis_server.url},
+        "live": [{"name": "v", "kind": "count", "source": "t", "page": "p", "expiry": "1m", "public": True}],
+    })  # fmt: skip
+    owner, is_over = Owner(redis_client, names.app_id), asyncio.Event()
+    await owner.fill()
+    running = asyncio.create_task(owner.run(is_over))
+    keys = await keys_of_view(settings, "v")
+    await remove_keys(settings, keys)
+    is_over.set()
+    await running
+    shard = view_keys(names.app_id, "v", "t", 0)
+
+    assert owner.claims > 1
+    assert (str(PAGES - 1).encode(), PAGES) == (await redis_client.hget(shard.meta, "fence"), await redis_client.hlen(shard.pages))
+    assert PAGES == sum([await redis_client.zcard(f"{shard.items_prefix}p{number}") for number in range(PAGES)])
+
+
+async def test_reset_of_a_view_that_nobody_keeps_removes_every_key(
+    redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names
+) -> None:
+    settings = Settings.model_validate({
+        "app_id": names.app_id, "redis": {"url": redis_server.url},
+        "live": [{"name": "other", "kind": "count", "source": "t", "page": "p", "expiry": "1m", "public": True}],
+    })  # fmt: skip
+    await Owner(redis_client, names.app_id).fill()
+    await redis_client.set(f"{{{names.app_id}/live.v/t/1}}:v0:meta", "of a former version")
+    await remove_keys(settings, await keys_of_view(settings, "v"))
+
+    assert [] == [key async for key in redis_client.scan_iter(match=f"{{{names.app_id}/live.v/*")]
