@@ -250,7 +250,8 @@ class Hub:
         state = self._state(place, now_ms)
         if state.state == "reading":
             return reading(self._views[place[0]])
-        return replace(state, state="behind", since_ms=state.since_ms if state.state == "behind" else self._redis_ms)
+        known = self._presence.get(place[0]) or self._poller.views[place[0]]
+        return replace(state, state="behind", since_ms=known.known_ms)
 
     def _is_redis_there(self, is_there: bool) -> None:
         self._metrics.up.labels(component="redis").set(is_there)

@@ -141,6 +141,11 @@ class ViewSnapshot:
         known = [shard.pages.get(page, EMPTY_PAGE).items for shard in self.shards]
         return max((items[0].time_ms for items in known if items), default=0)
 
+    @property
+    def known_ms(self) -> int:
+        """What is known was true then; 0: nothing is known."""
+        return min((head.clock_ms if head is not None else 0) for head in self.heads)
+
     def standing(self, now_ms: int) -> tuple[str, int | None]:
         """How true the view is, and since when."""
         return state_of(self.heads, now_ms, self.view.expiry_ms)

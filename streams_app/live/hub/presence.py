@@ -150,6 +150,11 @@ class Presence:
             self._seen_ms if is_behind else None, found.count, people=people,
         )  # fmt: skip
 
+    @property
+    def known_ms(self) -> int:
+        """What is known was true then; 0: nothing is known."""
+        return self._seen_ms
+
     def standing(self, now_ms: int) -> tuple[str, int | None]:
         """How true the view is, and since when."""
         if now_ms < self._settled_ms:
