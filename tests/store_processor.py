@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.processor import Claim, Edges, Mark
 from streams_app.metrics import Metrics
 from streams_app.patience import Patience
@@ -28,11 +29,12 @@ LIMIT_SECONDS = 60
 class Partition:
     """What the layer keeps of a partition: it notes what the processor says."""
 
-    def __init__(self) -> None:
+    def __init__(self, common: int | None = None) -> None:
         self.committed: list[Mark] = []
         self.errors: list[BaseException] = []
         self.steps = 0
         self.refusals: list[str] = []
+        self.common = common
 
     def refused(self, cause: str, why: str, script: str) -> None:
         self.refusals.append(f"{cause}: {why}")
@@ -46,6 +48,9 @@ class Partition:
     async def commit_now(self, name: str, mark: Mark) -> None:
         self.committed.append(mark)
 
+    async def common_end(self, name: str, kept: Sequence[Fingerprint], read_to: int) -> int | None:
+        return self.common
+
     async def elsewhere(self, name: str) -> Mapping[int, Mark | None]:
         return {}
 
@@ -54,9 +59,10 @@ class Partition:
 
 
 def claim_of(
-    tp: TP = P0, *, mark: Mark | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "", was_reset: bool = False
-) -> Claim:
-    partition: Any = Partition()
+    tp: TP = P0, *, mark: Mark | None = None, begin: int = 0, end: int = 10**6, topic_id: str = "", was_reset: bool = False,
+    common: int | None = None,
+) -> Claim:  # fmt: skip
+    partition: Any = Partition(common)
     return Claim(tp, "sqlite", 1, "m", mark, Edges(begin, end, 0), 2, topic_id, was_reset, partition)
 
 

@@ -46,6 +46,7 @@ FOLDED = series("events_folded_total", FOLD)
 OVERDUE = series("oldest_overdue_seconds", FOLD)
 REFUSED = series("dead_letters_total", FOLD, 'reason="not-json"')
 KNOWN_LOSS = series("known_loss_events_total", FOLD)
+WENT_BACK = series("log_went_back_events_total", 'name="likes"')
 MISROUTED = series("misrouted_events_total", FOLD)
 RESYNCS = series("resyncs_total", FOLD, 'cause="fence"')
 STORE_UP = series("up", 'component="read_store.read"')
@@ -137,6 +138,7 @@ FIRES: dict[str, list[Case]] = {
         Case({STORE_LOSS: "0x85 7x5"}, "store"),
         Case({STORE_LOSS: "_x85 7x5"}, "store"),
     ],
+    "LogWentBack": [Case({WENT_BACK: "0x85 7x5"}, "name=likes"), Case({WENT_BACK: "_x85 7x5"}, "name=likes")],
     "MisroutedEvents": [Case({MISROUTED: "0x85 1x5"}, "fold")],
     "ClaimedAgainAndAgain": [Case({RESYNCS: "0+1x90"}, "fold")],
     "ReadStoreAway": [Case({STORE_UP: "1x88 0x2"}, "component=read_store.read")],
@@ -230,7 +232,9 @@ SILENT: dict[str, dict[str, str]] = {
     "a backlog of half an hour that is worked off": ALIVE | {
         LAG: f"0x20 30000-1000x30 0x{90 - 52}", FOLDED: "0x20 0+1000x30 30000x40",
     },
-    "a dead letter and a loss of long ago": ALIVE | {REFUSED: "3x90", KNOWN_LOSS: "7x90", MISROUTED: "4x90", STORE_LOSS: "2x90"},
+    "a dead letter and a loss of long ago": ALIVE | {
+        REFUSED: "3x90", KNOWN_LOSS: "7x90", MISROUTED: "4x90", STORE_LOSS: "2x90", WENT_BACK: "7x90",
+    },
     "a backlog of a subscriber that is worked off": ALIVE | {OLDEST: "3000-30x90", RUNNING: "16x90"},
     "a subscriber that is idle now and then": ALIVE | {OLDEST: "0 1x89", RUNNING: "16 0x89"},
     "one attempt in fifty that fails": ALIVE | {DONE: "0+98x90", ERROR: "0+2x90", LETTERS: "0x90"},
@@ -240,7 +244,7 @@ SILENT: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """What is normal → series, of which nothing fires within an hour and a half, except what is said of the past."""
 
-PAST: Final = frozenset({"DeadLetters", "KnownLoss"})
+PAST: Final = frozenset({"DeadLetters", "KnownLoss", "LogWentBack"})
 """Alerts that a Prometheus without a memory gives once of what was counted before it began."""
 
 LONG: dict[str, str] = {

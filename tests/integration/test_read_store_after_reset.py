@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams_app.kafka.group_offsets import in_group
-from streams_app.operating.reset_read_store import follow
+from streams_app.operating import reset_read_store
 from streams_app.read_store.targets.choice import open_store
 from streams_app.settings.loading import load
 from tests.helpers import create_topics, delete_topic, produce, wait_until
@@ -34,7 +34,7 @@ async def reset(compared: Compared) -> None:
     """What ``streams-app reset`` does to the store; the embedded broker takes a worker that has ended for one that runs."""
     settings = load(compared.config, {})
     async with in_group(settings.kafka, settings.app_id) as consumer:
-        await follow(settings, compared.declared, "account-metrics", consumer)
+        await reset_read_store.follow(settings, compared.declared, "account-metrics", consumer)
 
 
 @pytest.mark.parametrize("command", ["verify", "rebuild"])
@@ -106,6 +106,31 @@ async def test_a_repair_never_raises_the_version_of_what_is_there(stage: Stage, 
 
 
 @pytest.mark.apache
+async def test_after_a_crash_records_of_before_a_reset_change_nothing_and_those_of_after_it_are_evidence(
+    stage: Stage, url: str
+) -> None:
+    compared = Compared(stage, url, is_carried=True)
+    await compared.prepare()
+    await compared.send(folded("a", FORMER, {"likes": 1}))
+    await compared.sync()
+    await compared.send(folded("b", FORMER, {"likes": 1}))
+    await reset(compared)  # takes the record that no commit covers
+    await compared.send(folded("a", NOW, {"likes": 2}))
+    await compared.sync()
+    assert [("a", "likes", "2", NOW), ("b", "likes", "1", -1)] == await compared.rows(ROWS)
+    await compared.send(folded("c", NOW, {"likes": 2}))
+    await ahead_of_its_commit(compared)
+    await compared.send(folded("b", NOW, {"likes": 2}))
+    await compared.sync()
+    assert [(group, "likes", "2", NOW) for group in "abc"] == await compared.rows(ROWS)
+    await compared.execute("DELETE FROM folded_values")
+
+    assert [(group, "missing") for group in "abc"] == sorted((one["group"], one["what"]) for one in compared.verify()[1])
+    assert 0 == compared.run("rebuild").code
+    assert [(group, "likes", "2", NOW) for group in "abc"] == await compared.rows(ROWS)
+
+
+@pytest.mark.apache
 async def test_an_output_topic_that_was_made_again_has_no_former_records(stage: Stage, url: str) -> None:
     compared = Compared(stage, url, is_carried=True)
     await compared.prepare()
@@ -168,6 +193,16 @@ async def test_a_source_that_comes_back_with_fewer_partitions_freezes_no_cell(st
     await fold(compared, events(3), 3)
 
     assert (0, []) == compared.verify()
+
+
+async def ahead_of_its_commit(compared: Compared) -> None:
+    """What a worker leaves that crashes between a transaction of the store and the commit."""
+    settings = load(compared.config, {})
+    store = open_store(compared.declared)
+    async with in_group(settings.kafka, settings.app_id) as consumer:
+        edges = await reset_read_store._edges(settings, compared.declared, "account-metrics", consumer)
+        await reset_read_store._sync(settings, compared.declared, consumer, await reset_read_store._unread(edges, store))
+    await store.close()
 
 
 async def make_again(stage: Stage, partitions: int) -> None:

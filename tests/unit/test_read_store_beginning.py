@@ -9,6 +9,7 @@ import pytest
 
 from streams_app.delivery.processor import Claim, Mark
 from streams_app.read_store.agents.processor import beginning
+from streams_app.read_store.targets.port import former_end_of
 from tests.store_processor import P0, Store, claim_of, opened
 
 
@@ -64,3 +65,48 @@ async def test_what_retention_has_removed_is_told(store: Store, caplog: pytest.L
     assert "retention overtook the read store" in caplog.text
     assert "source=s.f-0 offsets=5-7" in caplog.text
     assert 3 == store.lost()
+
+
+READ = "x~4:0000000a"
+"""A note with the id of the topic and a fingerprint."""
+
+
+@pytest.mark.parametrize(
+    ("former_end", "claim", "expected"),
+    [
+        (10, claim_of(mark=Mark(50, READ), topic_id="x"), (50, 10)),
+        (55, claim_of(mark=Mark(50, READ), topic_id="x"), (55, 55)),
+        (60, claim_of(mark=Mark(50, READ), topic_id="x"), (60, 60)),
+        (10, claim_of(mark=Mark(60, READ), topic_id="x"), (60, 10)),
+        (10, claim_of(mark=Mark(50, READ), topic_id="x", common=40), (40, 10)),
+        (45, claim_of(mark=Mark(50, READ), topic_id="x", common=40), (40, 40)),
+        (45, claim_of(mark=Mark(50, READ), topic_id="y", begin=2), (2, 2)),
+        (1, claim_of(mark=Mark(50, READ), topic_id="y", begin=2), (2, 1)),
+    ],
+    ids=[
+        "crash",
+        "crash-around-reset",
+        "reset-took-all",
+        "nothing-lost",
+        "back-after",
+        "back-before",
+        "made-again",
+        "made-again-long",
+    ],
+)
+async def test_only_another_log_moves_the_end_of_what_is_of_before_a_reset(
+    store: Store, former_end: int, claim: Claim, expected: tuple[int, int]
+) -> None:
+    await store.sync.begin(P0, 60)
+    await store.sync._store.begin(former_end_of(P0), former_end, 1)
+    start = await store.processor().claim(claim)
+
+    assert expected == (start, await store.progress(former_end_of(P0)))
+    assert start == await store.progress()
+
+
+async def test_what_retention_has_removed_is_counted_after_a_crash_as_well(store: Store) -> None:
+    await store.sync.begin(P0, 5)
+    start = await store.processor().claim(claim_of(mark=Mark(3, "x~2:0000000a"), topic_id="x", begin=8))
+
+    assert (8, 3) == (start, store.lost())

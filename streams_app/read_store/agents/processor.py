@@ -20,7 +20,7 @@ from streams_app.delivery.tasks import ended, run
 from streams_app.patience import Patience
 from streams_app.read_store.agents.letters import Record
 from streams_app.read_store.agents.sync import Sync, steps
-from streams_app.read_store.targets.port import ProgressError, Step
+from streams_app.read_store.targets.port import ProgressError, Step, former_end_of
 
 logger = logging.getLogger(__name__)
 
@@ -132,11 +132,13 @@ class StoreProcessor(Processor):
             KafkaError, TimeoutError: Tried again.
         """
         self._topic_id = claim.topic_id
-        stored = (await self._processors.done(self, self._sync.progress)).get(self._tp)
+        progress = await self._processors.done(self, self._sync.progress)
+        stored = progress.get(self._tp)
         start = beginning(stored, claim)
-        if (again_from := await self._lost_by_broker(claim, stored)) is not None and stored is not None:
-            start = min(start, again_from)
-            await self._processors.done(self, partial(self._sync.begin, self._tp, start))
+        repeated_from, common = await self._lost_by_broker(claim, stored, progress.get(former_end_of(self._tp), 0))
+        if repeated_from is not None:
+            start = min(start, repeated_from)
+            await self._processors.done(self, partial(self._sync.begin, self._tp, start, common))
             stored = start
         if claim.mark is None:
             # Nobody has committed here before: only now Kafka has said that the partition is ours.
@@ -147,7 +149,7 @@ class StoreProcessor(Processor):
                 self._tp, start, stored,
             )  # fmt: skip
             # At once: the log may grow beyond the old offset before anything of it is synced, and would be skipped so far.
-            await self._processors.done(self, partial(self._sync.begin, self._tp, start))
+            await self._processors.done(self, partial(self._sync.begin, self._tp, start, start))
             stored = start
         elif stored is not None and stored < start:
             self._processors.sync.overtaken(start - stored)
@@ -219,24 +221,26 @@ class StoreProcessor(Processor):
         self._next = batch.end
         claim.applied()
 
-    async def _lost_by_broker(self, claim: Claim, stored: int | None) -> int | None:
-        """The offset from which on the log is to be read once more, as it went back; None: it did not.
+    async def _lost_by_broker(self, claim: Claim, stored: int | None, former_end: int) -> tuple[int | None, int | None]:
+        """The offset from which on the log is to be read once more; None: from none. And its common end with another log.
 
         A broker that is restored takes its commits back, too: what the store has beyond its commit is read once more as well. After
-        a crash that are the records of a moment, which the version guard makes harmless.
+        a crash that are the records of a moment, which the version guard makes harmless; but not those of before a reset, for which
+        it was lowered.
         """
         mark = claim.mark
         if mark is None or stored is None or not claim.topic_id:
-            return None
+            return None, None
         noted, _, text = mark.note.partition("~")
         if noted != claim.topic_id or (claim.was_reset and not text):
-            return None
+            return None, None
         self._read = of_text(text)
         common = await claim.common_end(self._read, max(stored, mark.offset))
         if common is not None:
             self._read = up_to(self._read, common)
-            return min(common, mark.offset)
-        return max(mark.offset, claim.edges.begin) if self._read and mark.offset < stored else None
+            return min(common, mark.offset), common
+        uncommitted_from = max(mark.offset, claim.edges.begin, former_end)
+        return uncommitted_from if self._read and uncommitted_from < stored else None, None
 
     def _mark(self, offset: int) -> Mark:
         """The note says of which log the offset is: offsets do not tell one that was made again and filled, or that went back."""

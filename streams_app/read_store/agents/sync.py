@@ -100,14 +100,20 @@ class Sync:
         """
         return await self._store.progress()
 
-    async def begin(self, tp: TP, offset: int) -> None:
-        """Sets where to go on with a partition whose log is another one now.
+    async def begin(self, tp: TP, offset: int, other_from: int | None = None) -> None:
+        """Sets where to go on with a partition.
+
+        Args:
+            tp: Partition of an output topic.
+            offset: Where to go on, also below what the store has taken.
+            other_from: From there on the log is another one, and nothing in it is of before a reset; None: it is the same log.
 
         Raises:
             TryAgainError: The store is away.
         """
-        if former_end_of(tp) in await self._store.progress():
-            await self._store.begin(former_end_of(tp), offset, self._clock.now_ms())  # the log that it was said of is gone
+        former_end = (await self._store.progress()).get(former_end_of(tp), 0)
+        if other_from is not None and other_from < former_end:
+            await self._store.begin(former_end_of(tp), other_from, self._clock.now_ms())
         await self._store.begin(tp, offset, self._clock.now_ms())
         self._letters.passed(tp)
 
