@@ -109,7 +109,7 @@ class Events:
         try:
             return await wait_until(found, LIMIT_SECONDS, f"{view} with {expected}") or {}
         except AssertionError as error:
-            raise AssertionError(f"{error}; it was sent {self.events[-3:]}") from error
+            raise AssertionError(f"{error}; it was sent {self.views(view)[-3:]} and {self.names()[-3:]}") from error
 
     async def close(self) -> None:
         self.response.close()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jwt
 import pytest
@@ -310,6 +311,10 @@ def forged(claims: dict[str, Any], algorithm: str = "HS256", secret: str = SECRE
     return jwt.encode(claims, {"none": "", "HS512": 2 * secret}.get(algorithm, secret), algorithm)
 
 
+def soon() -> int:
+    return now_ms() // 1000 + 3600
+
+
 @pytest.mark.parametrize(
     ("path", "headers", "status", "says"),
     [
@@ -330,6 +335,8 @@ def forged(claims: dict[str, Any], algorithm: str = "HS256", secret: str = SECRE
         ("/live/7?view=private", cookie(forged({"exp": 2**31})), 401, "no pages"),
         ("/live/7?view=private", cookie(forged({"pages": "*", "exp": 2**31})), 401, "list of names"),
         ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": "soon"})), 401, "time in seconds"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*"], "exp": soon(), "sub": "\ud800"})), 401, "sub of the token"),
+        ("/live/7?view=private", cookie(forged({"pages": ["*", "\udfff"], "exp": soon()})), 401, "pages of the token"),
         ("/nothing", {}, 404, "Not Found"),
     ],
 )  # fmt: skip
@@ -341,6 +348,73 @@ async def test_bad_request_is_refused_with_what_to_do(
 
     assert status == found, text
     assert says in text
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"%FF", b"%ED%A0%80", b"\xed\xa0\x80"])
+async def test_name_of_a_page_that_is_no_text_leaves_other_pages_as_they_are(start: Start, name: bytes) -> None:
+    async with start(VISITORS) as hub:
+        page = await hub.events("/live/7/events?view=visitors")
+        await page.until("visitors", state="ok", count=1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(hub.url).port)
+        writer.write(b"GET /live/%s?view=visitors HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % name)
+        answer = await reader.read()
+        writer.close()
+        other = await hub.events("/live/7/events?view=visitors")
+        await page.until("visitors", state="ok", count=2)
+        await other.until("visitors", state="ok", count=2)
+
+    assert answer.split()[1] in (b"200", b"400")
+
+
+async def test_poll_that_fails_as_nobody_expects_marks_pages_and_is_logged_once_with_its_trace(
+    start: Start, redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = Owner(redis_client, names.app_id, SUPPORTERS)
+    await owner.claim()
+    failed = 0
+
+    async def fail(*_: Any) -> Any:
+        nonlocal failed
+        failed += 1
+        raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    async with start(SUPPORTERS) as hub:
+        page = await hub.events("/live/7/events?view=supporters")
+        await page.until("supporters", state="ok", count=0)
+        with monkeypatch.context() as patched:
+            patched.setattr(hub.hub._poller, "poll_once", fail)
+            newcomer = await hub.events("/live/8/events?view=supporters")
+            await newcomer.until("supporters", state="reading")
+            await wait_until(lambda: failed > 3, LIMIT_SECONDS, "it goes on polling")
+        await owner.put("7", "a")
+        await page.until("supporters", state="ok", count=1)
+        await newcomer.until("supporters", state="ok", count=0)
+
+    traces = [record for record in caplog.records if record.exc_info and record.exc_info[0] is UnicodeEncodeError]
+    assert 1 == len(traces)
+
+
+async def test_state_that_cannot_be_sent_does_not_end_the_polls(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = 0
+
+    def fail(*_: Any, **__: Any) -> Any:
+        nonlocal failed
+        failed += 1
+        raise TypeError("no such state")
+
+    async with start(VISITORS) as hub:
+        page = await hub.events("/live/7/events?view=visitors")
+        await page.until("visitors", state="ok", count=1)
+        with monkeypatch.context() as patched:
+            patched.setattr("streams_app.live.hub.hub.message_of", fail)
+            newcomer = await hub.events("/live/7/events?view=visitors")
+            await wait_until(lambda: failed > 3, LIMIT_SECONDS, "it goes on polling")
+        await page.until("visitors", state="ok", count=2)
+        await newcomer.until("visitors", state="ok", count=2)
+
+    assert 1 == len([record for record in caplog.records if record.exc_info and record.exc_info[0] is TypeError])
 
 
 async def test_token_is_for_its_pages_alone(start: Start, tmp_path: Path) -> None:

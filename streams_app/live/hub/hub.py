@@ -44,6 +44,9 @@ STANDING_MS: Final = 5_000
 """So often the heads of views that nobody has open are read, for the metric."""
 
 RECONNECT_MS: Final = 5_000
+TRACE_MS: Final = 60_000
+"""A fault that nobody expected is logged so often, with its trace."""
+
 STATES: Final = {"ok": 0, "incomplete": 1, "behind": 2, "reading": 3}
 """State → value of its metric."""
 
@@ -85,6 +88,7 @@ class Hub:
         self._redis_ms, self._asked_ms = clock.now_ms(), clock.monotonic_ms()
         self._presented_ms: dict[str, int] = {}
         self._forgot_ms = self._stood_ms = self._reconnected_ms = clock.monotonic_ms() - FORGET_MS
+        self._traced_ms = clock.monotonic_ms() - TRACE_MS
 
     def open(self, connection: Connection) -> None:
         """Takes a connection in, which is sent a state of each of its views as soon as one is polled."""
@@ -159,6 +163,10 @@ class Hub:
             await self._reconnect()
             self._publish(waiting, is_regular=is_regular, is_known=False)
             return
+        except Exception as error:  # noqa: BLE001  # one page or token that breaks a poll must not end those of all others
+            self._trace(error)
+            self._publish(waiting, is_regular=is_regular, is_known=False)
+            return
         self._patience.succeeded()
         self._publish(waiting, is_regular=is_regular)
         if any(name == "behind" for name, _ in self._standing.values()):
@@ -199,7 +207,26 @@ class Hub:
             with suppress(*ERRORS):
                 await drop_idle_connections(self._redis)
 
-    def _publish(self, waiting: Iterable[Connection], *, is_regular: bool, is_known: bool = True) -> None:
+    def _trace(self, error: Exception) -> None:
+        """Says what nobody expected; the next poll comes all the same."""
+        self._status.set_not_ready("poll", f"a poll failed with {type(error).__name__}: the log has its trace")
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms - self._traced_ms >= TRACE_MS:
+            self._traced_ms = monotonic_ms
+            logger.error("a poll failed, open pages keep what they show and say so: please report this", exc_info=error)
+
+    def _publish(self, waiting: Collection[Connection], *, is_regular: bool, is_known: bool = True) -> None:
+        try:
+            self._push(waiting, is_regular=is_regular, is_known=is_known)
+        except Exception as error:  # noqa: BLE001  # as in a poll; what may be unsent is sent by the next one
+            self._trace(error)
+            self._waiting |= {connection for connection in waiting if connection in self.connections}
+            self._dirty |= set(self._open)
+        else:
+            if is_known:
+                self._status.clear("poll")
+
+    def _push(self, waiting: Iterable[Connection], *, is_regular: bool, is_known: bool) -> None:
         now_ms = self._redis_ms + self._clock.monotonic_ms() - self._asked_ms
         self._mark_standing(now_ms)
         for connection in waiting:

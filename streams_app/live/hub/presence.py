@@ -9,7 +9,6 @@ from typing import Final
 
 from streams_app.live.core.state import BEHIND_MS, ViewState, reading
 from streams_app.live.store.view_store import Closed, PagePresence, PresenceStore, Tabs
-from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings.live import LiveView
 
 LAPSE_MS: Final = 5_000
@@ -83,7 +82,7 @@ class Presence:
             Pages that show something else than before.
 
         Raises:
-            RedisError: And its kind; all tabs are written once more by the next step.
+            Exception: Of Redis or another; all tabs are written once more by the next step.
         """
         asked = list(dict.fromkeys([*pages, *self._open, *self._closed]))
         if not asked:
@@ -101,7 +100,7 @@ class Presence:
                 found |= reply.pages
                 is_lost = is_lost or self._marker not in (None, reply.marker)
                 self._marker = reply.marker
-        except REDIS_ERRORS:
+        except Exception:
             self._write_all()
             self._close_once_more(part)
             raise

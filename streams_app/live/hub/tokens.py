@@ -99,13 +99,21 @@ class Tokens:
 
 def _token_of(claims: dict[str, Any]) -> Token:
     pages, sub, expires = claims["pages"], claims.get("sub", ""), claims["exp"]
-    if not isinstance(pages, list) or not all(isinstance(page, str) for page in pages):
-        raise TokenError("pages of the token must be a list of names")
-    if not isinstance(sub, str) or len(sub.encode("utf-8", "replace")) > MOST_SUB_BYTES:
-        raise TokenError(f"sub of the token must be a string of at most {MOST_SUB_BYTES} bytes")
+    if not isinstance(pages, list) or not all(_bytes_of(page) is not None for page in pages):
+        raise TokenError("pages of the token must be a list of names, in Unicode")
+    if (written := _bytes_of(sub)) is None or len(written) > MOST_SUB_BYTES:
+        raise TokenError(f"sub of the token must be a string of at most {MOST_SUB_BYTES} bytes, in Unicode")
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not 0 < expires < 2**40:
         raise TokenError("exp of the token must be a time in seconds")
     return Token(tuple(pages), sub, int(expires * 1000))
+
+
+def _bytes_of(claim: Any) -> bytes | None:
+    """A text as it is written; None: it is none, or has half of a surrogate pair, which JSON can hold and nothing else can."""
+    try:
+        return claim.encode() if isinstance(claim, str) else None
+    except UnicodeEncodeError:
+        return None
 
 
 def signed(secret: str, pages: Sequence[str], sub: str, expires_ms: int) -> str:
