@@ -40,7 +40,7 @@ from streams_app.redis_client import connect
 from streams_app.services import Services
 from streams_app.settings import Settings
 from streams_app.status import Status
-from streams_app.subscribers.topics import require_topics
+from streams_app.subscribers.starting import require_topics
 from streams_app.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from streams_app.app import FoldingApp, create_app
 from streams_app.errors import InternalError, StreamsAppError
 from streams_app.leaving import leave_in_time
 from streams_app.settings import Settings
-from streams_app.subscribers.topics import require_topics
+from streams_app.subscribers.starting import require_topics
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,9 @@ from streams_app.settings import LiveView, ReadStoreSettings, Settings
 from streams_app.settings.base import suggestion
 from streams_app.status import Status
 from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.rights import enabled_of, needed_apart
 from streams_app.subscribers.running import Subscribers
+from streams_app.subscribers.starting import require_rights
 from streams_app.subscribers.subscription import subscriptions_of
 from streams_app.watchdog import Watchdog
 
@@ -116,6 +118,8 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
     stop, clock, metrics, status, fatal = asyncio.Event(), SystemClock(), Metrics(settings), Status(), _Fatal()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    subscriptions = [one for one in enabled_of(settings) if one.subscriber.name in runs.subscribers] if runs.subscribers else []
+    await require_rights(settings, list(needed_apart(settings, runs.stores, subscriptions, runs.views)))
     async with AsyncExitStack() as stack:
         works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # called once nothing can fail any more
         # Of the folds, which other workers run, this one tells nothing; and a read store keeps nothing in Redis.

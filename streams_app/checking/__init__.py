@@ -1,4 +1,4 @@
-"""Can this run? Findings about HTTP, servers, logs, transactions, read stores, subscribers and live views, each with what to do.
+"""Can this run? Findings about HTTP, servers, rights, logs, transactions, stores, subscribers and live views, with advice.
 
 Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
 not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
@@ -17,6 +17,7 @@ from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
 from streams_app.checking.read_store import read_store_findings
 from streams_app.checking.redis import redis_findings
+from streams_app.checking.rights import rights_findings
 from streams_app.checking.subscribers import subscriber_findings
 from streams_app.checking.transactions import transaction_findings
 from streams_app.clock import Clock
@@ -34,7 +35,8 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
             async for finding in found:
                 away |= finding.is_away
                 yield finding
-    others = [read_store_findings(settings)] if away else [log_findings(settings), read_store_findings(settings)]
+    others = [] if away else [rights_findings(settings), log_findings(settings)]
+    others += [read_store_findings(settings)]
     others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
     others += [] if away else [transaction_findings(settings)]
     for looks in others:

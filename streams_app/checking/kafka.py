@@ -9,6 +9,7 @@ from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.fold_count import faults_of
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, partition_counts, retention_ms, topics_of
+from streams_app.kafka.rights import rights_on_topics
 from streams_app.settings import Settings
 from streams_app.subscribers.topics import declared_topics
 from streams_app.words import counted
@@ -28,6 +29,8 @@ async def kafka_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
     try:
         async with admin_client(kafka) as client:
             yield Finding(Level.OK, f"Kafka answers at {kafka.bootstrap_servers}")
+            granted = await rights_on_topics(client._client, [topic.name for topic in topics])
+            topics = [topic for topic in topics if granted.get(topic.name) != frozenset()]  # findings about rights name the others
             counts = await partition_counts(client, [topic.name for topic in topics])
             for topic in topics:
                 yield _topic_finding(topic, counts.get(topic.name), kafka.partitions)

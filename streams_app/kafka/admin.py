@@ -17,6 +17,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthoriz
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
+from streams_app.kafka.rights import TOPIC, Right, grant_command, rights_on_topics
 from streams_app.settings import KafkaSettings, LiveView, Settings
 
 TOPIC_EXISTS = 36
@@ -94,16 +95,17 @@ async def partition_counts(client: AIOKafkaAdminClient, names: Sequence[str]) ->
     """The number of partitions of each topic that exists.
 
     Raises:
-        TopicAuthorizationFailedError: One of them may not be looked at.
+        TopicAuthorizationFailedError: Some may not be looked at, so that nobody knows whether they exist; all are named.
     """
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]
+    # A list leaves out what this user may not see: taken for missing, it would be made, or its subscriber would begin anew.
+    unlisted = await rights_on_topics(client._client, [name for name in names if name not in existing])
+    if hidden := sorted(name for name, granted in unlisted.items() if granted is not None and Right.DESCRIBE not in granted):
+        raise TopicAuthorizationFailedError(*hidden)
     if not wanted:
         return {}
     described = await client.describe_topics(wanted)
-    hidden = [topic["topic"] for topic in described if topic["error_code"] == TopicAuthorizationFailedError.errno]
-    if hidden:
-        raise TopicAuthorizationFailedError(f"describe {', '.join(hidden)}")
     return {topic["topic"]: len(topic["partitions"]) for topic in described if not topic["error_code"]}
 
 
@@ -152,6 +154,8 @@ async def create_topics(kafka: KafkaSettings, topics: Sequence[Topic]) -> tuple[
                     created.append(name)
                 else:
                     text = next((part for part in message if part), for_code(code).__name__)
+                    if code == TopicAuthorizationFailedError.errno:
+                        text = f"missing right: Create on topic {name}: {grant_command(kafka, Right.CREATE, TOPIC, name)}"
                     faults.append(f"cannot create topic {name}: {text}")
             if faults:
                 raise ConfigurationError(faults)

@@ -74,7 +74,11 @@ async def why_unreachable(kafka: KafkaSettings, error: BaseException) -> Streams
 def not_allowed(kafka: KafkaSettings, error: BaseException) -> ConfigurationError:
     """The error where the server lets us in and does not allow what was asked."""
     who = f"user {kafka.sasl_username!r}" if kafka.sasl_username else "this client"
-    return ConfigurationError([f"Kafka at {kafka.bootstrap_servers} does not allow it to {who}: {error}; grant it there (ACL)"])
+    kind = {TopicAuthorizationFailedError: "topic", GroupAuthorizationFailedError: "group"}.get(type(error), "cluster")
+    found = [name for part in error.args for name in ([part] if isinstance(part, str) else sorted(map(str, part)))]
+    what = f"{kind} {', '.join(found)}".strip()
+    text = f"Kafka at {kafka.bootstrap_servers} does not allow {who} what is needed on {what}"
+    return ConfigurationError([f"{text}; grant it there (ACL): `streams-app check` names the rights that a worker lacks"])
 
 
 async def _ask(kafka: KafkaSettings, server: str) -> Finding | None:

@@ -17,6 +17,7 @@ from aiokafka.errors import (
     NotCoordinatorForGroupError,
     RebalanceInProgressError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
     UnknownMemberIdError,
     for_code,
 )
@@ -114,10 +115,11 @@ def _commit_request(group: str, marks: Mapping[TP, Committed], member: Member) -
 
 def _check(response: Any, coordinator: Any, member: Member) -> None:
     """Raises the error with which the broker refuses the first partition that it refuses; returns if it refuses none."""
-    codes = [code for _, partitions in response.topics for _, code in partitions if code]
-    if not codes:
+    refused = [(code, topic) for topic, partitions in response.topics for _, code in partitions if code]
+    if not refused:
         return
-    error = for_code(codes[0])
+    code, topic = refused[0]
+    error = for_code(code)
     if error in (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         coordinator.coordinator_dead()
     is_current = (coordinator.generation, coordinator.member_id) == (member.generation, member.member_id)
@@ -126,4 +128,4 @@ def _check(response: Any, coordinator: Any, member: Member) -> None:
         coordinator.request_rejoin()
     elif is_current and error in _NOT_OWNER:
         coordinator.reset_generation()
-    raise error(coordinator.group_id)
+    raise error(topic if error is TopicAuthorizationFailedError else coordinator.group_id)

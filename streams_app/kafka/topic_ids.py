@@ -80,11 +80,12 @@ class _MetadataRequestStruct(RequestStruct):
 class _MetadataRequest(Request[_MetadataRequestStruct]):
     API_KEY = METADATA_KEY
 
-    def __init__(self, topics: Sequence[str]) -> None:
+    def __init__(self, topics: Sequence[str], with_rights: bool) -> None:
         self._topics = topics
+        self._with_rights = with_rights
 
     def build(self, request_struct_class: type[_MetadataRequestStruct]) -> _MetadataRequestStruct:
-        return request_struct_class([(UUID(int=0), topic, {}) for topic in self._topics], False, False, False, {})
+        return request_struct_class([(UUID(int=0), topic, {}) for topic in self._topics], False, False, self._with_rights, {})
 
 
 class Client(Protocol):
@@ -125,17 +126,29 @@ async def incarnations(client: Client, topic: str) -> dict[int, Incarnation]:
 
 async def _asked(client: Client, topics: Sequence[str]) -> dict[str, tuple[str, dict[int, int]]]:
     """Topic → its id, and the epoch of the leader of each partition."""
-    node = client.get_random_node()
-    if node is None:
-        raise NodeNotReadyError("no broker is known")
-    try:
-        answer = await client.send(node, _MetadataRequest(topics))
-    except (NotImplementedError, IncompatibleBrokerVersion):
+    answer = await described(client, topics)
+    if answer is None:
         return {topic: (UNKNOWN, {}) for topic in topics}
-    for code, name, *_ in answer.topics:
+    for code, name, *_ in answer:
         if code:
             raise for_code(code)(name)
     return {
         name: (str(found) if found.int else UNKNOWN, {number: epoch for _, number, _, epoch, *_ in partitions})
-        for _, name, found, _, partitions, *_ in answer.topics
+        for _, name, found, _, partitions, *_ in answer
     }
+
+
+async def described(client: Client, topics: Sequence[str], *, with_rights: bool = False) -> list[Any] | None:
+    """What the broker says of each topic, as ``_TOPIC`` has it; None where it is older than Kafka 2.8. Never creates a topic.
+
+    Raises:
+        KafkaError: The broker cannot be asked now.
+    """
+    node = client.get_random_node()
+    if node is None:
+        raise NodeNotReadyError("no broker is known")
+    try:
+        answer = await client.send(node, _MetadataRequest(topics, with_rights))
+    except (NotImplementedError, IncompatibleBrokerVersion):
+        return None
+    return list(answer.topics)

@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError
 from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.client import client_options
+from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed
 from streams_app.kafka.log_reader import POLL_MS, SILENT_SECONDS, stable_ends
 from streams_app.operating.letters import Letter, Selection, taken_apart
 from streams_app.settings import Settings
@@ -90,7 +91,7 @@ async def letter_topic(settings: Settings, name: str, source: str | None = None,
 
     Raises:
         TryAgainError: Kafka does not answer.
-        ConfigurationError: There is no dead-letter topic.
+        ConfigurationError: There is no dead-letter topic, or it may not be read.
     """
     async with admin_client(settings.kafka) as client:
         counts = await partition_counts(client, [name, *filter(None, [source])])
@@ -112,6 +113,8 @@ async def letter_topic(settings: Settings, name: str, source: str | None = None,
             at = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
             begins = {tp: ends[tp] if found is None else found.offset for tp, found in at.items()}
         yield LetterTopic(name, counts.get(source or "", 0), begins, ends, consumer)
+    except NOT_ALLOWED as error:
+        raise not_allowed(settings.kafka, error) from error
     except KafkaError as error:
         raise TryAgainError(f"Kafka at {settings.kafka.bootstrap_servers} does not answer: {error!r}") from error
     finally:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from streams_app.errors import ConfigurationError
-from streams_app.fold_count import faults_of
-from streams_app.kafka.admin import Topic, require, topics_of
+from streams_app.kafka.admin import Topic
 from streams_app.settings import Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.put_back import again_topic
@@ -32,17 +30,3 @@ def declared_topics(settings: Settings) -> list[Topic]:
         names = tuple(one.subscriber.name for one in subscriptions)
         found.append(Topic(again_topic(settings.app_id), "put back", names))
     return found
-
-
-async def require_topics(settings: Settings) -> None:
-    """Refuses to start a worker any of whose topics is missing, of folds, read stores or subscribers.
-
-    Raises:
-        ConfigurationError: Topics are missing, all of which it names with the command that creates them; or the marks of the folds
-            do not fit into a commit; or the catalogue has a fault.
-        TryAgainError: The broker cannot be reached.
-    """
-    if too_many := faults_of(settings.folds):
-        raise ConfigurationError(too_many)
-    topics = {topic.name: topic for topic in (*declared_topics(settings), *topics_of(settings))}
-    await require(settings.kafka, list(topics.values()))

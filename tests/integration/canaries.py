@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.integration.site import Stage
+from tests.servers.secured_kafka import SecuredKafka
+from tests.servers.tls import Authority
 from tests.workers import WorkerProcess
 
 CANARIES = {
@@ -23,6 +25,18 @@ def secret(folder: Path, kind: str) -> str:
 def told(text: str) -> list[str]:
     """Secrets that are in a text."""
     return [canary for canary in CANARIES.values() if canary in text]
+
+
+def kafka_variables(secured: SecuredKafka, authority: Authority, folder: Path, password: str = "kafka") -> dict[str, str]:
+    """What lets ``worker`` in by the door with TLS and passwords."""
+    return {
+        "STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": secured.secured_servers,
+        "STREAMS_APP_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "STREAMS_APP_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+        "STREAMS_APP_KAFKA_SASL_USERNAME": "worker",
+        "STREAMS_APP_KAFKA_SASL_PASSWORD_FILE": secret(folder, password),
+        "STREAMS_APP_KAFKA_SSL_CAFILE": str(authority.certificate),
+    }
 
 
 def debug(stage: Stage, variables: Mapping[str, str]) -> WorkerProcess:

@@ -193,7 +193,7 @@ LOADING, NOT_AUTHORIZED = 14, 30
     ("code", "error", "told"),
     [
         (LOADING, TryAgainError, "has committed: not within 0.5 s; its coordinator may be starting. Try again"),
-        (NOT_AUTHORIZED, ConfigurationError, "does not allow it"),
+        (NOT_AUTHORIZED, ConfigurationError, "does not allow this client what is needed on group"),
     ],
 )
 async def test_a_coordinator_that_does_not_tell_the_commits_is_not_taken_for_one_that_has_none(

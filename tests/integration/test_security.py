@@ -14,7 +14,7 @@ from streams_app.embedded.ports import LOOPBACK, free_port
 from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.settings import KafkaSettings
 from tests.helpers import create_topics, produce
-from tests.integration.canaries import CANARIES, debug, secret, told
+from tests.integration.canaries import CANARIES, debug, kafka_variables, secret, told
 from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
 from tests.servers.secured_kafka import ADMIN, SecuredKafka
@@ -37,17 +37,6 @@ def secured(authority: Authority) -> Iterator[SecuredKafka]:
     running = SecuredKafka.start(authority, {ADMIN: CANARIES["broker"], "worker": CANARIES["kafka"]})
     with running:
         yield running
-
-
-def kafka_variables(secured: SecuredKafka, authority: Authority, folder: Path, password: str = "kafka") -> dict[str, str]:
-    return {
-        "STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS": secured.secured_servers,
-        "STREAMS_APP_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-        "STREAMS_APP_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
-        "STREAMS_APP_KAFKA_SASL_USERNAME": "worker",
-        "STREAMS_APP_KAFKA_SASL_PASSWORD_FILE": secret(folder, password),
-        "STREAMS_APP_KAFKA_SSL_CAFILE": str(authority.certificate),
-    }
 
 
 def ended(log: str) -> str:

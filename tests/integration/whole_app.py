@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 
 from streams_app.operating.live import page_of_views
@@ -56,7 +57,7 @@ catalogue = Catalogue(events=(changed,), subscribers=(PROMISES))
 class WholeApp:
     """The application, what was sent to it, and whether all of it has arrived everywhere."""
 
-    def __init__(self, site: Site, redis_url: str | None = None) -> None:
+    def __init__(self, site: Site, redis_url: str | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.site = site
         self.redis_url = redis_url or site.redis_url
         self.sent = 0
@@ -65,6 +66,7 @@ class WholeApp:
             "EVENTS": site.names.topic("events"),
             "LEDGER": str(self._ledger),
             "PYTHONPATH": f"{site.folder}{os.pathsep}{ROOT}",
+            **(environment or {}),
         }
         site.redis_url = self.redis_url
         (site.folder / "whole_events.py").write_text(CATALOGUE.replace("PROMISES", ", ".join(PROMISES)))

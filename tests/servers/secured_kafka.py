@@ -16,6 +16,11 @@ from tests.servers.apache_kafka import NAME, START_LIMIT_MS, TAKEN, cluster_id, 
 from tests.servers.tls import Authority
 
 ADMIN = "admin"
+WITH_RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{ADMIN};User:ANONYMOUS",
+}
+"""Users may do what was granted to them and no more; whoever comes in by the door of the tests may do everything."""
 
 
 class SecuredKafka(EmbeddedServer):
@@ -36,12 +41,13 @@ class SecuredKafka(EmbeddedServer):
         self.description = f"{NAME} (one node, SASL_SSL)"
 
     @staticmethod
-    def start(authority: Authority, passwords: Mapping[str, str]) -> SecuredKafka:
+    def start(authority: Authority, passwords: Mapping[str, str], given: Mapping[str, str] | None = None) -> SecuredKafka:
         """Starts it and returns when it answers over TLS.
 
         Args:
             authority: Signs its certificate.
             passwords: Of each user; everybody may do everything.
+            given: Further properties, as :data:`WITH_RIGHTS`.
 
         Raises:
             ServerUnavailableError: No Java, or the jars cannot be fetched.
@@ -54,7 +60,7 @@ class SecuredKafka(EmbeddedServer):
             home = Path(tempfile.mkdtemp(prefix="streams-app-secured-"))
             ports = (port, free_port(), free_port())
             try:
-                child = _start(ports, home, _secured(ports, keystore, authority, passwords), passwords)
+                child = _start(ports, home, {**_secured(ports, keystore, authority, passwords), **(given or {})}, passwords)
             except BaseException:
                 shutil.rmtree(home, ignore_errors=True)
                 raise

@@ -1,0 +1,45 @@
+"""Which rights on topics and groups of Kafka are missing, each with the command that grants it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+
+from streams_app.checking.finding import Finding, Level
+from streams_app.errors import StreamsAppError
+from streams_app.kafka.admin import admin_client
+from streams_app.kafka.rights import TOPIC, Needed, Right, missing_of
+from streams_app.settings import Settings
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.rights import enabled_of, needed_rights
+
+
+async def rights_findings(settings: Settings) -> AsyncGenerator[Finding, None]:
+    """Asks for the rights of this user; nothing, where Kafka cannot be asked or does not tell them."""
+    try:
+        needed, useful = needed_rights(settings), [*_told_configs(settings), *_published(settings)]
+        async with admin_client(settings.kafka) as client:
+            missing, others = await missing_of(client, needed), await missing_of(client, useful)
+    except StreamsAppError:
+        return  # a finding of its own says so already
+    for one in missing:
+        yield Finding(Level.ERROR, str(one), one.command(settings.kafka))
+    hidden = {one.name for one in missing if one.kind == TOPIC}
+    for one in others:
+        if one.name not in hidden:
+            yield Finding(Level.WARNING, str(one), f"where that is wanted: {one.command(settings.kafka)}")
+
+
+def _told_configs(settings: Settings) -> Iterator[Needed]:
+    topics = {*settings.sources, *(view.source for view in settings.live_of_topics)}
+    for topic in sorted(topics | {one.topic for one in enabled_of(settings)}):
+        yield Needed(Right.DESCRIBE_CONFIGS, TOPIC, topic, "check cannot see how long it is kept")
+
+
+def _published(settings: Settings) -> Iterator[Needed]:
+    """Nothing says which events functions publish: those that nobody here subscribes to are in the catalogue for that."""
+    if settings.events.catalogue is None:
+        return
+    read = {*settings.sources, *(one.topic for one in enabled_of(settings))}
+    for event in catalogue_of(settings).events:
+        if event.topic not in read:
+            yield Needed(Right.WRITE, TOPIC, event.topic, f"event {event.key} cannot be published")

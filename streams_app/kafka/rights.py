@@ -1,0 +1,167 @@
+"""Which rights this user of Kafka has, as the broker tells them of topics and groups.
+
+A broker without an authorizer grants everything. One that does not tell rights, as those before Kafka 2.8 and the embedded one,
+leaves them unknown: nobody may say then that one is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    IncompatibleBrokerVersion,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
+from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResponse_v3
+from aiokafka.protocol.api import Request, RequestStruct
+
+from streams_app.backoff import Backoff
+from streams_app.kafka.topic_ids import Client, described
+from streams_app.settings import KafkaSettings
+
+COORDINATOR_SECONDS: Final = 5.0
+"""So long a group that nobody has used yet may be without a coordinator."""
+
+TOPIC: Final = "topic"
+GROUP: Final = "group"
+
+
+class Right(IntEnum):
+    """What may be granted, by the numbers of Kafka's protocol."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+
+    def __str__(self) -> str:
+        """As ``kafka-acls`` has it."""
+        return self.name.title().replace("_", "")
+
+
+Granted = frozenset[Right] | None
+"""None: not known."""
+
+
+class Needed(NamedTuple):
+    """A right that is needed.
+
+    Attributes:
+        right: To do what.
+        kind: On a ``topic`` or a ``group``.
+        name: Its name.
+        why: What for.
+    """
+
+    right: Right
+    kind: str
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"missing right: {self.right} on {self.kind} {self.name} ({self.why})"
+
+    def command(self, kafka: KafkaSettings) -> str:
+        """The command that grants it."""
+        return grant_command(kafka, self.right, self.kind, self.name)
+
+
+def grant_command(kafka: KafkaSettings, right: Right, kind: str, name: str) -> str:
+    """The command that grants a right on a ``topic`` or a ``group``."""
+    who = f"--bootstrap-server {kafka.bootstrap_servers} --add --allow-principal User:{kafka.sasl_username or 'NAME'}"
+    return f"kafka-acls {who} --operation {right} --{kind} {name}"
+
+
+async def missing_of(client: AIOKafkaAdminClient, needed: Iterable[Needed]) -> list[Needed]:
+    """Those of these rights that are certainly missing, each once, with all that it is needed for.
+
+    Raises:
+        KafkaError: The broker cannot be asked now.
+    """
+    whys: dict[tuple[Right, str, str], list[str]] = {}
+    for right, kind, name, why in needed:
+        whys.setdefault((right, kind, name), []).append(why)
+    named = {kind: sorted({name for _, of_kind, name in whys if of_kind == kind}) for kind in (TOPIC, GROUP)}
+    granted = {(TOPIC, name): found for name, found in (await rights_on_topics(client._client, named[TOPIC])).items()}
+    granted |= {(GROUP, name): found for name, found in (await rights_on_groups(client, named[GROUP])).items()}
+    return [
+        Needed(right, kind, name, ", ".join(dict.fromkeys(reasons)))
+        for (right, kind, name), reasons in whys.items()
+        if (found := granted.get((kind, name))) is not None and right not in found
+    ]
+
+
+async def rights_on_topics(client: Client, topics: Sequence[str]) -> dict[str, Granted]:
+    """Topic → rights on it; those that do not exist are left out, unless their existence is hidden from this user.
+
+    Raises:
+        KafkaError: The broker cannot be asked now.
+    """
+    answer = await described(client, topics, with_rights=True) if topics else None
+    return {
+        name: frozenset() if code else _granted(operations)
+        for code, name, _, _, _, operations, *_ in answer or ()
+        if code in (0, TopicAuthorizationFailedError.errno)
+    }
+
+
+async def rights_on_groups(client: AIOKafkaAdminClient, groups: Sequence[str]) -> dict[str, Granted]:
+    """Group → rights on it, also of groups that nobody has used yet."""
+    return dict(zip(groups, await asyncio.gather(*(_on_group(client, group) for group in groups)), strict=True))
+
+
+async def _on_group(client: AIOKafkaAdminClient, group: str) -> Granted:
+    try:
+        answer = await client._client.send(await _coordinator(client, group), _DescribeGroupRequest(group))
+        ((code, *_, operations),) = answer.groups
+    except GroupAuthorizationFailedError:
+        return frozenset()
+    except (KafkaError, IncompatibleBrokerVersion, NotImplementedError, OSError, TimeoutError, ValueError):
+        return None
+    if code:
+        return frozenset() if code == GroupAuthorizationFailedError.errno else None
+    return _granted(operations)
+
+
+async def _coordinator(client: AIOKafkaAdminClient, group: str) -> int:
+    backoff = Backoff(first_seconds=0.1, longest_seconds=1.0)
+    async with asyncio.timeout(COORDINATOR_SECONDS):
+        while True:
+            try:
+                return int(await client.find_coordinator(group))
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(backoff.failed())
+
+
+def _granted(operations: int) -> Granted:
+    """The rights that a bit field names (pure); one without Describe is none, as who lacks that is told nothing."""
+    found = frozenset(right for right in Right if operations >= 0 and operations & 1 << right)
+    return found if Right.DESCRIBE in found else None
+
+
+class _DescribeGroupStruct(RequestStruct):
+    """As aiokafka has it, with the answer of this version: its own takes that of an older one."""
+
+    API_KEY = DescribeGroupsRequest_v3.API_KEY
+    API_VERSION = DescribeGroupsRequest_v3.API_VERSION
+    RESPONSE_TYPE = DescribeGroupsResponse_v3
+    SCHEMA = DescribeGroupsRequest_v3.SCHEMA
+
+
+class _DescribeGroupRequest(Request[_DescribeGroupStruct]):
+    API_KEY = DescribeGroupsRequest_v3.API_KEY
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def build(self, request_struct_class: type[_DescribeGroupStruct]) -> Any:
+        return request_struct_class([self._group], True)

@@ -1,0 +1,77 @@
+"""The rights on topics and groups of Kafka that a worker needs, by what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from streams_app.fold import Fold
+from streams_app.kafka.admin import Topic, topics_of
+from streams_app.kafka.rights import GROUP, TOPIC, Needed, Right
+from streams_app.settings import LiveView, ReadStoreSettings, Settings
+from streams_app.subscribers.loading import catalogue_of
+from streams_app.subscribers.put_back import again_topic
+from streams_app.subscribers.subscription import Subscription, subscriptions_of
+from streams_app.subscribers.topics import declared_topics
+
+
+def enabled_of(settings: Settings) -> list[Subscription]:
+    """The subscribers that are enabled; none without a catalogue.
+
+    Raises:
+        ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+    """
+    if settings.events.catalogue is None:
+        return []
+    return [one for one in subscriptions_of(catalogue_of(settings), settings) if one.subscriber.is_enabled]
+
+
+def needed_rights(settings: Settings) -> list[Needed]:
+    """What a worker that runs everything needs; it also looks whether each topic is there.
+
+    Raises:
+        ConfigurationError: The catalogue cannot be imported, or does not fit the settings.
+    """
+    found = [
+        *of_folds(settings.app_id, settings.folds),
+        *needed_apart(settings, settings.read_stores, enabled_of(settings), settings.live_of_topics),
+    ]
+    used = {one.name for one in found if one.kind == TOPIC}
+    topics: list[Topic] = [*declared_topics(settings), *topics_of(settings)]
+    return found + [Needed(Right.DESCRIBE, TOPIC, topic.name, topic.role) for topic in topics if topic.name not in used]
+
+
+def needed_apart(
+    settings: Settings,
+    stores: Sequence[ReadStoreSettings],
+    subscriptions: Sequence[Subscription],
+    views: Sequence[LiveView],
+) -> Iterator[Needed]:
+    """What read stores, subscribers and live views need."""
+    app_id = settings.app_id
+    for store in stores:
+        what = f"read store {store.name}"
+        for fold in store.folds:
+            yield Needed(Right.READ, TOPIC, settings.fold(fold).output, what)
+        yield Needed(Right.WRITE, TOPIC, store.dead_letters, f"dead letters of {what}")
+        yield Needed(Right.READ, GROUP, f"{app_id}.{store.group}", what)
+    for one in subscriptions:
+        what = f"subscriber {one.subscriber.name}"
+        yield Needed(Right.READ, TOPIC, one.topic, what)
+        yield Needed(Right.READ, TOPIC, again_topic(app_id), f"put back for {what}")
+        yield Needed(Right.WRITE, TOPIC, one.dead_letters, f"dead letters of {what}")
+        yield Needed(Right.READ, GROUP, one.group, what)
+    for view in views:
+        what = f"live view {view.name}"
+        yield Needed(Right.READ, TOPIC, view.source, f"source of {what}")
+        yield Needed(Right.WRITE, TOPIC, view.dead_letters, f"dead letters of {what}")
+        yield Needed(Right.READ, GROUP, f"{app_id}.{view.group}", what)
+
+
+def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[Needed]:
+    """What folds need, whose consumer group is called as the application."""
+    for fold in folds:
+        what = f"fold {fold.name}"
+        yield Needed(Right.READ, TOPIC, fold.source, f"source of {what}")
+        yield Needed(Right.WRITE, TOPIC, fold.output, f"output of {what}")
+        yield Needed(Right.WRITE, TOPIC, fold.dead_letters, f"dead letters of {what}")
+        yield Needed(Right.READ, GROUP, app_id, what)
