@@ -20,6 +20,7 @@ from streams_app.status import CAUSES
 
 STORE_RESULTS = ("written", "stale", "unchanged")
 LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
+LIVE_REFUSALS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
 """What a record was to a live view."""
 
 
@@ -113,10 +114,7 @@ class Metrics:
             self.read_store_known_loss_records.labels(store=store.name)
         for cause in CAUSES:
             self.not_ready.labels(cause=cause)
-        for view in settings.live_of_topics:
-            self.live_expired.labels(view=view.name)
-            for result in LIVE_RESULTS:
-                self.live_events.labels(view=view.name, result=result)
+        self._begin_live(settings)
         self.build_info.labels(version=_version(), app_id=settings.app_id).set(1)
         # Memory, processor time and open files of this process, by the names they have everywhere.
         ProcessCollector(registry=self.registry)
@@ -124,6 +122,14 @@ class Metrics:
         self._hours = {fold.name: LastHour() for fold in settings.folds}
         self._misrouted: set[str] = set()
         self._refused: dict[str, Tally[Reason]] = {}
+
+    def _begin_live(self, settings: Settings) -> None:
+        for view in settings.live_of_topics:
+            self.live_expired.labels(view=view.name)
+            for result in LIVE_RESULTS:
+                self.live_events.labels(view=view.name, result=result)
+        for refusal in LIVE_REFUSALS if settings.live else ():
+            self.live_refused.labels(reason=refusal)
 
     def _begin_fold(self, fold: str) -> None:
         for metric in METRICS:

@@ -1,12 +1,15 @@
-"""The dashboard on a real Prometheus that scrapes a real worker: no panel is empty while all is well."""
+"""The dashboard on a real Prometheus that scrapes a real worker and hub: no panel is empty while all is well."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import sys
 import urllib.parse
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -43,17 +46,44 @@ EXPRESSIONS = {
     for target in panel.get("targets", [])
 }
 
+LIVE = """
+[live_server]
+port = 0
+[live.visitors]
+kind = "presence"
+expiry = "60s"
+public = true
+[live.accounts]
+kind = "count"
+source = "{source}"
+page = "account_id"
+expiry = "1h"
+public = true
+"""
 
-async def test_every_panel_of_the_dashboard_shows_something_of_a_worker(site: Site) -> None:
+
+class HubProcess(WorkerProcess):
+    """``live serve`` in the place of a worker."""
+
+    def command(self, config: Path, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(config), *arguments]
+
+
+async def test_every_panel_of_the_dashboard_shows_something_of_a_worker_and_a_hub(site: Site) -> None:
     (site.folder / "its_events.py").write_text(CATALOGUE)
     store = f'[read_stores.read]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
-    config = site.config(site.fold("folded", "events", keep="last") + store + '[events]\ncatalogue = "its_events:catalogue"\n')
+    live = LIVE.format(source=site.names.topic("events"))
+    config = site.config(
+        site.fold("folded", "events", keep="last") + store + '[events]\ncatalogue = "its_events:catalogue"\n' + live
+    )
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]), "SHOWN": site.names.topic("shown")}
     created = run("topics", "create", "--config", str(config), cwd=None, **environment)
     initialized = run("read-store", "init", "--config", str(config), cwd=None, **environment)
-    with WorkerProcess(config, site.folder, environment) as worker:
+    with WorkerProcess(config, site.folder, environment) as worker, HubProcess(config, site.folder, environment) as hub:
         await worker.wait_ready()
-        with Prometheus.start(urllib.parse.urlsplit(worker.url or "").netloc) as prometheus:
+        await hub.wait_ready()
+        targets = [urllib.parse.urlsplit(process.url or "").netloc for process in (worker, hub)]
+        with Prometheus.start(targets[0], others=targets[1:]) as prometheus:
             await site.send("events", [(b"a1", b'{"account_id": "a1", "metrics": {"likes": 3}}')])
 
             for name, expression in EXPRESSIONS.items():

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,12 +35,13 @@ class Prometheus(EmbeddedServer):
         self._directory = directory
 
     @staticmethod
-    def start(target: str, rules: str | None = None) -> Prometheus:
+    def start(target: str, rules: str | None = None, *, others: Sequence[str] = ()) -> Prometheus:
         """Starts it and returns when it answers.
 
         Args:
             target: ``host:port`` with ``/metrics``.
             rules: Text of a file of rules, which are evaluated every second.
+            others: Further targets.
 
         Raises:
             ServerUnavailableError: There is no Prometheus and it cannot be fetched.
@@ -47,7 +49,7 @@ class Prometheus(EmbeddedServer):
         """
         program = fetch()
         home = Path(tempfile.mkdtemp(prefix="streams-app-prometheus-"))
-        scraped = {"job_name": "worker", "static_configs": [{"targets": [target]}]}
+        scraped = {"job_name": "worker", "static_configs": [{"targets": [target, *others]}]}
         every: dict[str, Any] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         settings: dict[str, Any] = {"global": every, "scrape_configs": [scraped]}
         if rules is not None:
