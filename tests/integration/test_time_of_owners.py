@@ -202,7 +202,8 @@ async def test_a_claim_by_a_clock_that_is_ahead_knows_when_it_was_at_the_end(red
     clock = TrustedClock(host)
     clock.compare(clock.read(), NOW)
     reader: Any = SimpleNamespace(
-        generation=1, member_id="m", topic_id=_saying(""), incarnations=_saying({}), committed=_saying(None), log_range=_saying((0, 0)),
+        generation=1, member_id="m", topic_id=_saying(""), incarnations=_saying({}), committed=_saying(None),
+            log_range=_saying((0, 0)),
         commit=_saying(None), seek=_saying(0), partition_count=lambda _: 1, reader_view=lambda _: (ReaderView(None, None), None),
     )  # fmt: skip
     owner: Any = SimpleNamespace(applied=lambda _: None, commit_now=_saying(None), now_ms=clock.now_ms)
