@@ -1,4 +1,4 @@
-"""Bounds the connections of the HTTP server: how many there are, and how long each may keep the server waiting.
+"""Bounds the connections of a server of HTTP: how many there are, and how long each may keep the server waiting.
 
 aiohttp knows neither a limit of connections nor one for the time that a request takes to arrive. Each connection is a file
 descriptor of the worker, which needs them for Kafka, Redis and its stores: hundreds of clients that send half a request, or read
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 REQUEST_SECONDS: Final = 10.0
 """From the first byte of a request to the end of its headers; also from the connection to its first byte."""
@@ -98,11 +98,11 @@ class BoundedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins to wait for the first request."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._handler.connection_made(transport)
+        # No class says so of a transport of uvloop.
+        self._transport = opened = cast(asyncio.Transport, transport)
+        self._handler.connection_made(opened)
         self._expect(self._connections.request_seconds)
-        self._connections.opened(self, transport)
+        self._connections.opened(self, opened)
 
     def data_received(self, data: bytes) -> None:
         """Further bytes of the same request do not give it more time."""

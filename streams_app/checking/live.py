@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
+from streams_app.live.hub.sockets import descriptors_for, most_descriptors
 from streams_app.settings import LiveView, Settings
 
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -25,7 +26,7 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         _ = settings.live_server.secrets
     except ConfigurationError as error:
         yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
-    for finding in origin_findings(settings):
+    for finding in [*origin_findings(settings), *descriptor_findings(settings, most_descriptors())]:
         yield finding
     if not (asks and settings.live_of_topics):
         return
@@ -53,6 +54,15 @@ def origin_findings(settings: Settings) -> list[Finding]:
         return []
     whose = ", ".join(origins) or "no other origin: live_server.origins names those of pages from elsewhere"
     return [Finding(Level.OK, f"live views are served to pages of their own host, and to {whose}")]
+
+
+def descriptor_findings(settings: Settings, descriptors: int) -> list[Finding]:
+    """Compares how many pages may be open with how many descriptors a process may have (pure)."""
+    wanted = descriptors_for(settings.live_server.connections)
+    if not settings.live or wanted <= descriptors:
+        return []
+    what = f"live_server.connections wants {wanted} file descriptors, and a process here has {descriptors}"
+    return [Finding(Level.WARNING, what, f"the hub serves fewer pages: raise the limit (ulimit -n {wanted}), or set fewer")]
 
 
 def _is_local(origin: str) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import redis.asyncio
-from aiohttp import web
 
 from streams_app.clock import SystemClock
 from streams_app.live.core.operations import Change
@@ -167,11 +166,11 @@ async def running_hub(
         clock, metrics = SystemClock(), Metrics(settings)
         hub = Hub(settings, client, clock, metrics, Status())
         view_server = ViewServer(settings, hub, Tokens(settings.live_server, clock), clock, metrics, has_page=has_page)
-        runner = web.AppRunner(view_server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
+        runner = view_server.runner(0.1)
         stack.push_async_callback(runner.cleanup)
         listening = listen(settings)
-        await web.SockSite(runner, listening).start()
+        accepting = await view_server.listen(listening, runner)
+        stack.callback(accepting.close)
         stop = asyncio.Event()
         tasks = [asyncio.create_task(hub.run(stop)), asyncio.create_task(view_server.check_forever())]
         session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))

@@ -21,6 +21,7 @@ from streams_app.live.store.view_store import Marks
 from streams_app.settings import LiveView
 from tests.conftest import Names, RedisServer
 from tests.helpers import wait_until
+from tests.integration.http.test_connections import HALF, clients, is_closed
 from tests.integration.hubs import LIMIT_SECONDS, SECRET, Owner, RunningHub, now_ms, running_hub, secret_file
 
 NEWS = LiveView(name="news", kind="list", source="t", page="p", expiry="1m", show=3, public=True)
@@ -451,6 +452,34 @@ async def test_server_that_is_full_says_when_to_come_back(start: Start) -> None:
 
     assert len(waits) > 1
     assert waits <= set(range(1, 11))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", HALF, b"GET /live.js HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["nothing", "half a request", "one request"]
+)
+async def test_connection_that_asks_nothing_is_closed_and_an_open_page_is_not(start: Start, sent: bytes) -> None:
+    async with start(VISITORS) as hub:
+        hub.server.sockets.request_seconds = hub.server.sockets.idle_seconds = 0.25
+        page = await hub.events("/live/7/events?view=visitors")
+        async with clients(urlsplit(hub.url).port, 3, sent) as silent:
+            await wait_until(lambda: all(map(is_closed, silent)), LIMIT_SECONDS, "the connections are closed")
+        beats = page.names().count("beat")
+        await wait_until(lambda: page.names().count("beat") > beats + 1, LIMIT_SECONDS, "the open page hears beats")
+
+        assert not page.is_over
+        assert 1 == len(hub.server.sockets)
+
+
+async def test_clients_without_number_end_no_open_page(start: Start) -> None:
+    async with start(VISITORS, connections=2) as hub:
+        page = await hub.events("/live/7/events?view=visitors")
+        await page.until("visitors", count=1)
+        async with clients(urlsplit(hub.url).port, 3 * hub.server.sockets.limit, HALF):
+            other = await hub.events("/live/7/events?view=visitors")
+            await other.until("visitors", count=2)
+            await page.until("visitors", count=2)
+
+            assert len(hub.server.sockets) <= hub.server.sockets.limit
 
 
 async def test_end_says_goodbye_and_spreads_when_browsers_come_back(start: Start) -> None:

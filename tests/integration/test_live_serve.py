@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -17,6 +19,7 @@ from streams_app.embedded.child import Child
 from streams_app.embedded.ports import free_port
 from tests.conftest import Names, RedisServer
 from tests.helpers import wait_until
+from tests.integration.http.test_connections import HALF, clients
 from tests.integration.hubs import secret_file
 
 LIMIT_SECONDS = 60
@@ -29,8 +32,10 @@ VIEWS = '[live.visitors]\nkind = "presence"\nexpiry = "60s"\n'
 class ServeProcess:
     """The command as a process."""
 
-    def __init__(self, config: Path, folder: Path) -> None:
+    def __init__(self, config: Path, folder: Path, descriptors: int | None = None) -> None:
         command = [sys.executable, "-m", "streams_app", "live", "serve", "--config", str(config), "--page"]
+        if descriptors is not None:
+            command = ["/bin/sh", "-c", f"ulimit -n {descriptors}; exec {shlex.join(command)}"]
         self.child = Child("live", command, folder / "live")
 
     def found(self, pattern: re.Pattern[str]) -> str | None:
@@ -133,3 +138,27 @@ async def test_without_a_view_there_is_nothing_to_serve(config: Callable[..., Pa
 
     assert 1 == code
     assert "no live view to serve" in process.child.log_tail()
+
+
+async def test_silent_clients_do_not_take_the_descriptors_of_pages(config: Callable[..., Path], tmp_path: Path) -> None:
+    process = ServeProcess(config(VIEWS + "public = true\n"), tmp_path, descriptors=256)
+    try:
+        url, health = await process.url(), await process.url(HTTP)
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/live/7/events?view=visitors") as stream:
+            async with clients(urlsplit(url).port, 200, b""), clients(urlsplit(url).port, 200, HALF):
+                for _ in range(3):
+                    async with session.get(f"{url}/live/7?view=visitors", headers={"Connection": "close"}) as response:
+                        assert 200 == response.status
+                async with session.get(f"{health}/health/live") as response:
+                    assert 200 == response.status
+                async for line in stream.content:
+                    if b'"count":1' in line:
+                        break
+            process.child._process.send_signal(signal.SIGTERM)
+            assert b"event: bye" in await stream.content.read()
+    finally:
+        process.child.stop(0)
+
+    log = process.child.log_path.read_text("utf-8")
+    assert "Too many open files" not in log
+    assert "too few descriptors for live_server.connections" in log

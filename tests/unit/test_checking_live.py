@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams_app.checking.finding import Level
-from streams_app.checking.live import origin_findings
+from streams_app.checking.live import descriptor_findings, origin_findings
 from streams_app.settings import Settings
 
 PRIVATE = {"name": "news", "kind": "list", "source": "events", "page": "p", "item": "i", "expiry": "1h"}
@@ -34,3 +34,14 @@ def test_token_that_an_origin_sends_without_tls_is_warned_of(origins: list[str],
 
     assert level == finding.level
     assert bool(finding.advice) == (level == Level.WARNING)
+
+
+@pytest.mark.parametrize(("connections", "descriptors", "warns"), [(1_000, 1_024, True), (1_000, 4_096, False), (50, 1_024, False)])
+def test_more_pages_than_descriptors_are_warned_of(connections: int, descriptors: int, warns: bool) -> None:
+    given = settings([])
+    server = given.live_server.model_copy(update={"connections": connections})
+
+    found = descriptor_findings(given.model_copy(update={"live_server": server}), descriptors)
+
+    assert warns == bool(found)
+    assert all(one.level == Level.WARNING and one.advice for one in found)

@@ -10,6 +10,7 @@ import logging
 import random
 import re
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -20,8 +21,10 @@ import orjson
 from aiohttp import web
 
 from streams_app.clock import Clock
+from streams_app.http_connections import IDLE_SECONDS, Connections
 from streams_app.live.hub.connection import Connection
 from streams_app.live.hub.hub import Hub
+from streams_app.live.hub.sockets import RESERVE, pages_within
 from streams_app.live.hub.stream import EventStream
 from streams_app.live.hub.tokens import COOKIE, Token, TokenError, Tokens
 from streams_app.metrics import Metrics
@@ -37,6 +40,7 @@ TAB: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 JSON_SECONDS: Final = 8.0
 """A request for JSON is answered by the next poll; a Redis that hangs is given up before this."""
 
+BACKLOG: Final = 1_024
 CHECK_SECONDS: Final = 1.0
 BYE_SECONDS: Final = 3.0
 LAST_RETRY_AFTER: Final = 10
@@ -87,6 +91,8 @@ class ViewServer:
         self._tokens = tokens
         self._clock = clock
         self._metrics = metrics
+        self.pages_at_most = pages_within(self._server.connections)
+        self.sockets = Connections(self.pages_at_most + RESERVE)
         self._streams: set[EventStream] = set()
         self._is_ending = False
         self._all_left = asyncio.Event()
@@ -103,6 +109,24 @@ class ViewServer:
         if self._page:
             add("/", self._example)
         return application
+
+    async def listen(self, listening: socket.socket, runner: web.AppRunner) -> asyncio.Server:
+        """Serves on a socket, whose connections are bounded in number and in the time that each keeps the server waiting."""
+        await runner.setup()
+        assert runner.server is not None
+        factory = self.sockets.factory(runner.server)
+        return await asyncio.get_running_loop().create_server(factory, sock=listening, backlog=BACKLOG)
+
+    def runner(self, shutdown_seconds: float) -> web.AppRunner:
+        """What speaks HTTP.
+
+        Args:
+            shutdown_seconds: Answers that are being made when it ends have so long.
+        """
+        return web.AppRunner(
+            self.application(), access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_seconds,
+            keepalive_timeout=IDLE_SECONDS,
+        )  # fmt: skip
 
     async def check_forever(self) -> None:
         """Looks after streams once a second: beats, tokens, browsers that do not read."""
@@ -125,6 +149,7 @@ class ViewServer:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Makes every error an answer in JSON, and says what a browser may do with an answer."""
         allowed: dict[str, str] = {}
+        self.sockets.request_begins(request.transport)
         try:
             allowed = self._allow_origin(request)
             response = await handler(request)
@@ -133,6 +158,8 @@ class ViewServer:
             response = _json({"error": str(error)}, error.status, error.headers)
         except web.HTTPException as error:
             response = _json({"error": f"{error.reason}: {request.method} {request.path}"}, error.status)
+        finally:
+            self.sockets.request_ends(request.transport)
         if not response.prepared:
             for name, value in {**HEADERS, **allowed}.items():
                 response.headers.setdefault(name, value)
@@ -198,7 +225,7 @@ class ViewServer:
             raise RequestError(400, "page", f"the name of a page has at most {MOST_PAGE_BYTES} bytes")
         views = self._asked_views(request)
         allowed = self._allowed(request, page) if any(not view.public for view in views) else None
-        if self._is_ending or len(self._hub.connections) >= self._server.connections:
+        if self._is_ending or len(self._hub.connections) >= self.pages_at_most:
             why = "this server is about to end" if self._is_ending else "this server has as many connections as it takes"
             raise RequestError(503, "full", f"{why}: try again", _retry_after())
         return page, views, allowed

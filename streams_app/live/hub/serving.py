@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import uvloop
-from aiohttp import web
 from redis.asyncio import Redis
 
 from streams_app.clock import SystemClock
@@ -21,6 +20,7 @@ from streams_app.http import HttpServer
 from streams_app.leaving import leave_in_time
 from streams_app.live.hub.hub import Hub
 from streams_app.live.hub.server import ViewServer
+from streams_app.live.hub.sockets import ask_for_descriptors, descriptors_for
 from streams_app.live.hub.tokens import Tokens
 from streams_app.metrics import Metrics
 from streams_app.redis_client import connect, require_access
@@ -35,7 +35,6 @@ ANSWER_SECONDS: Final = 2.0
 SNDBUF_BYTES: Final = 65_536
 """Of each connection; by itself the kernel takes megabytes of old states for a browser that does not read."""
 
-BACKLOG: Final = 1_024
 BEAT_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.5
 
@@ -49,6 +48,7 @@ def serve_views(settings: Settings, *, has_page: bool = False) -> None:
     """
     if not settings.live:
         raise ConfigurationError(["there is no live view to serve: declare one as [live.NAME]"])
+    ask_for_descriptors(settings.live_server.connections)
     # The runner is not closed: see leave().
     asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, has_page=has_page))
 
@@ -68,12 +68,13 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
             logger.warning("%s; views say so until it does", fault)
         hub = Hub(settings, redis, clock, metrics, status)
         server = ViewServer(settings, hub, tokens, clock, metrics, has_page=has_page)
-        runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=REST_SECONDS)
-        await runner.setup()
+        if server.pages_at_most < settings.live_server.connections:
+            wanted = descriptors_for(settings.live_server.connections)
+            logger.warning("too few descriptors for live_server.connections, fewer pages are served wanted=%d", wanted)
+        runner = server.runner(REST_SECONDS)
         stack.push_async_callback(runner.cleanup)
         listening = listen(settings)
-        site = web.SockSite(runner, listening, backlog=BACKLOG)
-        await site.start()
+        accepting = await server.listen(listening, runner)
         http = HttpServer(settings.http, status, metrics, clock)
         http.start()
         stack.callback(http.stop)
@@ -90,7 +91,7 @@ async def _serve(settings: Settings, *, has_page: bool) -> None:
         finally:
             leave_in_time(settings.worker.grace_seconds)
             status.set_not_ready("end", "the server is about to end")
-            await site.stop()
+            accepting.close()
             await server.end()
             stop.set()
             for task in tasks:
