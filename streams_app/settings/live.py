@@ -24,6 +24,9 @@ COUNT_ITEMS: Final = 100_000
 SECRET_BYTES: Final = 32
 
 MIN_EXPIRY: Final = timedelta(seconds=1)
+MIN_EXPIRY_OF_PRESENCE: Final = timedelta(seconds=5)
+"""Hubs write their tabs once a second: what is gone sooner comes and goes while several hubs serve a page."""
+
 MAX_EXPIRY: Final = timedelta(days=30)
 
 OF_TOPICS: Final = ("source", "page", "item", "only", "remove", "dead_letters")
@@ -70,7 +73,8 @@ class LiveView(Section):
     """Field or dotted path that names the item; none: the fold id of a folded record, else the place of the record in its topic, so
     that an event that is sent twice counts twice."""
     expiry: Duration
-    """An item is gone so long after its record timestamp; a browser so long after its hub was last alive; 1s to 30d."""
+    """An item is gone so long after its record timestamp; a browser so long after its hub was last alive; 1s to 30d, of
+    ``presence`` at least 5s."""
     only: Conditions = Field({})
     """Field → value or list of values: only such events are shown; ``@type`` is the header ``ce_type``."""
     remove: Conditions = Field({})
@@ -119,7 +123,9 @@ class LiveView(Section):
     @model_validator(mode="after")
     def _check(self) -> LiveView:
         faults = self._presence_faults() if self.kind == "presence" else self._topic_faults()
-        if not MIN_EXPIRY <= self.expiry <= MAX_EXPIRY:
+        if self.kind == "presence" and MIN_EXPIRY <= self.expiry < MIN_EXPIRY_OF_PRESENCE:
+            faults.append('expiry of kind = "presence" must be at least 5s: hubs write once a second who is there')
+        elif not MIN_EXPIRY <= self.expiry <= MAX_EXPIRY:
             faults.append("expiry must be between 1s and 30d")
         if self.kind != "list":
             faults += [f'{key} is for kind = "list"' for key in ("payload", "show") if key in self.model_fields_set]

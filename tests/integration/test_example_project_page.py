@@ -39,6 +39,10 @@ class Example:
         module = (ROOT / "examples" / "project_page" / "app.py").read_text("utf-8")
         for topic in ("contributions", "news"):
             module = module.replace(f'topic="{topic}"', f'topic="{site.names.topic(topic)}"')
+        # Somebody else's producer writes what no browser takes for an address.
+        address = "url = f\"/project/{quote(project, safe='')}#{news_id}\""
+        assert address in module
+        module = module.replace(address, f'{address} if form["title"] != "Broken" else "http://["')
         module = module.replace("HERE = Path(__file__).parent", f"HERE = Path({str(ROOT / 'examples' / 'project_page')!r})")
         (site.folder / "this_page.py").write_text(module.replace('host="localhost"', 'host="127.0.0.1"'))
 
@@ -93,10 +97,13 @@ async def test_page_of_two_windows_follows_forms_and_what_was_taken_back(site: S
             await shows(first, "#state", "Live")
             shift, poor = await first.evaluate(SHIFT), await first.evaluate(CONTRAST)
             width = await first.evaluate("document.documentElement.scrollWidth")
+            await send(second, "publish", "Publish", name="Eve", title="Broken")
+            await shows(first, "#news", "Eve published Broken")
             third = await tabs.open(f"{url}/project/noob")
             rendered = await third.evaluate("JSON.parse(document.querySelector('main').dataset.first).views[0].count")
             await send(second, "cancel", "Cancel <i>Ada</i>")
             await send(second, "unpublish", "Unpublish The film is shot")
+            await send(second, "unpublish", "Unpublish Broken")
             await shows(first, "#supporters", "0")
             await first.wait_for_function("() => document.querySelectorAll('li').length === 0")
             await second.close()

@@ -67,6 +67,10 @@ def test_the_environment_overrides_a_view_and_its_server(file: Path) -> None:
             "such a view cannot be public; expiry must be between 1s and 30d",
         ),
         (
+            '[live.a]\nkind = "presence"\nexpiry = "4s"\npublic = true',
+            'live.a: expiry of kind = "presence" must be at least 5s: hubs write once a second who is there',
+        ),
+        (
             '[live.a]\nkind = "presence"\nexpiry = "60s"\n[live.b]\nkind = "presence"\nexpiry = "60s"',
             "live.a, live.b: wants tokens, and live_server.secret_file is not set: name a file with a secret, or say public = true",
         ),
