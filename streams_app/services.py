@@ -23,6 +23,7 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
 from streams_app.operating.groups import groups_of_worker
+from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import REDIS_ERRORS
 from streams_app.settings import Settings
@@ -72,6 +73,7 @@ class Services:
             raise await connection.why_unreachable(self.settings.redis, error) from error
         # Before anything runs: what is wrong with one of them ends the start.
         agents = [(store, ReadStoreAgent(self.settings, store, self.metrics, self.clock)) for store in self.settings.read_stores]
+        await require_store_access(self.settings.read_stores)
         subscribers = None
         if self.settings.events.catalogue is not None:
             subscribers = Subscribers(

@@ -29,6 +29,7 @@ from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave_in_time
 from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
+from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import connect, require_access
 from streams_app.settings import LiveView, ReadStoreSettings, Settings
@@ -126,6 +127,7 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
         foldless = settings.model_copy(update={"folds": ()})
         watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=bool(runs.subscribers or runs.views))
         agents = [(store, ReadStoreAgent(settings, store, metrics, clock)) for store in runs.stores]
+        await require_store_access(runs.stores)
         if runs.subscribers or runs.views:
             producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
             stack.push_async_callback(producer.stop)

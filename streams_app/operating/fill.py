@@ -19,6 +19,7 @@ from streams_app.fold import Fold
 from streams_app.metrics import Metrics
 from streams_app.operating.insisting import insisted
 from streams_app.read_store.agents.sync import Sync, steps
+from streams_app.read_store.core.failures import AccessDeniedError
 from streams_app.settings import ReadStoreSettings, Settings
 
 LINES: Final = 500
@@ -95,6 +96,7 @@ class Fill:
 
         Raises:
             ConfigurationError: The store has no tables.
+            AccessDeniedError: The store or its source refuses credentials or a right; likewise.
             TryAgainError: The store or its source does not answer; the lines before are written.
         """
         try:
@@ -105,7 +107,8 @@ class Fill:
                         self._refuse(one.record.offset, one.detail)
                 self._on_progress(f"{self.done.lines:,} lines taken", self.done.lines, None)
         except TryAgainError as error:
-            raise TryAgainError(f"{error}; stopped before line {self.done.lines + 1:,} at the latest, run it once more") from error
+            kind = AccessDeniedError if isinstance(error, AccessDeniedError) else TryAgainError
+            raise kind(f"{error}; stopped before line {self.done.lines + 1:,} at the latest, run it once more") from error
         finally:
             await self._sync.close()
         return self.done

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from streams_app.backoff import Backoff
 from streams_app.errors import TryAgainError
-from streams_app.read_store.core.failures import TooSlowError
+from streams_app.read_store.core.failures import AccessDeniedError, TooSlowError
 
 T = TypeVar("T")
 
@@ -23,12 +23,15 @@ async def insisted(call: Callable[[], Awaitable[T]]) -> T:
     """What a call returns, tried again a few times.
 
     Raises:
+        AccessDeniedError: It fails for credentials or rights; no second try mends them.
         TryAgainError: It fails each time; that of the last one.
     """
     backoff = Backoff(first_seconds=0.2, longest_seconds=5.0)
     while True:
         try:
             return await call()
+        except AccessDeniedError:
+            raise
         except TryAgainError as error:
             if backoff.failures >= (MOST_TOO_SLOW if isinstance(error, TooSlowError) else MOST_FAILURES):
                 raise

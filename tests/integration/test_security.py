@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.settings import KafkaSettings
 from tests.helpers import create_topics, produce
 from tests.integration.canaries import CANARIES, debug, kafka_variables, secret, told
+from tests.integration.commands import run
 from tests.integration.site import LIMIT_SECONDS, Stage
 from tests.servers import redis7
 from tests.servers.secured_kafka import ADMIN, SecuredKafka
@@ -101,6 +104,36 @@ async def test_a_worker_kafka_does_not_let_in_ends_with_1_and_names_the_setting(
     assert f"cannot reach Kafka at {variables['STREAMS_APP_KAFKA_BOOTSTRAP_SERVERS']}: " in ended(worker.log())
     assert KAFKA_FAULTS[fault] in ended(worker.log())
     assert [] == told(worker.log())
+
+
+@pytest.mark.apache
+async def test_commands_that_kafka_does_not_let_in_end_with_1_and_name_the_setting(
+    secured: SecuredKafka, authority: Authority, stage: Stage, tmp_path: Path
+) -> None:
+    """Each has a fold, a live view and a read store to ask about, and everything but the password is right."""
+    dead = f'dead_letters = "{stage.dead}"\n'
+    config = stage.config(
+        fold='keep = "last"',
+        extra=f'[read_stores.store]\nurl = "sqlite:///{tmp_path}/read.db"\nfolds = ["account-metrics"]\nsource = "carried"\n{dead}'
+        f'[live.seen]\nsource = "{stage.source}"\nkind = "count"\npage = "page"\nitem = "id"\nexpiry = "1h"\npublic = true\n{dead}',
+    )
+    assert 0 == (await asyncio.to_thread(run, "read-store", "init", "--config", str(config))).code
+    variables = kafka_variables(secured, authority, tmp_path, "wrong")
+    ran = {
+        " ".join(words): await asyncio.to_thread(partial(run, *words, "--config", str(config), cwd=tmp_path, **variables))
+        for words in KAFKA_COMMANDS
+    }
+
+    assert dict.fromkeys(ran, 1) == {words: one.code for words, one in ran.items()}, ran
+    assert [] == [words for words, one in ran.items() if KAFKA_FAULTS["password"] not in one.text]
+
+
+KAFKA_COMMANDS = (
+    ("check",), ("topics", "create"), ("dead-letters", "list"), ("dead-letters", "replay"),
+    ("dead-letters", "replay", "--store", "store"), ("read-store", "verify"), ("read-store", "rebuild"),
+    ("reset", "--fold", "account-metrics", "--yes"),
+)  # fmt: skip
+"""Commands that ask Kafka. ``groups list``, ``live show`` and ``live serve`` ask Redis alone."""
 
 
 @pytest.mark.apache

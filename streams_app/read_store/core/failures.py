@@ -1,12 +1,21 @@
-"""How a store or a source fails that does answer: it is too slow, or does not like what it is asked (pure)."""
+"""How a store or a source fails that does answer: it is too slow, does not let us, or does not like what it is asked (pure)."""
 
 from __future__ import annotations
 
-from streams_app.errors import TryAgainError
+from streams_app.errors import ConfigurationError, TryAgainError
 
 
 class TooSlowError(TryAgainError):
     """A statement, a request or a call exceeded ``timeout``; it may or may not have been done. A smaller one may fit."""
+
+
+class AccessDeniedError(TryAgainError):
+    """The server refuses the credentials, the database or a right; the message names the setting and what to do.
+
+    A worker that runs waits, as somebody may grant the right again; a worker that starts and a command end with 1.
+    """
+
+    exit_code = ConfigurationError.exit_code
 
 
 class SourceFailedError(TryAgainError):

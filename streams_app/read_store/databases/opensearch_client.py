@@ -1,6 +1,7 @@
 """Requests to an OpenSearch, over a few connections that are made when they are needed.
 
-Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials.
+Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials; where it refuses
+credentials or a right, an :class:`~streams_app.read_store.core.failures.AccessDeniedError` that says what to do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from opensearchpy.exceptions import (
 from opensearchpy.exceptions import ConnectionError as NoConnectionError
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.failures import TooSlowError
+from streams_app.read_store.core.failures import AccessDeniedError, TooSlowError
 from streams_app.read_store.databases.authority import trusting
 from streams_app.settings import ReadStoreSettings, has_late_at, redacted
 
@@ -68,10 +69,14 @@ class FaultError(TryAgainError):
         fault: What it said.
     """
 
-    def __init__(self, what: str, fault: Fault) -> None:
-        """Names the server."""
-        super().__init__(f"{what}: {fault.text}")
+    def __init__(self, what: str, fault: Fault, advice: str = "") -> None:
+        """Names the server, and says what to do."""
+        super().__init__("; ".join(filter(None, (f"{what}: {fault.text}", advice))))
         self.fault = fault
+
+
+class AccessFaultError(FaultError, AccessDeniedError):
+    """The server answered that it does not let its user in, or not do it."""
 
 
 class OpenSearchClient:
@@ -124,7 +129,7 @@ class OpenSearchClient:
             seconds: How long it may take; None: the ``timeout`` of the settings.
 
         Raises:
-            FaultError: The server answered with an error.
+            FaultError: The server answered with an error; an AccessFaultError where it refuses credentials or a right.
             TooSlowError: It took too long: what was asked for may have been done or not.
             TryAgainError: It is away; likewise.
             ConfigurationError: A password or authority cannot be read.
@@ -140,10 +145,22 @@ class OpenSearchClient:
         except TransportError as error:
             if isinstance(error, (AuthenticationException, AuthorizationException)):
                 await self.close()  # the password is read again: it may have been changed
-            raise FaultError(self.what, _fault(error)) from error
+            raise self.fault_error(_fault(error)) from error
         except OpenSearchException as error:
             raise TryAgainError(f"{self.what}: its answer is no JSON") from error
         return answer if isinstance(answer, dict) else {}
+
+    def fault_error(self, fault: Fault) -> FaultError:
+        """What to raise for a fault of a request or of one document."""
+        section = self._settings.section
+        # A block of an index is a 403 of another kind: whoever put it takes it away.
+        if fault.status == HTTPStatus.FORBIDDEN and fault.kind in ("", "security_exception"):
+            advice = f"grant it to the user in {section}.url"
+        elif fault.status == HTTPStatus.UNAUTHORIZED:
+            advice = f"look at the user in {section}.url and the password in {section}.password_file"
+        else:
+            return FaultError(self.what, fault)
+        return AccessFaultError(self.what, fault, advice)
 
     async def found(self, path: str) -> dict[str, Any] | None:
         """What stands there; None: nothing does."""

@@ -1,6 +1,7 @@
 """A few connections to a PostgreSQL, made when they are needed and made again after a fault.
 
-Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials. A statement ends
+Whatever goes wrong is a :class:`~streams_app.errors.TryAgainError` that names the server, without its credentials; where it refuses
+credentials or a right, an :class:`~streams_app.read_store.core.failures.AccessDeniedError` that says what to do. A statement ends
 at its time-out on the server's side; where the server does not answer at all, a little later on ours.
 """
 
@@ -10,12 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncpg
 
 from streams_app.errors import ConfigurationError, TryAgainError
-from streams_app.read_store.core.failures import TooSlowError
+from streams_app.read_store.core.failures import AccessDeniedError, TooSlowError
 from streams_app.read_store.core.json_values import json_value
 from streams_app.read_store.databases.authority import trusting
 from streams_app.settings import ReadStoreSettings, has_late_at, redacted
@@ -72,6 +73,7 @@ class PostgresPool:
         """Runs ``function(connection)``; when the caller is cancelled, the server is told to end the statement.
 
         Raises:
+            AccessDeniedError: The server refuses user, password, database or a right.
             TooSlowError: A statement took too long; it was rolled back, or its outcome is unknown.
             TryAgainError: The server is away, or refused; a transaction was rolled back, or its outcome is unknown.
             ConfigurationError: A password or authority cannot be read, or a parameter of the URL is wrong.
@@ -90,7 +92,10 @@ class PostgresPool:
             if isinstance(error, asyncpg.ReadOnlySQLTransactionError) and self._pool is not None:
                 # The server was demoted without being started again. Whoever connects anew finds the one that takes its place.
                 await self._pool.expire_connections()
-            raise TryAgainError(f"{self.what}: {_text(_discreet(error))}") from error
+            text = f"{self.what}: {_text(_discreet(error))}"
+            if advice := self._advice(error):
+                raise AccessDeniedError(f"{text}; {advice}") from error
+            raise TryAgainError(text) from error
 
     async def call_long(self, function: Callable[[Connection], Awaitable[T]]) -> T:
         """As :meth:`call`, in a transaction whose statements may take as long as they need."""
@@ -111,6 +116,24 @@ class PostgresPool:
     @property
     def _seconds(self) -> float:
         return self._settings.timeout_ms / 1000
+
+    def _advice(self, error: BaseException) -> str | None:
+        """What to do where the server refuses credentials or a right; None: it is another fault."""
+        section, of = self._settings.section, "source_" if self._is_source else ""
+        url = f"{section}.{of}url"
+        if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+            return f"look at the user in {url} and the password in {section}.{of}password_file"
+        if isinstance(error, asyncpg.InvalidCatalogNameError):
+            return f"name a database that exists in {url}, or create it"
+        if not isinstance(error, asyncpg.InsufficientPrivilegeError):
+            return None
+        user, table = unquote(urlsplit(self._url).username or "USER"), self._settings.table
+        if self._is_source:
+            return f"GRANT SELECT on what {section}.sql reads TO {user}"
+        return (
+            f"GRANT SELECT, INSERT, UPDATE ON {table}, {table}_progress TO {user}, with USAGE on their schema; `read-store init` "
+            "needs CREATE on the schema, too, and `read-store rebuild` that and to own both tables"
+        )
 
     def _password(self) -> str:
         return (self._settings.source_password if self._is_source else self._settings.password) or ""

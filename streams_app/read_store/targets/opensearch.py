@@ -260,7 +260,7 @@ class OpenSearchStore:
         """Says how to make what is not there."""
         is_missing = fault.status == HTTPStatus.NOT_FOUND or "unable to find script" in fault.text
         init = f"; run `streams-app read-store init --store {self._name}`" if is_missing else ""
-        return FaultError(self._client.what, replace(fault, text=f"{fault.text}{init}"))
+        return self._client.fault_error(replace(fault, text=f"{fault.text}{init}"))
 
 
 def refused_cells(outcome: Outcome) -> dict[Cell, str]:

@@ -1,0 +1,299 @@
+"""Who is not let in by the database of a read store, or lacks a right there: commands, and a worker that starts, end with 1."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from streams_app.embedded.ports import LOOPBACK, free_port
+from tests.helpers import wait_until
+from tests.integration.commands import Ran, run
+from tests.integration.searching import Search
+from tests.integration.site import LIMIT_SECONDS, Site
+from tests.integration.targets import Postgres
+from tests.servers.opensearch import OpenSearch
+from tests.servers.postgresql import PostgreSQL
+from tests.workers import WorkerProcess
+
+pytestmark = pytest.mark.timeout(300)
+
+PASSWORD, WRONG = "s3cret-7", "s3cret-8"
+SQL = "SELECT account, metric, value FROM numbers WHERE account = ANY(:groups) AND metric = ANY(:names)"
+GRANTS = "GRANT SELECT, INSERT, UPDATE ON folded_values, folded_values_progress TO service"
+COMMANDS = {
+    "fill": ("read-store", "fill", "groups.jsonl"), "verify": ("read-store", "verify"), "rebuild": ("read-store", "rebuild"),
+    "reset": ("reset", "--fold", "folded", "--yes"), "replay": ("dead-letters", "replay", "--store", "store"),
+}  # fmt: skip
+OF_SOURCE = frozenset({"fill"})
+"""Those that ask the source of a store that has taken nothing, before they need further rights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong, and what is said of it.
+
+    Attributes:
+        given: Settings of the store that differ from those that work.
+        sql: What somebody with all rights does before.
+        texts: Parts of the message.
+        commands: Those that run into it, beside the worker.
+    """
+
+    texts: tuple[str, ...]
+    given: tuple[tuple[str, str], ...] = ()
+    sql: str = "SELECT 1"
+    commands: frozenset[str] = frozenset(COMMANDS)
+
+
+ONE = frozenset({"verify"})
+LETS_IN = ("look at the user in read_stores.store.url and the password in read_stores.store.password_file",)
+LETS_IN_SOURCE = ("look at the user in read_stores.store.source_url and the password in read_stores.store.source_password_file",)
+FAULTS = {
+    "password": Fault(("password authentication failed", *LETS_IN), (("password_file", WRONG),)),
+    "user": Fault(("nobody", *LETS_IN), (("url", "postgresql://nobody@HOST/postgres"),), commands=ONE),
+    "database": Fault(
+        ('database "absent" does not exist', "name a database that exists in read_stores.store.url"),
+        (("url", "postgresql://service@HOST/absent"),),
+        commands=ONE,
+    ),
+    "rights": Fault(
+        ("permission denied for ", GRANTS),
+        sql="REVOKE ALL ON folded_values, folded_values_progress FROM service",
+    ),
+    "source password": Fault(
+        ("password authentication failed", *LETS_IN_SOURCE), (("source_password_file", WRONG),), commands=OF_SOURCE
+    ),
+    "source database": Fault(
+        ("name a database that exists in read_stores.store.source_url",),
+        (("source_url", "postgresql://service@HOST/absent"),),
+        commands=OF_SOURCE,
+    ),
+    "source rights": Fault(
+        ("permission denied for table numbers", "GRANT SELECT", "read_stores.store.sql"),
+        sql="REVOKE SELECT ON numbers FROM service",
+        commands=OF_SOURCE,
+    ),
+}
+
+
+@dataclass
+class Guarded:
+    """An application whose read store and source are in a database that wants a password."""
+
+    site: Site
+    url: str
+
+    async def do(self, sql: str) -> None:
+        """As somebody who has all rights."""
+        await Postgres(self.url).run(sql)
+
+    def config(self, given: dict[str, str], name: str = "streams.toml") -> Path:
+        host = self.url.partition("@")[2].partition("/")[0]
+        url = f"postgresql://service@{host}/postgres"
+        stated = {
+            "url": url, "password_file": PASSWORD, "source_url": url, "source_password_file": PASSWORD,
+            "source": "sql", "sql": SQL, "dead_letters": self.site.names.topic("dead"), **given,
+        }  # fmt: skip
+        for key in ("password_file", "source_password_file"):
+            file = self.site.folder / f"{key}-{stated[key]}"
+            file.write_text(stated[key])
+            stated[key] = str(file)
+        lines = [f"{key} = {json.dumps(value.replace('HOST', host))}" for key, value in stated.items()]
+        store = '[read_stores.store]\nfolds = ["folded"]\n' + "\n".join(lines)
+        return self.site.config(self.site.fold("folded", "events") + store, name)
+
+    async def announce(self, version: int) -> None:
+        """A folded record."""
+        record = {"account_id": "a", "metrics": ["likes"], "fold": {"name": "folded", "version": version}}
+        await self.site.send("folded", [(b"a", json.dumps(record).encode())])
+
+    async def run(self, config: Path, *words: str) -> Ran:
+        return await asyncio.to_thread(lambda: run(*words, "--config", str(config), cwd=self.site.folder))
+
+
+@pytest.fixture
+async def guarded(site: Site) -> AsyncIterator[Guarded]:
+    """Everything is there, and everything that a worker needs is granted."""
+    with PostgreSQL.start() as first:
+        made = Guarded(site, first.url)
+        await made.do(f"CREATE ROLE service LOGIN PASSWORD '{PASSWORD}'")
+        await made.do("CREATE TABLE numbers (account text, metric text, value bigint)")
+        await made.do("INSERT INTO numbers VALUES ('a', 'likes', 7)")
+        await made.do("GRANT SELECT ON numbers TO service")
+        rules = first.directory / "rules"
+        rules.write_text("host all app 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n", "utf-8")
+        rules.chmod(0o644)
+        await made.do(f"ALTER SYSTEM SET hba_file = '{rules}'")
+        first.kill()
+        with await asyncio.to_thread(first.again):
+            (site.folder / "groups.jsonl").write_text('{"account_id": "a", "metrics": ["likes"]}\n')
+            prepared = [
+                await made.run(made.config({}), "topics", "create"),
+                await made.run(made.config({"url": first.url}, "owner.toml"), "read-store", "init"),
+            ]
+            assert [0, 0] == [ran.code for ran in prepared], prepared
+            await made.do(GRANTS)
+            await made.announce(1)
+            yield made
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_wrong_password_and_missing_right_end_worker_and_commands_with_1_and_say_what_to_do(
+    guarded: Guarded, name: str
+) -> None:
+    fault = FAULTS[name]
+    await guarded.do(fault.sql)
+    config = guarded.config(dict(fault.given))
+    ran = {one: await guarded.run(config, *words) for one, words in COMMANDS.items() if one in fault.commands}
+    with (
+        WorkerProcess(config, guarded.site.folder) as folding,
+        WorkerProcess(config, guarded.site.folder, None, ("--only", "store")) as apart,
+    ):
+        codes = await folding.wait_exit(LIMIT_SECONDS), await apart.wait_exit(LIMIT_SECONDS)
+    said = {one: done.text for one, done in ran.items()} | {"worker": folding.log(), "apart": apart.log()}
+
+    assert dict.fromkeys(ran, 1) == {one: done.code for one, done in ran.items()}, ran
+    assert (1, 1) == codes, said
+    assert [] == [(one, text) for one, log in said.items() for text in fault.texts if text not in log]
+    assert [] == [one for one, log in said.items() if PASSWORD in log.replace(f"file-{PASSWORD}", "") or "not answer" in log]
+
+
+async def test_init_without_the_right_to_create_ends_with_1_and_says_what_to_grant(guarded: Guarded) -> None:
+    ran = await guarded.run(guarded.config({"table": "another"}), "read-store", "init")
+    wrong = await guarded.run(guarded.config({"password_file": WRONG}), "read-store", "init")
+
+    assert (1, 1) == (ran.code, wrong.code)
+    assert "permission denied for schema public" in ran.err
+    assert "CREATE on the schema" in ran.err
+    assert LETS_IN[0] in wrong.err
+
+
+async def test_right_that_is_withdrawn_from_a_running_worker_is_waited_for(guarded: Guarded) -> None:
+    config = guarded.config({})
+    with WorkerProcess(config, guarded.site.folder) as worker:
+        await worker.wait_ready()
+        await wait_until(lambda: stored(guarded, 7), LIMIT_SECONDS, "the record is in the store")
+        await guarded.do("REVOKE ALL ON folded_values, folded_values_progress FROM service")
+        await guarded.do("UPDATE numbers SET value = 8")
+        await guarded.announce(2)
+        await wait_until(lambda: GRANTS in worker.log(), LIMIT_SECONDS, "it says what is missing")
+        exit_code = worker.exit_code
+        await guarded.do(GRANTS)
+        await wait_until(lambda: stored(guarded, 8), LIMIT_SECONDS, "it goes on")
+        code = await worker.terminate()
+
+    assert (None, 0) == (exit_code, code)
+
+
+async def stored(guarded: Guarded, value: int) -> bool:
+    return [(str(value),)] == await Postgres(guarded.url).run("SELECT value::text FROM folded_values")
+
+
+async def test_store_that_is_away_or_has_no_tables_lets_a_worker_start(guarded: Guarded) -> None:
+    for given in ({"url": f"postgresql://service@{LOOPBACK}:{free_port()}/postgres"}, {"table": "another"}):
+        with WorkerProcess(guarded.config(given), guarded.site.folder) as worker:
+            await worker.wait_ready()
+            code = await worker.terminate()
+
+        assert 0 == code
+
+
+# OpenSearch
+
+
+@asynccontextmanager
+async def refusing(port: int, allowed: str, body: dict[str, Any] | None) -> AsyncIterator[int]:
+    """Stands before an OpenSearch, whose jars of the tests have no security plugin, and answers as that plugin does.
+
+    Args:
+        port: Of the server.
+        allowed: The password of ``service``; another one is answered with 401.
+        body: What a user that is let in and lacks a right is answered with 403; None: he may do everything.
+    """
+    expected = f"Basic {base64.b64encode(f'service:{allowed}'.encode()).decode()}"
+    async with aiohttp.ClientSession(f"http://{LOOPBACK}:{port}") as client:
+
+        async def serve(request: web.BaseRequest) -> web.Response:
+            if request.headers.get("Authorization") != expected:
+                return web.Response(status=401, text="Unauthorized")
+            if body is not None:
+                return web.json_response(body, status=403)
+            content = {"Content-Type": request.headers.get("Content-Type", "application/json")}
+            async with client.request(request.method, request.rel_url, data=await request.read(), headers=content) as answer:
+                return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
+
+        runner = web.ServerRunner(web.Server(serve))
+        await runner.setup()
+        await web.TCPSite(runner, LOOPBACK, 0).start()
+        try:
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
+
+
+def denied(kind: str, reason: str) -> dict[str, Any]:
+    return {"error": {"root_cause": [], "type": kind, "reason": reason}, "status": 403}
+
+
+LACKS = "no permissions for [indices:data/read/search] and User [name=service]"
+SEARCH_FAULTS = {
+    "password": (WRONG, None, ("Unauthorized", *LETS_IN)),
+    "rights": (PASSWORD, denied("security_exception", LACKS), (LACKS, "grant it to the user in read_stores.store.url")),
+}
+
+
+@pytest.mark.parametrize("name", SEARCH_FAULTS)
+async def test_opensearch_that_does_not_let_its_user_do_it_ends_worker_and_commands_with_1(
+    site: Site, opensearch: OpenSearch, name: str
+) -> None:
+    given, body, texts = SEARCH_FAULTS[name]
+    async with refusing(opensearch.port, PASSWORD, body) as port:
+        config = search_config(site, f"opensearch+http://service@{LOOPBACK}:{port}", given)
+        await asyncio.to_thread(run, "topics", "create", "--config", str(config))
+        commands = {"init": ("read-store", "init"), **COMMANDS}
+        (site.folder / "groups.jsonl").write_text('{"account_id": "a", "metrics": ["likes"]}\n')
+        ran = {
+            one: await asyncio.to_thread(partial(run, *words, "--config", str(config), cwd=site.folder))
+            for one, words in commands.items()
+        }
+        with WorkerProcess(config, site.folder) as folding:
+            code = await folding.wait_exit(LIMIT_SECONDS)
+    said = {one: done.text for one, done in ran.items()} | {"worker": folding.log()}
+
+    assert dict.fromkeys(ran, 1) == {one: done.code for one, done in ran.items()}, ran
+    assert 1 == code
+    assert [] == [(one, text) for one, log in said.items() for text in texts if text not in log]
+
+
+async def test_opensearch_whose_index_is_blocked_is_waited_for(site: Site, opensearch: OpenSearch) -> None:
+    """Its disks are nearly full: it answers 403, too, and lifts the block by itself."""
+    blocked = denied("cluster_block_exception", "index [t] blocked by: [FORBIDDEN/5/index read-only (api)]")
+    async with refusing(opensearch.port, PASSWORD, blocked) as port:
+        search = Search(port, "t", "cells", url=f"opensearch+http://service:{PASSWORD}@{LOOPBACK}:{port}")
+        with pytest.raises(Exception, match="blocked by") as caught:
+            await search.store.progress()
+        await search.store.close()
+
+    assert 75 == getattr(caught.value, "exit_code", None)
+
+
+def search_config(site: Site, url: str, password: str) -> Path:
+    file = site.folder / "password"
+    file.write_text(password)
+    (site.folder / "write.db").touch()
+    return site.config(
+        site.fold("folded", "events") + f'[read_stores.store]\nurl = "{url}"\npassword_file = "{file}"\nfolds = ["folded"]\n'
+        f'source = "sql"\nsource_url = "sqlite:///{site.folder}/write.db"\nsql = "SELECT 1, 2, 3 WHERE 0"\n'
+        f'dead_letters = "{site.names.topic("dead")}"\n'
+    )
