@@ -32,6 +32,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         (5, claim_of(end=20, was_reset=True), 0),
         (5, claim_of(mark=Mark(5, "old"), topic_id="new"), 0),
         (5, claim_of(mark=Mark(5, "same"), topic_id="same"), 5),
+        (50, claim_of(end=20, mark=Mark(50, "same"), topic_id="same", was_reset=True), 0),
+        (50, claim_of(end=20, mark=Mark(50, "same~4:0000000a"), topic_id="same", was_reset=True), 50),
         (5, claim_of(mark=Mark(5, "old"), topic_id=""), 5),
         (5, claim_of(mark=Mark(5, ""), topic_id="new"), 5),
     ],

@@ -261,9 +261,9 @@ def beginning(stored: int | None, claim: Claim) -> int:
     begin = claim.edges.begin
     if stored is None:
         return begin
-    noted = claim.mark.note.partition("~")[0] if claim.mark is not None else ""
-    # Of a log that has kept its id only fingerprints say whether it went back.
-    is_same = bool(noted) and noted == claim.topic_id
+    noted, _, read = claim.mark.note.partition("~") if claim.mark is not None else ("", "", "")
+    # Of a log that has kept its id only fingerprints say whether it went back: a first commit has its id and none.
+    is_same = bool(noted and read) and noted == claim.topic_id
     is_other = (claim.was_reset and not is_same) or bool(noted and claim.topic_id and noted != claim.topic_id)
     return begin if is_other else max(stored, begin)
 
