@@ -171,7 +171,7 @@ async def _in_redis(settings: Settings) -> dict[Reader, Read]:
     async with redis_of(settings) as redis:
         for place in await places_of(redis, settings, None):
             topic_id, log, to = await redis.hmget(place.keys.meta, ["topic_id", "log", "to"])
-            advice = f"streams-app reset --fold {place.fold.name} (it says first what it would do)"
+            advice = f"streams-app reset --fold {place.fold.name} --emit (it says first what it would do)"
             readers[Reader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(
                 _text(topic_id), max(place.fence, int(to or -1)) + 1, of_text(_text(log))
             )

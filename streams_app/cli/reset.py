@@ -14,6 +14,7 @@ from streams_app.settings import Settings
 from streams_app.words import counted
 
 if TYPE_CHECKING:
+    from streams_app.operating.reset import Plan
     from streams_app.operating.reset_subscriber import SubscriberPlan
     from streams_app.subscribers.placing import At
     from streams_app.subscribers.subscription import Subscription
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
     metavar="WHERE",
     help="With --subscriber: where it begins: earliest, latest, so long ago (24h), an ISO time, or ms since 1970.",
 )
+@click.option(
+    "--emit", "is_emitted", is_flag=True, help="With --fold: open groups and records not yet sent go to the output topic first."
+)
 @click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")
 def command(
-    settings: Settings, fold: str | None, subscriber: str | None, live: str | None, moment: str | None, yes: bool
+    settings: Settings, fold: str | None, subscriber: str | None, live: str | None, moment: str | None, is_emitted: bool, yes: bool
 ) -> None:  # fmt: skip
     """Remove a fold's or a live view's state, or let a subscriber begin somewhere else.
 
@@ -40,8 +44,9 @@ def command(
     run it.
 
     --fold NAME: after its source was deleted and made again, or to uninstall the fold. Groups that are still open would never be
-    emitted: flush them first. The fold then begins by its `start`, as a new one. What read stores hold of it stays, and is replaced
-    as groups are folded again.
+    emitted: with --emit they are, with what was not yet sent, and nothing is removed before the broker has acknowledged all of it.
+    The fold then begins by its `start`, as a new one. What read stores hold of it stays, and is replaced as groups are folded
+    again.
 
     \b
     streams-app reset --subscriber ship --at latest
@@ -59,10 +64,12 @@ def command(
         raise click.UsageError("name one of --fold, --subscriber and --live")
     if (subscriber is None) != (moment is None):
         raise click.UsageError("--subscriber and --at belong together: where does it begin?")
+    if is_emitted and fold is None:
+        raise click.UsageError("--emit wants --fold: only a fold has open groups")
     if live is not None:
         _reset_live(settings, live, yes=yes)
     elif fold is not None:
-        _reset_fold(settings, fold, yes=yes)
+        _reset_fold(settings, fold, is_emitted=is_emitted, yes=yes)
     elif subscriber is not None and moment is not None:
         _reset_subscriber(settings, subscriber, _at(moment), yes=yes)
 
@@ -119,36 +126,53 @@ def _lines(one: Subscription, planned: SubscriberPlan) -> list[str]:
     return lines
 
 
-def _reset_fold(settings: Settings, fold: str, *, yes: bool) -> None:
+def _reset_fold(settings: Settings, fold: str, *, is_emitted: bool, yes: bool) -> None:
     from streams_app.operating.audit import audit
-    from streams_app.operating.reset import carry_out, members, plan
+    from streams_app.operating.reset import carry_out, emit_all, members, plan
 
     planned = asyncio.run(plan(settings, fold))
     if planned.is_empty:
         declared = ", ".join(known.name for known in settings.folds)
         raise ConfigurationError([f"there is nothing of a fold {fold!r}, neither in Redis nor in Kafka; declared are: {declared}"])
     running = asyncio.run(members(settings))
-    click.echo(
-        f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
-        f"sent, committed offsets in {len(planned.offsets)} partitions"
-    )
-    for source in planned.missing:
-        click.echo(f"  topic {source} does not exist: what was committed for it is gone")
-    for tp, mark in planned.offsets.items():
-        click.echo(f"  {tp} would be committed at {mark.offset}")
-    if planned.open_groups:
-        click.echo(
-            f"  {counted(planned.open_groups, 'open group')} would never be emitted: "
-            f"`streams-app groups flush --all --fold {fold}` emits them first"
-        )
-    for store in planned.read_stores:
-        for line in store.lines():
-            click.echo(f"  {line}")
+    click.echo("\n".join(_lines_of_fold(fold, planned, is_emitted=is_emitted)))
     if not yes:
         click.echo("nothing was changed; --yes does it")
         return
     if running:
         raise ConfigurationError([f"{counted(running, 'worker')} of {settings.app_id!r} running: stop them first"])
+    emitted = 0
+    if is_emitted:
+        emitted = asyncio.run(emit_all(settings, planned))
+        click.echo(f"emitted {counted(emitted, 'group')}")
     asyncio.run(carry_out(settings, fold, planned))
     click.echo("removed")
-    audit(SystemClock(), "reset", fold=fold, keys=len(planned.keys), open_groups=planned.open_groups, outbox=planned.outbox)
+    audit(
+        SystemClock(), "reset", fold=fold, keys=len(planned.keys), open_groups=planned.open_groups, outbox=planned.outbox,
+        emitted=emitted,
+    )  # fmt: skip
+
+
+def _lines_of_fold(fold: str, planned: Plan, *, is_emitted: bool) -> list[str]:
+    lines = [
+        f"fold {fold}: {len(planned.keys)} keys in Redis, {planned.open_groups} open groups, {planned.outbox} records not yet "
+        f"sent, committed offsets in {len(planned.offsets)} partitions"
+    ]
+    lines += [f"  topic {source} does not exist: what was committed for it is gone" for source in planned.missing]
+    lines += [f"  {tp} would be committed at {mark.offset}" for tp, mark in planned.offsets.items()]
+    if planned.open_groups or planned.outbox:
+        lines.append(f"  {_fate_of_groups(fold, planned, is_emitted=is_emitted)}")
+    for store in planned.read_stores:
+        lines += [f"  {line}" for line in store.lines()]
+    return lines
+
+
+def _fate_of_groups(fold: str, planned: Plan, *, is_emitted: bool) -> str:
+    what = f"{counted(planned.open_groups, 'open group')} and {counted(planned.outbox, 'record')} not yet sent"
+    if is_emitted:
+        outputs = ", ".join(sorted({one.output for one in planned.left.values()}))
+        return f"{what} would be emitted to {outputs} first"
+    if planned.is_stranded:
+        return f"{what} would never be emitted, as no worker can start with them: `--emit` emits them first"
+    flush = f"`streams-app groups flush --all --fold {fold}`"
+    return f"{what} would never be emitted: {flush} emits them while the workers run, `--emit` without them"

@@ -3,17 +3,18 @@
 A reset removes the fold's keys in Redis and its mark in the committed offsets. The fold then begins by its ``start``, as a new one,
 and its records have versions that may be lower than before: a read store lets them through, see
 :mod:`streams_app.operating.reset_read_store`. The workers of the application must be stopped: Kafka refuses to move the offsets of
-a group that has members.
+a group that has members. What is still open is emitted before that on request, see :mod:`streams_app.operating.reset_emit`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
 from streams_app.delivery.batch import TP
@@ -21,13 +22,18 @@ from streams_app.delivery.commits import Committed
 from streams_app.delivery.marks import commit_of, marks_of
 from streams_app.delivery.processor import Mark
 from streams_app.errors import ConfigurationError
-from streams_app.fold import FOLD_NAME
+from streams_app.fold import FOLD_NAME, Fold
+from streams_app.folding.agents.claiming import is_another
 from streams_app.folding.store.keys import APP_PATTERN
 from streams_app.kafka.admin import admin_client
+from streams_app.kafka.diagnosis import why_unreachable
 from streams_app.kafka.group_offsets import held_in, in_group, member_count, move
+from streams_app.kafka.topic_ids import topic_ids
 from streams_app.operating.groups import redis_of
+from streams_app.operating.reset_emit import NOTHING_REMOVED, emit, left_of, topic_id_of
 from streams_app.operating.reset_read_store import Behind, behind, follow, known_partitions
 from streams_app.settings import Settings
+from streams_app.words import counted
 
 SCAN_COUNT: Final = 1_000
 SHARD: Final = re.compile(rb"^\{[^/]+/([^/]+)/([^/]+)/(\d+)\}:")
@@ -41,6 +47,9 @@ class Plan:
         keys: Keys in Redis.
         open_groups: Number of groups that would never be emitted.
         outbox: Number of records that may not have been sent.
+        left: Shards from which something can be emitted, each with the fold that says where to.
+        partitions: Source → how many partitions of it have state.
+        is_stranded: Whether no worker can emit what is left: the log it was folded of is gone, or no declared fold reads it.
         offsets: Partition → the offset to be committed instead, with its metadata.
         missing: Sources that do not exist; their committed offsets are gone with them.
         read_stores: What is to be done in each read store.
@@ -49,6 +58,9 @@ class Plan:
     keys: list[bytes] = field(default_factory=list)
     open_groups: int = 0
     outbox: int = 0
+    left: dict[TP, Fold] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    is_stranded: bool = False
     offsets: dict[TP, Committed] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     read_stores: list[Behind] = field(default_factory=list)
@@ -77,6 +89,7 @@ async def plan(settings: Settings, fold: str) -> Plan:
     found = Plan()
     # All sources are looked at: a fold that is no longer declared and has lost its state still has marks in their commits.
     sources: set[str] = {declared.source for declared in settings.folds}
+    tps: set[TP] = set()
     async with redis_of(settings) as redis:
         pattern = APP_PATTERN.format(app_id=settings.app_id).replace("/*", f"/{fold}/*")
         async for key in redis.scan_iter(match=pattern, count=SCAN_COUNT):
@@ -84,15 +97,46 @@ async def plan(settings: Settings, fold: str) -> Plan:
             if match is None or match[1].decode() != fold:
                 continue
             found.keys.append(key)
-            sources.add(match[2].decode())
+            source, number = match[2].decode(), int(match[3])
+            sources.add(source)
+            tps.add(TP(source, number))
+            found.partitions[source] = max(found.partitions.get(source, 0), number + 1)
             await _count(redis, key, found)
+        found.left = await left_of(redis, settings, fold, tps)
+        folded = {tp: await topic_id_of(redis, settings, fold, tp) for tp in found.left}
     async with in_group(settings.kafka, settings.app_id) as consumer:
         there = await consumer.topics()
         found.missing = sorted(sources - there)
+        found.is_stranded = await _is_stranded(settings, consumer, fold, folded, there)
         for source in sorted(sources & there):
             await _plan_offsets(settings, consumer, fold, source, found)
         found.read_stores = [await behind(settings, declared, fold, consumer) for declared in settings.read_stores]
     return found
+
+
+async def emit_all(settings: Settings, planned: Plan) -> int:
+    """Emits whatever is left of the fold, before it is removed; no worker may be running.
+
+    Returns:
+        Number of groups that were emitted.
+
+    Raises:
+        ConfigurationError: Something cannot be emitted, or somebody else has taken a shard over.
+        TryAgainError: Redis does not answer, or the broker has not acknowledged everything; the call may be repeated.
+    """
+    emitted = await emit(settings, planned.left, planned.partitions)
+    rest = Plan()
+    async with redis_of(settings) as redis:
+        for key in planned.keys:
+            await _count(redis, key, rest)
+    if rest.open_groups or rest.outbox:
+        raise ConfigurationError(
+            [
+                f"{counted(rest.open_groups, 'open group')} and {counted(rest.outbox, 'record')} cannot be emitted: they are of "
+                f"another state version, or their state is incomplete; {NOTHING_REMOVED}. Without --emit they are removed, too"
+            ]
+        )
+    return emitted
 
 
 async def carry_out(settings: Settings, fold: str, planned: Plan) -> None:
@@ -131,6 +175,28 @@ async def _count(redis: Redis, key: bytes, found: Plan) -> None:
         found.open_groups += await redis.zcard(key)
     elif kind in (b":v1:outbox", b":v2:outbox"):
         found.outbox += await redis.zcard(key)
+
+
+async def _is_stranded(
+    settings: Settings, consumer: AIOKafkaConsumer, fold: str, folded: Mapping[TP, str], there: Collection[str]
+) -> bool:
+    """Whether no worker can emit what is left of some partition.
+
+    Args:
+        settings: Settings of the application.
+        consumer: Its connection is used.
+        fold: Name of the fold.
+        folded: Partition in which something is left → the id of the topic that was folded; "" where it is not known.
+        there: Topics that exist.
+    """
+    read = {declared.source for declared in settings.folds if declared.name == fold} & set(there)
+    if any(tp.topic not in read for tp in folded):
+        return True
+    try:
+        present = await topic_ids(consumer._client, sorted({tp.topic for tp in folded})) if folded else {}
+    except (KafkaError, OSError) as error:
+        raise await why_unreachable(settings.kafka, error) from error
+    return any(is_another(topic_id, present[tp.topic]) for tp, topic_id in folded.items())
 
 
 async def _plan_offsets(settings: Settings, consumer: AIOKafkaConsumer, fold: str, source: str, found: Plan) -> None:

@@ -33,7 +33,8 @@ def is_another(folded: str, present: str) -> bool:
 
 def other_log(shard: Shard, claim: Claim, what: str) -> OtherLogError:
     """The error that ends the worker, with advice what to do."""
-    advice = f"the topic was deleted and made again. Run `streams-app reset --fold {shard.fold.name}` to begin anew."
+    command = f"streams-app reset --fold {shard.fold.name}"
+    advice = f"the topic was deleted and made again. Run `{command}` to begin anew; with --emit, open groups leave before that."
     return OtherLogError(claim.tp, what, advice)
 
 

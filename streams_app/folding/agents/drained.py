@@ -51,7 +51,7 @@ class DrainProcessor(Processor):
         if left is None or claim.mark is None:
             return READS_NOTHING
         definition, topics = left
-        fold = _fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
+        fold = former_fold(claim.tp, RecordShape.from_text(definition), orjson.loads(topics))
         self._shard = shard = Shard(fold, claim.tp, self._store)
         await shard.claim(claim.mark.offset, claim.partitions, claim.topic_id, claim.token)
         parts = self._parts
@@ -75,8 +75,8 @@ class DrainProcessor(Processor):
             self._task.cancel()
 
 
-def _fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
-    """A declaration with as much of the former fold as its records need."""
+def former_fold(tp: TP, shape: RecordShape, topics: list[str]) -> Fold:
+    """A declaration with as much of a fold that is no longer declared as its records need."""
     output, dead_letters = topics
     values: dict[str, Any] = {
         "name": shape.fold,
