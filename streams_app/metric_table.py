@@ -334,7 +334,8 @@ METRICS: Final = (
     Description(
         "streams_app_not_ready", "gauge", ("cause",),
         "1 while /health/ready says that the worker is not ready, by cause: start, claim, kafka, redis, redis-memory, topic "
-        "(missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), end (about to end) or other.",
+        "(missing, or not acknowledging), subscriber, clock-skew, stuck, lifespan, loop (it hangs), poll (a hub's failed), "
+        "end (about to end) or other.",
         "/health/ready says more, and what to do for each is in operations.md, Health.",
     ),
     Description(

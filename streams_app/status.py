@@ -9,8 +9,8 @@ LIVE_MS: Final = 30_000
 """A main loop that has not reported for so long hangs."""
 
 CAUSES: Final = (
-    "start", "claim", "kafka", "redis", "redis-memory", "topic", "subscriber", "clock-skew", "stuck", "lifespan", "loop", "end",
-    "other",
+    "start", "claim", "kafka", "redis", "redis-memory", "topic", "subscriber", "clock-skew", "stuck", "lifespan", "loop", "poll",
+    "end", "other",
 )  # fmt: skip
 """Why a worker is not ready, as the metric ``streams_app_not_ready`` has it."""
 
