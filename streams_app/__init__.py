@@ -1,7 +1,7 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
 Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
-:class:`ReadStoreSettings`, :class:`LiveView` and :class:`LiveServer`. For events and who consumes them:
+:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`. For events and who consumes them:
 :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
 :class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and :class:`SubscriberSettings`.
 """
@@ -15,6 +15,7 @@ from streams_app.events.publishing import Events
 from streams_app.fold import Fold
 from streams_app.settings import (
     EventsSettings,
+    JournalSettings,
     KafkaSettings,
     LiveServer,
     LiveView,
@@ -37,6 +38,7 @@ __all__ = [
     "Events",
     "EventsSettings",
     "Fold",
+    "JournalSettings",
     "KafkaSettings",
     "LiveServer",
     "LiveView",

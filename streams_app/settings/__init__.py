@@ -1,6 +1,7 @@
 """Everything a worker needs to know: ``streams.toml`` and the environment as frozen models."""
 
 from streams_app.settings.base import has_late_at, redacted, secret
+from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
@@ -16,6 +17,7 @@ from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
 __all__ = [
     "EventsSettings",
     "HttpSettings",
+    "JournalSettings",
     "KafkaSettings",
     "Limits",
     "LiveServer",

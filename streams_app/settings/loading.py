@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings.base import suggestion
+from streams_app.settings.journals import JournalSettings
 from streams_app.settings.live import LiveServer, LiveView
 from streams_app.settings.read_stores import ReadStoreSettings
 from streams_app.settings.sections import (
@@ -40,6 +41,7 @@ KINDS: Final = {
     "decode": "a function, only in Python",
     "source_filter": "a function, only in Python",
     "current": "a function, only in Python",
+    "key": 'must be a field, a dotted path, a list of them, or "@key"',
 }
 
 
@@ -52,7 +54,9 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         # The model says so itself only where there is no other fault.
-        is_declared = values.get("folds") or values.get("live") or _section(values, "events").get("catalogue")
+        is_declared = (
+            values.get("folds") or values.get("live") or values.get("journals") or _section(values, "events").get("catalogue")
+        )
         missing = [] if is_declared else [NOTHING_DECLARED]
         raise ConfigurationError(list(dict.fromkeys([*_messages(error, values), *missing, *faults]))) from None
     if faults:
@@ -142,6 +146,7 @@ _NAMED: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "read_stores": (ReadStoreSettings, "read store"),
     "subscribers": (SubscriberSettings, "subscriber"),
     "live": (LiveView, "live view"),
+    "journals": (JournalSettings, "journal"),
 }
 """Sections with a table for each name: what the table is, and what it is called."""
 
@@ -204,7 +209,7 @@ def _put(values: dict[str, Any], target: tuple[str, ...], text: str) -> bool:
 
 def _from_text(target: tuple[str, ...], text: str) -> Any:
     """The value of a variable: a list where its setting may be one, else text, which the model converts."""
-    if target[-1] in ("folds", "columns", "payload", "origins") or (target[-1] == "group_key" and "," in text):
+    if target[-1] in ("folds", "columns", "payload", "origins") or (target[-1] in ("group_key", "key") and "," in text):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

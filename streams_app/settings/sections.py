@@ -18,6 +18,7 @@ from streams_app.durations import Duration, milliseconds
 from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.settings.base import Section, redacted, secret, suggestion
+from streams_app.settings.journals import JournalSettings, faults_of_journals
 from streams_app.settings.live import LiveServer, LiveView, faults_of_views
 from streams_app.settings.read_stores import ReadStoreSettings, faults_of
 from streams_app.settings.subscribers import EventsSettings, SubscriberSettings
@@ -30,7 +31,8 @@ REDIS_PORT: Final = 6379
 LOCALHOST: Final = "localhost"
 
 NOTHING_DECLARED: Final = (
-    "folds: declare at least one fold, as a table [folds.NAME], or a live view [live.NAME], or name a catalogue as events.catalogue"
+    "folds: declare at least one fold, as a table [folds.NAME], or a live view [live.NAME], or a journal [journals.NAME], "
+    "or name a catalogue as events.catalogue"
 )
 
 Positive = Annotated[int, Field(ge=1)]
@@ -237,6 +239,7 @@ class Settings(Section):
     subscribers: tuple[SubscriberSettings, ...] = ()
     live: tuple[LiveView, ...] = ()
     live_server: LiveServer = LiveServer()
+    journals: tuple[JournalSettings, ...] = ()
 
     @field_validator("read_stores")
     @classmethod
@@ -261,7 +264,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check(self) -> Settings:
         faults = []
-        if not self.folds and self.events.catalogue is None and not self.live:
+        if not self.folds and self.events.catalogue is None and not self.live and not self.journals:
             faults.append(NOTHING_DECLARED)
         names = [fold.name for fold in self.folds]
         outputs = [fold.output for fold in self.folds]
@@ -277,6 +280,7 @@ class Settings(Section):
         if clash := letters & (set(outputs) | set(self.sources)):
             faults.append(f"{sorted(clash)} is both a dead-letter topic and a source or an output")
         faults += faults_of(self.read_stores, self.folds)
+        faults += faults_of_journals(self.journals)
         if self.subscribers and self.events.catalogue is None:
             faults.append("subscribers are declared in a catalogue: name it as events.catalogue")
         if faults:
@@ -305,6 +309,23 @@ class Settings(Section):
         names = [view.name for view in self.live]
         there = ", ".join(names) or "none"
         raise ConfigurationError([f"there is no live view {name!r}{suggestion(name, names)} (there are: {there})"])
+
+    def journal(self, name: str | None) -> JournalSettings:
+        """The journal of that name; None: the only one there is.
+
+        Raises:
+            ConfigurationError: There is none, or there are several and no name was given.
+        """
+        names = [journal.name for journal in self.journals]
+        if not names:
+            raise ConfigurationError(["there is no journal in the settings; declare one as a table [journals.NAME]"])
+        if name is None and len(names) > 1:
+            raise ConfigurationError([f"there are several journals: name one with --journal: {', '.join(names)}"])
+        for journal in self.journals:
+            if name in (None, journal.name):
+                return journal
+        assert name is not None  # or the only one would have been found
+        raise ConfigurationError([f"there is no journal {name!r}{suggestion(name, names)} (there are: {', '.join(names)})"])
 
     def fold(self, name: str) -> Fold:
         """The fold of that name.

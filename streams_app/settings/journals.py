@@ -1,0 +1,137 @@
+"""``[journals.NAME]``: the events of a topic by key and day."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field, field_validator, model_validator
+
+from streams_app.durations import Duration, milliseconds
+from streams_app.fold import FOLD_NAME, RECORD_KEY, TOPIC_NAME
+from streams_app.settings.base import Section
+
+MIN_KEEP: Final = timedelta(minutes=1)
+MAX_KEEP: Final = timedelta(days=3_650)
+
+MIN_BYTES: Final = 1_000_000
+"""A journal is removed by the segment, which is an eighth of this at most."""
+
+MAX_SEGMENT_BYTES: Final = 64_000_000
+SEGMENTS_OF_SHARE: Final = 8
+
+
+class JournalSettings(Section):
+    """``[journals.NAME]``: every event of a topic, found by its key, for as long as is said here."""
+
+    name: str
+    """Name of the journal, by which it is read; label ``journal`` of its metrics."""
+    source: str
+    """Topic of its events."""
+    key: str | tuple[str, ...]
+    """A field, a dotted path, a list of them, or ``@key`` for the record key: then the value may be any bytes."""
+    keep: Duration = timedelta(days=30)
+    """Events are removed once they are older; 1m to 3650d."""
+    max_bytes: Annotated[int, Field(ge=MIN_BYTES)] = 8_000_000_000
+    """Bytes of Redis, at most; each partition has an even share, and its oldest events are removed first."""
+    compress_after: Duration = timedelta(0)
+    """A segment (a day, or a part of a large one) is compressed so long after its newest event."""
+    compress_rate: Annotated[int, Field(ge=0)] = 8_000_000
+    """Received bytes that a worker compresses in a second, at most; 0: none are compressed."""
+
+    if TYPE_CHECKING:
+        # What is accepted is more than what a field holds afterwards, and only this tells type checkers so.
+        def __init__(
+            self,
+            *,
+            name: str,
+            source: str,
+            key: str | Sequence[str],
+            keep: str | timedelta = ...,
+            max_bytes: int = ...,
+            compress_after: str | timedelta = ...,
+            compress_rate: int = ...,
+        ) -> None: ...
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not FOLD_NAME.fullmatch(name):
+            raise ValueError("the name of a journal has a-z, 0-9, _ and -, and begins with a letter or digit; at most 63")
+        return name
+
+    @model_validator(mode="after")
+    def _check(self) -> JournalSettings:
+        faults = self._key_faults()
+        if not TOPIC_NAME.fullmatch(self.source) or self.source in (".", ".."):
+            faults.append(f"source = {self.source!r} is not a Kafka topic name (a-z A-Z 0-9 . _ -, at most 249)")
+        if not MIN_KEEP <= self.keep <= MAX_KEEP:
+            faults.append("keep must be between 1m and 3650d")
+        elif self.compress_after >= self.keep:
+            faults.append("compress_after must be shorter than keep: what is removed is not compressed before")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _key_faults(self) -> list[str]:
+        fields = (self.key,) if isinstance(self.key, str) else self.key
+        faults = []
+        if not fields or len(set(fields)) != len(fields):
+            faults.append("key must name at least one field, each once")
+        if RECORD_KEY in fields and not self.is_by_record_key:
+            faults.append(f"{RECORD_KEY} cannot be combined with fields")
+        for path in fields:
+            if not all(path.split(".")):
+                faults.append(f"key = {path!r} is not a field or a dotted path")
+            elif path.startswith("@") and path != RECORD_KEY:
+                near = f", did you mean {RECORD_KEY!r}?" if difflib.get_close_matches(path, [RECORD_KEY]) else ""
+                faults.append(f"{path!r} begins with @ and is not {RECORD_KEY}, the record key{near}")
+        return faults
+
+    @property
+    def is_by_record_key(self) -> bool:
+        """Whether the key is that of the record, so that its value is not decoded."""
+        return self.key == RECORD_KEY
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The fields or dotted paths of the key, in their order; none where it is that of the record."""
+        if self.is_by_record_key:
+            return ()
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def keep_ms(self) -> int:
+        """Events are removed once they are older."""
+        return milliseconds(self.keep)
+
+    @property
+    def compress_after_ms(self) -> int:
+        """A segment is compressed so long after its newest event."""
+        return milliseconds(self.compress_after)
+
+    def share(self, partitions: int) -> int:
+        """Bytes that one of so many partitions may take in Redis."""
+        return self.max_bytes // partitions
+
+    def segment_bytes(self, partitions: int) -> int:
+        """Received bytes of a segment, at most, of one of so many partitions."""
+        return min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE)
+
+    @property
+    def group(self) -> str:
+        """Short name of its consumer group."""
+        return f"journal.{self.name}"
+
+    @property
+    def section(self) -> str:
+        """Where it stands in the file, for messages."""
+        return f"journals.{self.name}"
+
+
+def faults_of_journals(journals: Sequence[JournalSettings]) -> list[str]:
+    """What is wrong with the journals of an application, a sentence each."""
+    names = [journal.name for journal in journals]
+    return ["two journals have the same name"] if len(set(names)) != len(names) else []
