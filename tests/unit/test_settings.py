@@ -32,6 +32,7 @@ def test_defaults_are_the_documented_ones(file: Path) -> None:
         "events": {"catalogue": None},
         "subscribers": (),
         "live": (),
+        "journals": (),
         "live_server": {
             "host": "127.0.0.1",
             "port": 8090,
