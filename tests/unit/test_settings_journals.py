@@ -8,7 +8,6 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.settings import JournalSettings
-from streams_app.settings.journals import MAX_SEGMENT_BYTES
 from tests.settings_file import faults, load
 
 JOURNAL = """
@@ -39,14 +38,9 @@ def test_the_environment_overrides_a_journal(file: Path) -> None:
     assert (2 * 86_400_000, ("a", "b.c")) == (journal.keep_ms, journal.key_fields)
 
 
-def test_each_partition_has_an_even_share_of_which_a_segment_is_an_eighth_at_most() -> None:
-    journal = JournalSettings(name="a", source="t", key="@key", max_bytes=8_000_000)
-    large = JournalSettings(name="a", source="t", key="@key", max_bytes=10**12)
-
-    assert (2_000_000, 250_000) == (journal.share(4), journal.segment_bytes(4))
-    assert MAX_SEGMENT_BYTES == large.segment_bytes(4)
-    assert journal.is_by_record_key
-    assert () == journal.key_fields
+@pytest.mark.parametrize("key", ["@key", ("@key",)])
+def test_the_key_of_the_record_is_a_key(key: str | tuple[str, ...]) -> None:
+    assert ("@key",) == JournalSettings(name="a", source="t", key=key).key_fields
 
 
 @pytest.mark.parametrize(
