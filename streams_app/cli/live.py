@@ -13,7 +13,7 @@ from streams_app.cli.options import with_settings
 from streams_app.durations import parse_duration
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.settings import Settings
-from streams_app.words import counted, time_text
+from streams_app.words import counted, span, time_text
 
 
 @click.group(name="live")
@@ -84,8 +84,8 @@ def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path)
 
     FILE has a JSON object a line: `key` of the record, a string or null; `time`, ms since 1970 or an ISO time; `value`, the event;
     and `headers` where the view looks at @type. Nothing is sent before every line is right; one that is not ends with exit
-    code 1. All who read the topic read what is sent, those of this application are named. After exit code 75 repeat it:
-    an item that is sent twice is one.
+    code 1. All who read the topic read what is sent, those of this application are named. An import that breaks off says from which
+    line to go on: after exit code 75 as soon as the broker is back, after 1 once what it refuses is mended.
 
     \b
     {"key": "7", "time": "2026-11-21T14:00", "value": {"project_id": 7, "news_id": 1}, "headers": {"ce_type": "news.published"}}
@@ -103,6 +103,9 @@ def import_(settings: Settings, dry_run: bool, yes: bool, view: str, file: Path)
         f"live view {view}: {plan.put:,} shown, {plan.removed:,} removed, {plan.late:,} older than its expiry, "
         f"{plan.other:,} not for it"
     )
+    if plan.unkept and plan.kept_ms is not None:
+        what = f"{counted(plan.unkept, 'record')} older than {source} is kept ({span(plan.kept_ms)})"
+        click.echo(f"{what}: the broker removes them soon")
     others = "; ".join(plan.readers) or "nobody"
     click.echo(f"who else of this application reads {source}: {others}")
     if not yes:

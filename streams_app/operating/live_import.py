@@ -6,17 +6,18 @@ reads it, too. The file is read twice: nothing is sent before every line is know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from aiokafka.errors import BrokerResponseError, OutOfOrderSequenceNumber
 
 from streams_app.clock import Clock
 from streams_app.delivery.outgoing import Outgoing
 from streams_app.errors import BadEventError, ConfigurationError, TryAgainError, text_of
-from streams_app.kafka.admin import Topic, admin_client, require, topic_configs
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, Topic, admin_client, require, topic_configs
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.core.decide import Decider, Removal
 from streams_app.moments import moment_ms
@@ -24,12 +25,19 @@ from streams_app.operating.text import escaped
 from streams_app.settings import LiveView, Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.subscription import subscriptions_of
-from streams_app.words import counted
+from streams_app.words import counted, span, time_text
 
-SHOWN_FAULTS: Final = 10
+SHOWN_FAULTS: Final = 20
 PARALLEL: Final = 500
+ATTEMPTS: Final = 5
+"""For lines that the broker refuses because of others."""
+
 FIELDS: Final = frozenset({"key", "time", "value", "headers"})
 LOG_APPEND_TIME: Final = "LogAppendTime"
+OLDEST_TAKEN: Final = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
+"""Settings of a topic that bound how old a record may be; the second is that of Kafka before 3.6, and yields to the first."""
+
+ANY_AGE: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -42,6 +50,8 @@ class ImportPlan:
         removed: Items that it would remove.
         other: Records that are not for this view, and late: older than its expiry.
         late: See ``other``.
+        unkept: Older than ``retention.ms`` of the topic: the broker removes them soon.
+        kept_ms: That retention; None: there is no limit.
         oldest_ms: Oldest timestamp.
         readers: Who else of this application reads the topic, in words.
     """
@@ -51,8 +61,44 @@ class ImportPlan:
     removed: int = 0
     other: int = 0
     late: int = 0
+    unkept: int = 0
+    kept_ms: int | None = None
     oldest_ms: int | None = None
     readers: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class BadLines:
+    """What is wrong with lines: the first ones in words, and the number of all.
+
+    Attributes:
+        shown: See above.
+        count: See above.
+    """
+
+    shown: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, number: int, text: str) -> None:
+        """Adds a line."""
+        self.count += 1
+        if len(self.shown) < SHOWN_FAULTS:
+            self.shown.append(f"line {number}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ages:
+    """How old a record of a topic may be.
+
+    Attributes:
+        setting: The setting of the topic that says what it takes.
+        taken_ms: What it says.
+        kept_ms: Retention; None: there is no limit.
+    """
+
+    setting: str = ""
+    taken_ms: int = ANY_AGE
+    kept_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +128,11 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
     """Checks every line, and the topic.
 
     Raises:
-        ConfigurationError: There is no such view of a topic, or no such topic; the topic takes no timestamps; or lines are wrong,
-            the first of which are named.
+        ConfigurationError: There is no such view of a topic, or no such topic; the topic takes no timestamps, or none that are so
+            old; or lines are wrong, the first of which are named.
         TryAgainError: Kafka does not answer.
     """
     view = view_of_topic(settings, name)
-    plan = _checked(settings, view, path, clock.now_ms())
     await require(settings.kafka, [Topic(view.source, "source", (view.name,))])
     async with admin_client(settings.kafka) as client:
         config = (await topic_configs(client, [view.source])).get(view.source, {})
@@ -98,6 +143,7 @@ async def plan_import(settings: Settings, name: str, path: Path, clock: Clock) -
                 "by that of the import; set CreateTime"
             ]
         )
+    plan = _checked(settings, view, path, clock.now_ms(), _ages_of(config))
     plan.readers = readers_of(settings, view)
     return plan
 
@@ -106,36 +152,62 @@ async def send_import(settings: Settings, name: str, path: Path, plan: ImportPla
     """Produces all lines.
 
     Raises:
-        TryAgainError: Some were not acknowledged; the message says how to go on.
+        ConfigurationError: The topic does not take one of them; the message says from which line to go on.
+        TryAgainError: Some were not acknowledged; the message says the same.
     """
     view = view_of_topic(settings, name)
     producer = AckedProducer(settings.kafka, client_id="streams-app-import")
     sent = 0
     try:
-        batch: list[Outgoing] = []
-        for _, line in _lines(path, view.source):
-            batch.append(line.outgoing)
+        batch: dict[int, Outgoing] = {}
+        for number, line in _lines(path, view.source):
+            batch[number] = line.outgoing
             if len(batch) == PARALLEL:
                 sent += await _send(producer, batch, sent, plan.lines, view)
-                batch = []
-        await _send(producer, batch, sent, plan.lines, view)
+                batch = {}
+        if batch:
+            await _send(producer, batch, sent, plan.lines, view)
     finally:
         await producer.stop()
 
 
-async def _send(producer: AckedProducer, batch: list[Outgoing], sent: int, lines: int, view: LiveView) -> int:
-    failed = [outcome for outcome in await producer.send(batch) if outcome is not None]
-    if failed:
-        again = (
-            "repeat it, an item that is sent twice is one"
-            if view.item
-            else "an item has no name here: what is repeated counts twice"
-        )
-        raise TryAgainError(
-            f"at least {sent + len(batch) - len(failed):,} of {counted(lines, 'record')} are in {view.source}, then: "
-            f"{text_of(failed[0])}; {again}"
-        ) from failed[0]
-    return len(batch)
+async def _send(producer: AckedProducer, batch: Mapping[int, Outgoing], sent: int, lines: int, view: LiveView) -> int:
+    """Produces lines, by their numbers.
+
+    Raises:
+        ConfigurationError: The topic does not take one of them.
+        TryAgainError: One was not acknowledged.
+    """
+    outcomes: dict[int, BaseException | None] = dict.fromkeys(batch)
+    left = batch
+    for _ in range(ATTEMPTS):
+        outcomes |= zip(left, await producer.send(list(left.values())), strict=True)
+        # The broker has appended none of these: it had refused something before, and misses the numbers of that.
+        left = {number: batch[number] for number, error in outcomes.items() if isinstance(error, OutOfOrderSequenceNumber)}
+        if not left:
+            break
+    failed = {number: error for number, error in outcomes.items() if error is not None}
+    if not failed:
+        return len(batch)
+    first = min(failed)
+    # What the client itself says, such as that time is up, is no answer of the broker's, whatever aiokafka calls it.
+    refused = {at: error for at, error in failed.items() if at not in left and _is_refusal(error)}
+    number, error = next(iter((refused or failed).items()))
+    done = (
+        f"{view.source} has acknowledged {sent + len(batch) - len(failed):,} of {counted(lines, 'record')}, "
+        f"all before line {first}; line {number}: {text_of(error)}"
+    )
+    twice = (
+        "an item that is sent twice is one" if view.item else "what of it is there already counts twice, as items have no name here"
+    )
+    rest = f"import the file from line {first} on (tail -n +{first}): {twice}"
+    if refused:
+        raise ConfigurationError([f"{done}; the broker would refuse it once more: mend that, then {rest}"]) from error
+    raise TryAgainError(f"{done}; {rest}") from error
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, BrokerResponseError) and not error.retriable
 
 
 def view_of_topic(settings: Settings, name: str) -> LiveView:
@@ -163,20 +235,32 @@ def readers_of(settings: Settings, view: LiveView) -> list[str]:
     return found
 
 
-def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int) -> ImportPlan:
-    plan, faults = ImportPlan(), list[str]()
+def _ages_of(config: Mapping[str, str]) -> _Ages:
+    """What the configuration of a topic says of the age of records; nothing where the broker does not tell it (pure)."""
+    limits = [(name, int(config.get(name, ANY_AGE))) for name in OLDEST_TAKEN]
+    setting, taken_ms = next(((name, limit_ms) for name, limit_ms in limits if limit_ms != ANY_AGE), ("", ANY_AGE))
+    kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
+    is_kept = kept_ms == NO_RETENTION_LIMIT or "delete" not in config.get("cleanup.policy", "delete")
+    return _Ages(setting, taken_ms, None if is_kept else kept_ms)
+
+
+def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int, ages: _Ages) -> ImportPlan:
+    plan, faults, too_old = ImportPlan(kept_ms=ages.kept_ms), BadLines(), BadLines()
     decider = Decider(view, settings.limits.value_bytes)
     for number, found in _lines(path, view.source, faults):
         plan.lines += 1
         at_ms = found.timestamp
         if at_ms > now_ms:
-            faults.append(f"line {number}: time is to come")
+            faults.add(number, "time is to come")
             continue
+        if now_ms - at_ms > ages.taken_ms:
+            too_old.add(number, f"of {time_text(at_ms)}")
+        plan.unkept += ages.kept_ms is not None and now_ms - at_ms > ages.kept_ms
         plan.oldest_ms = at_ms if plan.oldest_ms is None else min(plan.oldest_ms, at_ms)
         try:
             meant = decider.decide(0, found, now_ms)
         except BadEventError as error:
-            faults.append(f"line {number}: {error.reason}: {escaped(str(error))}")
+            faults.add(number, f"{error.reason}: {escaped(str(error))}")
             continue
         if meant is None:
             plan.other += 1
@@ -186,15 +270,29 @@ def _checked(settings: Settings, view: LiveView, path: Path, now_ms: int) -> Imp
             plan.late += 1
         else:
             plan.put += 1
-    if faults:
-        more = [f"and {counted(len(faults) - SHOWN_FAULTS, 'other line')}"] if len(faults) > SHOWN_FAULTS else []
-        raise ConfigurationError([f"{path}: nothing was sent", *faults[:SHOWN_FAULTS], *more])
+    _refuse(path, view, faults, too_old, ages)
     if not plan.lines:
         raise ConfigurationError([f"{path} has no lines"])
     return plan
 
 
-def _lines(path: Path, topic: str, faults: list[str] | None = None) -> Iterator[tuple[int, _Line]]:
+def _refuse(path: Path, view: LiveView, faults: BadLines, too_old: BadLines, ages: _Ages) -> None:
+    """Raises where any line is wrong.
+
+    Raises:
+        ConfigurationError: See :func:`plan_import`.
+    """
+    if too_old.count:
+        faults.shown.append(
+            f"topic {view.source} has {ages.setting}={ages.taken_ms}: it takes no record older than {span(ages.taken_ms)}, and "
+            f"{counted(too_old.count, 'line')} are, the first is {too_old.shown[0]}; raise it on the topic until the import is done"
+        )
+    if faults.shown:
+        more = [f"and {counted(faults.count - SHOWN_FAULTS, 'other line')}"] if faults.count > SHOWN_FAULTS else []
+        raise ConfigurationError([f"{path}: nothing was sent", *faults.shown, *more])
+
+
+def _lines(path: Path, topic: str, faults: BadLines | None = None) -> Iterator[tuple[int, _Line]]:
     """The lines of a file with their numbers; without ``faults`` all are known to be right."""
     try:
         with path.open("rb") as file:
@@ -206,7 +304,7 @@ def _lines(path: Path, topic: str, faults: list[str] | None = None) -> Iterator[
                 except ValueError as error:
                     if faults is None:
                         raise ConfigurationError([f"{path} has changed meanwhile: line {number}: {error}"]) from error
-                    faults.append(f"line {number}: {error}")
+                    faults.add(number, str(error))
     except OSError as error:
         raise ConfigurationError([f"{path}: {error.strerror}"]) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,71 @@ async def test_topic_that_takes_the_time_of_the_broker_is_refused(watched: Watch
 
     assert 1 == ran.code
     assert "message.timestamp.type=LogAppendTime" in ran.err
+
+
+@pytest.mark.apache
+@pytest.mark.parametrize("setting", ["message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"])
+async def test_lines_that_are_older_than_the_topic_takes_are_refused_before_anything_is_sent(
+    watched: Watched, tmp_path: Path, setting: str
+) -> None:
+    config = watched.config(made=COUNT)
+    async with admin_of(watched.site.bootstrap) as admin:
+        made = await admin.create_topics([NewTopic(watched.source, 1, 1, topic_configs={setting: str(HOUR_MS)})])
+    if made.topic_errors[0][1]:
+        pytest.skip(f"the broker does not know {setting}")
+    lines = [line(1), line(2, ago_ms=2 * HOUR_MS), line(3, ago_ms=3 * HOUR_MS)]
+    ran = run("live", "import", "made", written(tmp_path, *lines), "--yes", "--config", str(config))
+    taken = run("live", "import", "made", written(tmp_path, line(4)), "--yes", "--config", str(config))
+    records = await read_topic(watched.site.bootstrap, watched.source, until=lambda read: len(read) >= 1, timeout_seconds=60)
+
+    assert (1, 0) == (ran.code, taken.code), ran.text + taken.text
+    assert f"{setting}={HOUR_MS}: it takes no record older than 1 h, and 2 lines are, the first is line 2" in ran.err
+    assert [4] == [orjson.loads(record.value)["id"] for record in records]
+
+
+@pytest.mark.apache
+async def test_lines_that_the_topic_does_not_keep_are_counted(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(made=COUNT)
+    async with admin_of(watched.site.bootstrap) as admin:
+        await admin.create_topics([NewTopic(watched.source, 1, 1, topic_configs={"retention.ms": str(2 * HOUR_MS)})])
+    lines = [line(1), line(2, ago_ms=3 * HOUR_MS), line(3, ago_ms=4 * HOUR_MS)]
+    ran = run("live", "import", "made", written(tmp_path, *lines), "--config", str(config))
+
+    assert 0 == ran.code, ran.text
+    assert f"2 records older than {watched.source} is kept (2 h): the broker removes them soon" in ran.out
+    assert "1 shown, 0 removed, 2 older than its expiry" in ran.out
+
+
+@pytest.mark.apache
+@pytest.mark.parametrize("item", ["id", None], ids=["named", "unnamed"])
+async def test_import_that_breaks_off_says_from_which_line_to_go_on(watched: Watched, tmp_path: Path, item: str | None) -> None:
+    view = {name: value for name, value in COUNT.items() if name != "item"} | ({"item": item} if item else {})
+    config = watched.config(made=view)
+    async with admin_of(watched.site.bootstrap) as admin:
+        await admin.create_topics([NewTopic(watched.source, 1, 1, topic_configs={"max.message.bytes": "2000"})])
+    lines = [line(number) for number in range(1, 700)]
+    lines[549]["value"]["title"] = "t" * 5_000
+    path = Path(written(tmp_path, *lines))
+    ran = run("live", "import", "made", str(path), "--yes", "--config", str(config))
+    records = await read_topic(watched.site.bootstrap, watched.source, until=lambda read: len(read) >= 549, timeout_seconds=60)
+    there = {orjson.loads(record.value)["id"] for record in records}
+
+    assert 1 == ran.code, ran.text
+    assert "MessageSizeTooLargeError" in ran.err
+    assert "all before line 550; line 550: " in ran.err
+    assert "mend that, then import the file from line 550 on (tail -n +550): " in ran.err
+    assert ("counts twice" in ran.err, "sent twice is one" in ran.err) == (item is None, item is not None)
+    assert set(range(1, 550)) <= there
+    assert 550 not in there
+
+
+async def test_file_full_of_bad_lines_is_told_by_its_first_ones_and_their_number(watched: Watched, tmp_path: Path) -> None:
+    config = watched.config(made=COUNT)
+    await watched.topics()
+    bad = [line(number, ago_ms=-HOUR_MS) if number % 2 else [number] for number in range(1, 1_001)]
+    ran = run("live", "import", "made", written(tmp_path, *bad), "--yes", "--config", str(config))
+
+    assert 1 == ran.code
+    assert [str(number) for number in range(1, 21)] == re.findall(r"^\W*line (\d+): ", ran.err, re.MULTILINE), ran.err
+    assert "line 21:" not in ran.err
+    assert "and 980 other lines" in ran.err

@@ -1,0 +1,14 @@
+"""What an import says of a file, however long."""
+
+from __future__ import annotations
+
+from streams_app.operating.live_import import SHOWN_FAULTS, BadLines
+
+
+def test_only_the_first_bad_lines_are_kept_and_all_are_counted() -> None:
+    found = BadLines()
+    for number in range(1, 100_001):
+        found.add(number, "no JSON")
+
+    assert (100_000, SHOWN_FAULTS) == (found.count, len(found.shown))
+    assert "line 1: no JSON" == found.shown[0]
