@@ -20,6 +20,10 @@ MIN_BYTES: Final = 1_000_000
 """A journal is removed by the segment, which is an eighth of this at most."""
 
 
+MAX_SEGMENT_BYTES: Final = 64_000_000
+SEGMENTS_OF_SHARE: Final = 8
+
+
 class JournalSettings(Section):
     """``[journals.NAME]``: every event of a topic, found by its key, for as long as is said here."""
 
@@ -88,6 +92,11 @@ class JournalSettings(Section):
         return faults
 
     @property
+    def is_by_record_key(self) -> bool:
+        """Whether the key is that of the record, so that its value is not decoded."""
+        return self.key_fields == (RECORD_KEY,)
+
+    @property
     def key_fields(self) -> tuple[str, ...]:
         """The fields or dotted paths of the key, in their order; ``@key`` alone where it is that of the record."""
         return (self.key,) if isinstance(self.key, str) else self.key
@@ -101,6 +110,14 @@ class JournalSettings(Section):
     def compress_after_ms(self) -> int:
         """A segment is compressed so long after its newest event."""
         return milliseconds(self.compress_after)
+
+    def share(self, partitions: int) -> int:
+        """Bytes that one of so many partitions may take in Redis."""
+        return self.max_bytes // max(1, partitions)
+
+    def segment_bytes(self, partitions: int) -> int:
+        """Received bytes of a segment, at most, of one of so many partitions."""
+        return max(1, min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE))
 
     @property
     def group(self) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from streams_app.errors import ConfigurationError
 from streams_app.settings import JournalSettings
+from streams_app.settings.journals import MAX_SEGMENT_BYTES
 from tests.settings_file import faults, load
 
 JOURNAL = """
@@ -36,6 +37,14 @@ def test_the_environment_overrides_a_journal(file: Path) -> None:
     (journal,) = load(file, JOURNAL, environ).journals
 
     assert (2 * 86_400_000, ("a", "b.c")) == (journal.keep_ms, journal.key_fields)
+
+
+def test_each_partition_has_an_even_share_of_which_a_segment_is_an_eighth_at_most() -> None:
+    journal = JournalSettings(name="a", source="t", key="@key", max_bytes=8_000_000)
+    large = JournalSettings(name="a", source="t", key="@key", max_bytes=10**12)
+
+    assert (2_000_000, 250_000) == (journal.share(4), journal.segment_bytes(4))
+    assert MAX_SEGMENT_BYTES == large.segment_bytes(4)
 
 
 @pytest.mark.parametrize("key", ["@key", ("@key",)])
