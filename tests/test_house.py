@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streams_app.folding.store import scripts
+from streams_app.journal.store import journal_store
 from streams_app.live.store import view_store
 from streams_app.subscribers import store as subscriber_store
 
@@ -22,12 +23,14 @@ STORES = {
     "folding/store/lua": "folding/store/shard_store.py",
     "subscribers/lua": "subscribers/store.py",
     "live/store/lua": "live/store/view_store.py",
+    "journal/store/lua": "journal/store/journal_store.py",
 }
 """Folder of scripts → the file that calls them."""
 SOURCES = {
     "folding/store/lua": lambda name: scripts.with_included(scripts.script_text(name)),
     "subscribers/lua": subscriber_store.script_source,
     "live/store/lua": view_store.script_source,
+    "journal/store/lua": journal_store.script_source,
 }
 """Folder of scripts → a script as it is run, by its name."""
 SCRIPTS = [path for folder in STORES for path in sorted((PACKAGE / folder).glob("*.lua"))]
@@ -42,7 +45,7 @@ TOP_LEVEL = {
     "benchmarks", "constraints.txt", "deploy", "docker-compose.yml", "docs", "examples", "pyproject.toml", "streams_app", "tests",
 }  # fmt: skip
 BANNED_IN_PURE = {"redis", "faust", "aiokafka", "time", "os", "asyncio"}
-PURE_FOLDERS = {"folding/core", "folding/reading", "read_store/core", "live/core"}
+PURE_FOLDERS = {"folding/core", "folding/reading", "read_store/core", "live/core", "journal/core"}
 """Whatever their files import, by way of others of ours, too, touches nothing."""
 
 
@@ -107,7 +110,7 @@ FLOORS = [
     "settings", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core", "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
     "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "live", "live/core", "live/store",
-    "live/agents", "live/hub", "local", "tuning", "operating", "checking",
+    "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning", "operating", "checking",
     "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""

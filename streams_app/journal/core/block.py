@@ -1,0 +1,173 @@
+"""Blocks: rows of one key, or of neighbouring keys, as one member of a sorted set (pure).
+
+A member is ``key 0x00 | last offset | codec | raw length | CRC-32C | payload``, numbers big endian, a 0x00 within the key
+written as ``0x00 0xFF``. Members of one score are in the order of their bytes, which is the order of (key, last offset): the first
+member at or behind (key, offset) is the one that holds the next row of the key, if there is any. The terminator cannot be mistaken
+for an escaped byte, because an offset is below 2^63 and so never begins with 0xFF. The checksum covers everything but itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import cramjam
+import msgpack
+from crc32c import crc32c
+
+from streams_app.journal.core.entry import Row
+
+PLAIN: Final = 0
+"""Codec: rows of the key, as msgpack."""
+
+COMPRESSED: Final = 1
+"""Codec: the same in zstd."""
+
+SEVERAL_KEYS: Final = 2
+"""Codec: rows of several keys in zstd, each with its key in front; the member has the last of them."""
+
+COMPRESSED_FROM: Final = 1_000
+"""Smaller blocks are left as they are: zstd would not make them smaller."""
+
+MOST_CHUNK_EVENTS: Final = 500
+"""Events that one append takes, at most."""
+
+MOST_CHUNK_BYTES: Final = 256_000
+"""Received bytes after which an append takes no further event."""
+
+MOST_RAW_BYTES: Final = 32_000_000
+"""No block says that it holds more; one that does is damaged, and is not decompressed."""
+
+_OFFSET: Final = struct.Struct(">Q")
+_REST: Final = struct.Struct(">BII")  # codec, raw length, checksum
+
+
+class DamagedBlockError(ValueError):
+    """A block does not hold what was written."""
+
+
+def escaped(key: bytes) -> bytes:
+    """A key and its terminator, as members begin with it."""
+    return key.replace(b"\0", b"\0\xff") + b"\0"
+
+
+def position(key: bytes, offset: int) -> bytes:
+    """Where (key, offset) stands in the order of members."""
+    return escaped(key) + _OFFSET.pack(offset)
+
+
+def encode(rows: Sequence[Row], level: int = 1) -> bytes:
+    """One member that holds rows.
+
+    Args:
+        rows: At least one; sorted by (key, offset).
+        level: Of zstd.
+    """
+    last, is_one_key = rows[-1], rows[0].key == rows[-1].key
+    raw = _packed([_short(row) if is_one_key else [row.key, *_short(row)] for row in rows])
+    payload, codec = raw, PLAIN
+    if not is_one_key:
+        payload, codec = bytes(cramjam.zstd.compress(raw, level)), SEVERAL_KEYS
+    elif len(raw) >= COMPRESSED_FROM:
+        payload, codec = bytes(cramjam.zstd.compress(raw, level)), COMPRESSED
+    place = position(last.key, last.offset)
+    return place + _REST.pack(codec, len(raw), _checksum(place, codec, len(raw), payload)) + payload
+
+
+def encode_by_key(rows: Iterable[Row], level: int = 1) -> list[bytes]:
+    """One member for each key of a chunk.
+
+    Args:
+        rows: In the order of their offsets.
+        level: Of zstd.
+    """
+    by_key: dict[bytes, list[Row]] = {}
+    for row in rows:
+        by_key.setdefault(row.key, []).append(row)
+    return [encode(of_key, level) for of_key in by_key.values()]
+
+
+def decode(member: bytes) -> list[Row]:
+    """The rows of a member, sorted by (key, offset).
+
+    Raises:
+        DamagedBlockError: It is not what was written; what it claims to hold is not allocated before that is known.
+    """
+    key, last_offset, at = _parsed(member)
+    if len(member) < at + _REST.size:
+        raise DamagedBlockError("the block ends within its head")
+    codec, raw_length, checksum = _REST.unpack_from(member, at)
+    payload = member[at + _REST.size :]
+    if checksum != _checksum(member[:at], codec, raw_length, payload):
+        raise DamagedBlockError("the checksum of the block does not match")
+    try:
+        rows = _rows(key, codec, _decompressed(codec, raw_length, payload))
+    except (ValueError, TypeError, UnicodeDecodeError, cramjam.DecompressionError) as error:
+        raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
+    if not rows or (rows[-1].key, rows[-1].offset) != (key, last_offset):
+        raise DamagedBlockError("the block does not end with the row that it names")
+    return rows
+
+
+def last_of(member: bytes) -> tuple[bytes, int]:
+    """Key and offset of the last row of a member, without decoding it.
+
+    Raises:
+        DamagedBlockError: It has no key and offset.
+    """
+    return _parsed(member)[:2]
+
+
+def group_by_key(rows: Iterable[Row]) -> Iterable[tuple[bytes, list[Row]]]:
+    """Rows that are sorted by key, key by key."""
+    return ((key, list(of_key)) for key, of_key in groupby(rows, itemgetter(0)))
+
+
+def _parsed(member: bytes) -> tuple[bytes, int, int]:
+    """Key, last offset, and where the codec stands."""
+    end = member.find(b"\0")
+    while end >= 0 and member[end + 1 : end + 2] == b"\xff":
+        end = member.find(b"\0", end + 2)
+    at = end + 1 + _OFFSET.size
+    if end < 0 or len(member) < at:
+        raise DamagedBlockError("the block names no key and offset")
+    return member[:end].replace(b"\0\xff", b"\0"), _OFFSET.unpack_from(member, end + 1)[0], at
+
+
+def _checksum(place: bytes, codec: int, raw_length: int, payload: bytes) -> int:
+    return crc32c(payload, crc32c(struct.pack(">BI", codec, raw_length), crc32c(place)))
+
+
+def _decompressed(codec: int, raw_length: int, payload: bytes) -> bytes:
+    if raw_length > MOST_RAW_BYTES:
+        raise ValueError(f"it claims to hold {raw_length} bytes")
+    if codec == PLAIN:
+        found = payload
+    else:
+        target = bytearray(raw_length)  # what does not fit is an error: a zip bomb never gets more than this
+        found = bytes(target[: cramjam.zstd.decompress_into(payload, target)]) if raw_length else b""
+    if len(found) != raw_length:
+        raise ValueError(f"it holds {len(found)} bytes, not {raw_length}")
+    return found
+
+
+def _short(row: Row) -> list[Any]:
+    _, offset, time_ms, value, headers = row
+    return [offset, time_ms, value, headers] if headers else [offset, time_ms, value]
+
+
+def _packed(rows: list[list[Any]]) -> bytes:
+    packed: bytes = msgpack.packb(rows, use_bin_type=True)
+    return packed
+
+
+def _rows(key: bytes, codec: int, raw: bytes) -> list[Row]:
+    if codec not in (PLAIN, COMPRESSED, SEVERAL_KEYS):
+        raise ValueError(f"its codec is {codec}")
+    found = msgpack.unpackb(raw, raw=False, use_list=False, strict_map_key=False)
+    if codec == SEVERAL_KEYS:
+        return [Row(*row) for row in found]
+    return [Row(key, *row) for row in found]

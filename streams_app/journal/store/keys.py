@@ -1,0 +1,56 @@
+"""Every Redis key of journals, in one table.
+
+=====================================================  ====  ====================================================================
+key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
+=====================================================  ====  ====================================================================
+``meta``                                               hash  token, owner, fence, clock, topic_id, partitions, log (fingerprints
+                                                             of what was appended), staged (blocks that are being written)
+``segments``                                           zset  first offset of a segment → itself
+``about``                                              hash  first offset of a segment → what it is, see ``Segment``
+``blocks:<first>:<generation>``                        zset  blocks of a segment, all scores 0, see ``core/block.py``
+=====================================================  ====  ====================================================================
+
+Owner: the worker whose token is in ``meta``. Keys live as long as the journal is deployed, blocks until their segment is removed.
+All of it can be read from the topic once more, as far back as that reaches. ``about`` or ``staged`` names every key of blocks. The
+dot in ``journal.NAME`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STATE_VERSION: Final = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalKeys:
+    """The keys of one journal and partition, in the order in which scripts take them; the last is a prefix."""
+
+    meta: str
+    segments: str
+    about: str
+    blocks_prefix: str
+
+    @property
+    def in_order(self) -> list[str]:
+        """As scripts take them."""
+        return [self.meta, self.segments, self.about, self.blocks_prefix]
+
+
+def journal_keys(app_id: str, journal: str, topic: str, partition: int) -> JournalKeys:
+    """The keys of one journal and partition.
+
+    Args:
+        app_id: Validated by the settings, as are journal and topic: none can hold a brace or a slash.
+        journal: Name of the journal.
+        topic: Its source.
+        partition: Partition of the source.
+    """
+    base = f"{{{app_id}/journal.{journal}/{topic}/{partition}}}:{STATE_VERSION}"
+    return JournalKeys(f"{base}:meta", f"{base}:segments", f"{base}:about", f"{base}:blocks:")
+
+
+def journal_pattern(app_id: str, journal: str) -> str:
+    """``SCAN`` pattern of the keys of all partitions of a journal, whatever the topic and the version of the state."""
+    return f"{{{app_id}/journal.{journal}/*"

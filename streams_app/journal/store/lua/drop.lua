@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Removes the oldest segment.
+--
+-- KEYS   of the shard, see keys.py
+-- token  text
+-- first  text: its first offset
+--
+-- Returns {"ok"}, also where it is removed already; {"kept"} where it is not the oldest one, or may be appended to; or {"refused",
+--         "no-state" | "token"}.
+-- Cost    O(1): what is removed is freed by another thread.
+-- include segments.lua
+
+local refused = refusal()
+if refused then return refused end
+local segment = segment_at(arg.first)
+if segment then
+  local oldest = call('ZRANGE', segments, 0, 0)[1]
+  if oldest ~= arg.first or not (segment.is_closed or first_after(arg.first)) then return {'kept'} end
+end
+remove(arg.first)
+local staged = call('HGET', meta, 'staged')
+if staged and unpacked(staged)[1] == arg.first then remove_staged() end
+return {'ok'}

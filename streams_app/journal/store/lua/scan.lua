@@ -1,0 +1,30 @@
+#!lua flags=allow-oom,no-writes
+-- Blocks of a segment in the order of their keys and offsets, whatever their keys are.
+--
+-- KEYS        of the shard, see keys.py
+-- first       text: first offset of the segment
+-- generation  text: of its blocks, as its owner or status said; also of those that are being written
+-- after       text: member or position behind which it goes on; "" = from the begin
+-- max_bytes   number: no further block is returned once there are so many bytes of them
+--
+-- Returns {"ok", array of blocks}, an empty one at the end; {"none"} where these blocks are no longer those of the segment.
+-- Cost    O(blocks): about 0.5 us each, at most 4 000 a call, and 1 ms a MB.
+-- include segments.lua
+
+local BLOCKS, AT_ONCE = 4000, 8
+local segment, staged = segment_at(arg.first), call('HGET', meta, 'staged')
+local is_named = segment and segment.generation == arg.generation
+if staged and not is_named then
+  local names = unpacked(staged)
+  is_named = names[1] == arg.first and names[2] == arg.generation
+end
+if not is_named then return {'none'} end
+local blocks, found, bytes = blocks_of .. arg.first .. ':' .. arg.generation, {}, 0
+local start = arg.after == '' and '-' or '(' .. arg.after
+while bytes < arg.max_bytes and #found < BLOCKS do
+  local some = call('ZRANGEBYLEX', blocks, start, '+', 'LIMIT', 0, AT_ONCE)
+  for _, block in ipairs(some) do found[#found + 1], bytes = block, bytes + #block end
+  if #some < AT_ONCE then break end
+  start = '(' .. some[#some]
+end
+return {'ok', found}

@@ -1,0 +1,34 @@
+#!lua
+-- Writes blocks that are to take the place of those of a closed segment, or only closes it.
+--
+-- KEYS        of the shard, see keys.py
+-- token       text
+-- first       text: first offset of the segment
+-- generation  text: of the new blocks; "" = the segment is only closed
+-- begins      boolean: the first call for these blocks, which removes what was staged before
+-- blocks      array: members, at most some thousand
+--
+-- Returns {"ok"}; {"gone"} where the segment is no longer there, or no longer raw; or {"refused", "no-state" | "token"}.
+-- Cost    O(blocks * log(blocks)): about 3 us each, and 1 ms a MB.
+-- include segments.lua
+
+local refused = refusal()
+if refused then return refused end
+local segment = segment_at(arg.first)
+if not segment then return {'gone'} end
+if not segment.is_closed then
+  segment.is_closed = true
+  call('HSET', about, arg.first, pack(segment))
+end
+if arg.generation == '' then return {'ok'} end
+if segment.form ~= 'raw' then return {'gone'} end
+if arg.begins then
+  remove_staged()
+  call('HSET', meta, 'staged', pack({arg.first, arg.generation, segment.generation}))
+end
+local members = {}
+for _, block in ipairs(arg.blocks) do members[#members + 1], members[#members + 2] = 0, block end
+for from = 1, #members, 4000 do
+  call('ZADD', blocks_of .. arg.first .. ':' .. arg.generation, unpack(members, from, math.min(from + 3999, #members)))
+end
+return {'ok'}

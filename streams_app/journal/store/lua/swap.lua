@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- Puts staged blocks in the place of those that a segment has, which are removed.
+--
+-- KEYS    of the shard, see keys.py
+-- token   text
+-- first   text: first offset of the segment
+-- about   text: what the segment is afterwards, with the generation of the staged blocks
+-- blocks  number: how many were staged
+--
+-- Returns {"ok"}, also where it is done already; {"gone"} where the segment is no longer there, or other blocks are staged; or {"refused",
+--         "no-state" | "token"}.
+-- Cost    O(1): what is removed is freed by another thread.
+-- include segments.lua
+
+local refused = refusal()
+if refused then return refused end
+local known, packed, staged = segment_at(arg.first), unpacked(arg.about), call('HGET', meta, 'staged')
+if not known then return {'gone'} end
+if known.generation ~= packed.generation then
+  local names = staged and unpacked(staged) or {}
+  local is_staged = names[1] == arg.first and names[2] == packed.generation and names[3] == known.generation
+  if not is_staged or call('ZCARD', blocks_key(arg.first, packed)) ~= arg.blocks then return {'gone'} end
+  call('HSET', about, arg.first, arg.about)
+end
+remove_staged()
+return {'ok'}

@@ -1,0 +1,174 @@
+"""Blocks, entries and days of journals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.journal.core import block, day
+from streams_app.journal.core.entry import MOST_VALUE_BYTES, UNKEYED, Row, row_of, too_large
+from streams_app.settings import Limits
+from tests.records import Raw
+
+KEYS = st.binary(max_size=4) | st.sampled_from([b"", b"\0", b"\0\xff", b"a\0", b"a", b"a\0\xff", b"\xff\xff"])
+OFFSETS = st.integers(0, 2**53)
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
+ROWS = st.lists(
+    st.builds(Row, KEYS, OFFSETS, st.integers(-1, 2**45), st.none() | st.binary(max_size=2_000), HEADERS),
+    min_size=1, max_size=6, unique_by=lambda row: row[:2],
+).map(lambda rows: sorted(rows, key=lambda row: row[:2]))  # fmt: skip
+
+
+@given(KEYS, OFFSETS, KEYS, OFFSETS)
+def test_positions_are_in_the_order_of_key_and_offset(key: bytes, offset: int, other: bytes, other_offset: int) -> None:
+    assert (key < other or (key == other and offset < other_offset)) == (
+        block.position(key, offset) < block.position(other, other_offset)
+    )
+
+
+@given(ROWS)
+def test_what_is_encoded_is_decoded_and_stands_at_its_last_row(rows: list[Row]) -> None:
+    member = block.encode(rows)
+
+    assert rows == block.decode(member)
+    assert (rows[-1].key, rows[-1].offset) == block.last_of(member)
+    assert member.startswith(block.position(rows[-1].key, rows[-1].offset))
+
+
+@given(ROWS, st.data())
+def test_any_damaged_byte_is_found(rows: list[Row], data: st.DataObject) -> None:
+    member = bytearray(block.encode(rows))
+    at = data.draw(st.integers(0, len(member) - 1))
+    member[at] ^= data.draw(st.integers(1, 255))
+
+    with pytest.raises(block.DamagedBlockError):
+        block.decode(bytes(member))
+
+
+@given(ROWS, st.data())
+def test_a_block_that_was_cut_is_found(rows: list[Row], data: st.DataObject) -> None:
+    member = block.encode(rows)
+
+    with pytest.raises(block.DamagedBlockError):
+        block.decode(member[: data.draw(st.integers(0, len(member) - 1))])
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_anything_else_are_damaged(member: bytes) -> None:
+    with pytest.raises(block.DamagedBlockError):
+        block.decode(member)
+
+
+@pytest.mark.parametrize("claimed", [1_000, block.MOST_RAW_BYTES + 1], ids=["fewer than there are", "beyond the bound"])
+def test_a_zip_bomb_with_a_good_checksum_is_damaged(claimed: int) -> None:
+    payload = bytes(cramjam.zstd.compress(bytes(block.MOST_RAW_BYTES + 1), 1))
+    place = block.position(b"k", 1)
+    head = block._REST.pack(block.COMPRESSED, claimed, block._checksum(place, block.COMPRESSED, claimed, payload))
+
+    with pytest.raises(block.DamagedBlockError, match="cannot be decoded"):
+        block.decode(place + head + payload)
+
+
+def test_a_chunk_becomes_a_block_for_each_key_and_large_ones_are_compressed() -> None:
+    rows = [Row(b"ab"[n % 2 :][:1], n, n, b"x" * (1 if n % 2 else 500)) for n in range(10)]
+    members = block.encode_by_key(rows)
+
+    assert [rows[0::2], rows[1::2]] == [block.decode(member) for member in members]
+    assert len(members[0]) < 200
+
+
+@dataclass
+class Journal:
+    key_fields: tuple[str, ...] = ("account",)
+    is_by_record_key: bool = False
+
+
+BY_KEY = Journal((), is_by_record_key=True)
+
+
+@pytest.mark.parametrize(
+    ("journal", "record", "expected", "reason"),
+    [
+        (Journal(), Raw(1, 5, value=b'{"account": "7"}'), b"s7", None),
+        (Journal(), Raw(1, 5, value=b'{"account": 7}'), b"j7", None),
+        (Journal(("a.b", "c")), Raw(1, 5, value=b'{"a": {"b": 1}, "c": "x"}'), b'j[1,"x"]', None),
+        (Journal(), Raw(1, 5, value=b'{"account": "7", "n": 1e999}'), b"s7", None),
+        (Journal(), Raw(1, 5, value=b"{"), UNKEYED, "not-json"),
+        (Journal(), Raw(1, 5, value=b"[]"), UNKEYED, "not-an-object"),
+        (Journal(), Raw(1, 5, value=b'{"account": null}'), UNKEYED, "no-key"),
+        (Journal(), Raw(1, 5, value=b'{"account": {}}'), UNKEYED, "no-key"),
+        (Journal(("a.b",)), Raw(1, 5, value=b'{"a": 1}'), UNKEYED, "no-key"),
+        (Journal(), Raw(1, 5, value=None), UNKEYED, "no-key"),
+        (Journal(), Raw(1, 5, value=b'{"account": "12345678"}'), b"s12345678", None),
+        (Journal(), Raw(1, 5, value=b'{"account": "123456789"}'), UNKEYED, "key-too-large"),
+        (BY_KEY, Raw(1, 5, key=b"\xff\0{", value=b"\xff"), b"\xff\0{", None),
+        (BY_KEY, Raw(1, 5, key=b"12345678", value=None), b"12345678", None),
+        (BY_KEY, Raw(1, 5, key=b"123456789", value=None), UNKEYED, "key-too-large"),
+        (BY_KEY, Raw(1, 5, key=None, value=b"x"), UNKEYED, "no-key"),
+        (BY_KEY, Raw(1, 5, key=b"", value=b"x"), UNKEYED, "no-key"),
+    ],
+)
+def test_a_record_is_filed_under_its_key_and_kept_whole(journal: Journal, record: Raw, expected: bytes, reason: str | None) -> None:
+    assert (Row(expected, 1, 5, record.value), reason) == row_of(record, journal, Limits(key_bytes=8))
+
+
+def test_a_record_keeps_its_headers_and_says_where_it_has_no_time() -> None:
+    record = Raw(1, None, value=b'{"account": "7"}', headers=(("h", b"\0"), ("h", None)))
+
+    assert Row(b"s7", 1, -1, record.value, (("h", b"\0"), ("h", None))) == row_of(record, Journal(), Limits())[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "size"),
+    [(b'{"account": "7", "x": "%s"}' % (b"x" * 90), (), 115), (b'{"account": "7"}', (("h", b"x" * 100),), 117)],
+)
+def test_a_value_beyond_the_limits_is_filed_under_its_key_with_its_size(
+    value: bytes, headers: tuple[tuple[str, bytes], ...], size: int
+) -> None:
+    row, reason = row_of(Raw(1, 5, value=value, headers=headers), Journal(), Limits(value_bytes=100))
+
+    assert (b"s7", b'{"too_large":%d}' % size, None, size) == (row.key, row.value, reason, too_large(row))
+    assert None is too_large(Row(b"s7", 1, 5, row.value))
+
+
+def test_no_limit_allows_a_value_that_a_script_would_take_long_to_write() -> None:
+    limits = Limits(value_bytes=2 * MOST_VALUE_BYTES)
+
+    assert MOST_VALUE_BYTES + 1 == too_large(row_of(Raw(1, 5, b"k", bytes(MOST_VALUE_BYTES + 1)), BY_KEY, limits)[0])
+    assert None is too_large(row_of(Raw(1, 5, b"k", bytes(MOST_VALUE_BYTES)), BY_KEY, limits)[0])
+
+
+DAY = 86_400_000
+NOW = day.begin_of("2026-08-20")
+
+
+def test_a_day_begins_at_midnight_utc() -> None:
+    assert ("2026-08-19", "2026-08-20", "2026-08-20") == (day.day_of(NOW - 1), day.day_of(NOW), day.day_of(NOW + DAY - 1))
+    with pytest.raises(ValueError, match="20-08"):
+        day.begin_of("20-08-2026")
+
+
+@pytest.mark.parametrize(
+    ("record_ms", "expected"),
+    [(NOW + 5, NOW + 5), (NOW - 5, NOW), (NOW + 99, NOW + 10), (-1, NOW), (None, NOW), (4_000_000_000_000, NOW + 10)],
+)
+def test_the_clock_follows_records_up_to_the_trusted_clock_and_never_goes_back(record_ms: int | None, expected: int) -> None:
+    assert expected == day.clock_after(NOW, record_ms, NOW + 10)
+
+
+def test_the_clock_stays_where_the_trusted_clock_is_behind() -> None:
+    assert NOW == day.clock_after(NOW, NOW + 5, NOW - 10)
+
+
+@pytest.mark.parametrize(
+    ("received", "clock_ms", "expected"),
+    [(0, NOW, False), (0, NOW + DAY - 1, False), (0, NOW + DAY, True), (99, NOW, False), (100, NOW, True)],
+)
+def test_a_segment_ends_with_its_day_or_when_it_is_full(
+    received: int, clock_ms: int, expected: bool
+) -> None:  # a column of the table
+    assert expected == day.ends("2026-08-20", received, clock_ms, 100)
