@@ -110,8 +110,8 @@ FLOORS = [
     "settings", "delivery", "kafka/patches", "kafka", "events", "folding", "folding/core", "folding/reading",
     "folding/store", "folding/shard", "folding/agents", "read_store", "read_store/core", "read_store/databases",
     "read_store/sources", "read_store/targets", "read_store/agents", "subscribers", "live", "live/core", "live/store",
-    "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning", "operating", "checking",
-    "embedded", "testing", "demo", "cli",
+    "live/agents", "live/hub", "journal", "journal/core", "journal/store", "journal/reading", "journal/agents", "local", "tuning",
+    "operating", "checking", "embedded", "testing", "demo", "cli",
 ]  # fmt: skip
 """Folders from the lowest to the highest: each may import what stands before it."""
 
