@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams_app.journal.core import block, day
+from streams_app.journal.core import block, day, repack
 from streams_app.journal.core.entry import MOST_VALUE_BYTES, UNKEYED, Row, row_of, too_large
 from streams_app.settings import Limits
 from tests.records import Raw
@@ -79,6 +80,77 @@ def test_a_chunk_becomes_a_block_for_each_key_and_large_ones_are_compressed() ->
 
     assert [rows[0::2], rows[1::2]] == [block.decode(member) for member in members]
     assert len(members[0]) < 200
+
+
+# Packing
+
+
+@given(ROWS, st.integers(1, 6), st.integers(1, 6))
+def test_digest_does_not_depend_on_how_rows_are_divided(rows: list[Row], some: int, other: int) -> None:
+    digests = [repack.RowDigest() for _ in range(2)]
+    for digest, size in zip(digests, (some, other), strict=True):
+        for at in range(0, len(rows), size):
+            digest.add(block.packed(rows[at : at + size]))
+
+    assert digests[0].value == digests[1].value
+    assert len(rows) == digests[0].value[0]
+
+
+@given(ROWS, st.data())
+def test_digest_tells_rows_that_differ(rows: list[Row], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(rows) - 1))
+    changed: dict[str, Any] = {
+        "key": b"other key",
+        "offset": -5,
+        "time_ms": -5,
+        "value": b"other value",
+        "headers": (("other", b""),),
+    }
+    name = data.draw(st.sampled_from(list(changed)))
+    others = [*rows[:at], rows[at]._replace(**{name: changed[name]}), *rows[at + 1 :]]
+    digests = [repack.RowDigest() for _ in range(2)]
+    digests[0].add(block.packed(rows))
+    digests[1].add(block.packed(others))
+
+    assert digests[0].value != digests[1].value
+
+
+@pytest.mark.parametrize("count", [15, 16, 65_535, 65_536])
+def test_digest_of_many_rows_at_once_is_that_of_single_ones(count: int) -> None:
+    rows = [Row(b"", offset, 0, None) for offset in range(count)]
+    digests = [repack.RowDigest() for _ in range(2)]
+    digests[0].add(block.packed(rows))
+    for at in range(0, count, 10):
+        digests[1].add(block.packed(rows[at : at + 10]))
+
+    assert digests[0].value == digests[1].value
+
+
+def test_packed_blocks_hold_all_rows_in_order_and_are_of_bounded_size() -> None:
+    rows = [Row(b"%03d" % (n // 7), n, n, b"x" * (n * 37 % 5_000), (("h", b"y" * (n % 900)),)) for n in range(1_000)]
+    rows[500] = rows[500]._replace(value=b"x" * 900_000)
+    members = [block.encode(rows[at : at + 7]) for at in range(0, len(rows), 7)]
+    packer = repack.Repacker(0, 999)
+    blocks = [*packer.add(members[:50]), *packer.add(members[50:]), *packer.finish()]
+
+    assert rows == [row for one in blocks for row in block.decode(one)]
+    assert sorted(blocks) == blocks
+    sizes = [len(block.raw_of(one)) for one in blocks]
+    assert 980_000 > max(sizes)
+    assert [] == [size for size in sizes if not 60_000 < size < 72_000 and size < 900_000 and size != sizes[-1]]
+
+
+def test_rows_that_stand_twice_or_beyond_the_segment_are_passed_over() -> None:
+    members = sorted([
+        block.encode([Row(b"a", 9, 0, b"before")]),
+        block.encode([Row(b"a", 10, 0, b"x"), Row(b"a", 12, 0, b"x")]),
+        block.encode([Row(b"a", 10, 0, b"x")]),
+        block.encode([Row(b"a", 12, 0, b"x"), Row(b"a", 15, 0, b"x")]),
+        block.encode([Row(b"b", 11, 0, b"x"), Row(b"b", 20, 0, b"behind")]),
+    ])  # fmt: skip
+    in_order = repack.RowsInOrder(10, 19)
+
+    assert [(b"a", 10), (b"a", 12), (b"a", 15), (b"b", 11)] == [row[:2] for member in members for row in in_order.of([member])]
 
 
 @dataclass

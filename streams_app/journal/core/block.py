@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 
 import cramjam
@@ -27,7 +25,7 @@ COMPRESSED: Final = 1
 """Codec: the same in zstd."""
 
 SEVERAL_KEYS: Final = 2
-"""Codec: rows of several keys in zstd, each with its key in front; the member has the last of them."""
+"""Codec: rows of one or more keys in zstd, each as :class:`.Row` with its key in front; the member has the last of them."""
 
 COMPRESSED_FROM: Final = 1_000
 """Smaller blocks are left as they are: zstd would not make them smaller."""
@@ -41,8 +39,12 @@ MOST_CHUNK_BYTES: Final = 256_000
 MOST_RAW_BYTES: Final = 32_000_000
 """No block says that it holds more; one that does is damaged, and is not decompressed."""
 
+BLOCK_OVERHEAD: Final = 100
+"""Bytes that Redis takes for a member of a large sorted set, beside the member: measured, 95 to 110."""
+
 _OFFSET: Final = struct.Struct(">Q")
 _REST: Final = struct.Struct(">BII")  # codec, raw length, checksum
+_HEAD: Final = struct.Struct(">BI")  # what the checksum covers of that
 
 
 class DamagedBlockError(ValueError):
@@ -66,15 +68,29 @@ def encode(rows: Sequence[Row], level: int = 1) -> bytes:
         rows: At least one; sorted by (key, offset).
         level: Of zstd.
     """
-    last, is_one_key = rows[-1], rows[0].key == rows[-1].key
-    raw = _packed([_short(row) if is_one_key else [row.key, *_short(row)] for row in rows])
-    payload, codec = raw, PLAIN
-    if not is_one_key:
-        payload, codec = bytes(cramjam.zstd.compress(raw, level)), SEVERAL_KEYS
-    elif len(raw) >= COMPRESSED_FROM:
-        payload, codec = bytes(cramjam.zstd.compress(raw, level)), COMPRESSED
-    place = position(last.key, last.offset)
-    return place + _REST.pack(codec, len(raw), _checksum(place, codec, len(raw), payload)) + payload
+    if rows[0].key != rows[-1].key:
+        return encode_packed(rows[-1], packed(rows), level)
+    raw = packed([_short(row) for row in rows])
+    if len(raw) < COMPRESSED_FROM:
+        return _member(rows[-1], PLAIN, len(raw), raw)
+    return _member(rows[-1], COMPRESSED, len(raw), bytes(cramjam.zstd.compress(raw, level)))
+
+
+def encode_packed(last: Row, raw: bytes, level: int) -> bytes:
+    """One member that holds rows of one or more keys.
+
+    Args:
+        last: The last of the rows.
+        raw: The rows as :func:`packed` returns them.
+        level: Of zstd.
+    """
+    return _member(last, SEVERAL_KEYS, len(raw), bytes(cramjam.zstd.compress(raw, level)))
+
+
+def packed(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Rows as a block holds them before it is compressed."""
+    found: bytes = msgpack.packb(rows, use_bin_type=True)
+    return found
 
 
 def encode_by_key(rows: Iterable[Row], level: int = 1) -> list[bytes]:
@@ -96,20 +112,27 @@ def decode(member: bytes) -> list[Row]:
     Raises:
         DamagedBlockError: It is not what was written; what it claims to hold is not allocated before that is known.
     """
-    key, last_offset, at = _parsed(member)
-    if len(member) < at + _REST.size:
-        raise DamagedBlockError("the block ends within its head")
-    codec, raw_length, checksum = _REST.unpack_from(member, at)
-    payload = member[at + _REST.size :]
-    if checksum != _checksum(member[:at], codec, raw_length, payload):
-        raise DamagedBlockError("the checksum of the block does not match")
+    key, last_offset, codec, raw = _opened(member)
     try:
-        rows = _rows(key, codec, _decompressed(codec, raw_length, payload))
-    except (ValueError, TypeError, UnicodeDecodeError, cramjam.DecompressionError) as error:
+        found = msgpack.unpackb(raw, use_list=False)
+        rows = [Row._make(row) for row in found] if codec == SEVERAL_KEYS else [Row(key, *row) for row in found]
+    except (ValueError, TypeError) as error:
         raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
     if not rows or (rows[-1].key, rows[-1].offset) != (key, last_offset):
         raise DamagedBlockError("the block does not end with the row that it names")
     return rows
+
+
+def raw_of(member: bytes) -> bytes:
+    """What :func:`packed` returned for the rows of a member that :func:`encode_packed` made.
+
+    Raises:
+        DamagedBlockError: It is not what was written.
+    """
+    *_, codec, raw = _opened(member)
+    if codec != SEVERAL_KEYS:
+        raise DamagedBlockError(f"the codec of the block is {codec}")
+    return raw
 
 
 def last_of(member: bytes) -> tuple[bytes, int]:
@@ -121,9 +144,9 @@ def last_of(member: bytes) -> tuple[bytes, int]:
     return _parsed(member)[:2]
 
 
-def group_by_key(rows: Iterable[Row]) -> Iterable[tuple[bytes, list[Row]]]:
-    """Rows that are sorted by key, key by key."""
-    return ((key, list(of_key)) for key, of_key in groupby(rows, itemgetter(0)))
+def stored_bytes(members: Sequence[bytes]) -> int:
+    """Bytes that members take in Redis."""
+    return sum(map(len, members)) + BLOCK_OVERHEAD * len(members)
 
 
 def _parsed(member: bytes) -> tuple[bytes, int, int]:
@@ -138,20 +161,31 @@ def _parsed(member: bytes) -> tuple[bytes, int, int]:
 
 
 def _checksum(place: bytes, codec: int, raw_length: int, payload: bytes) -> int:
-    return crc32c(payload, crc32c(struct.pack(">BI", codec, raw_length), crc32c(place)))
+    return crc32c(payload, crc32c(_HEAD.pack(codec, raw_length), crc32c(place)))
 
 
-def _decompressed(codec: int, raw_length: int, payload: bytes) -> bytes:
-    if raw_length > MOST_RAW_BYTES:
-        raise ValueError(f"it claims to hold {raw_length} bytes")
+def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
+    """Key, last offset, codec and rows of a member, checked and decompressed."""
+    key, last_offset, at = _parsed(member)
+    if len(member) < at + _REST.size:
+        raise DamagedBlockError("the block ends within its head")
+    codec, raw_length, checksum = _REST.unpack_from(member, at)
+    payload = member[at + _REST.size :]
+    if checksum != _checksum(member[:at], codec, raw_length, payload):
+        raise DamagedBlockError("the checksum of the block does not match")
+    if codec not in (PLAIN, COMPRESSED, SEVERAL_KEYS) or raw_length > MOST_RAW_BYTES:
+        raise DamagedBlockError(f"the block cannot be decoded: codec {codec}, {raw_length} bytes")
     if codec == PLAIN:
-        found = payload
+        raw = payload
     else:
         target = bytearray(raw_length)  # what does not fit is an error: a zip bomb never gets more than this
-        found = bytes(target[: cramjam.zstd.decompress_into(payload, target)]) if raw_length else b""
-    if len(found) != raw_length:
-        raise ValueError(f"it holds {len(found)} bytes, not {raw_length}")
-    return found
+        try:
+            raw = bytes(target[: cramjam.zstd.decompress_into(payload, target)])
+        except cramjam.DecompressionError as error:
+            raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
+    if len(raw) != raw_length:
+        raise DamagedBlockError(f"the block cannot be decoded: it holds {len(raw)} bytes, not {raw_length}")
+    return key, last_offset, codec, raw
 
 
 def _short(row: Row) -> list[Any]:
@@ -159,15 +193,6 @@ def _short(row: Row) -> list[Any]:
     return [offset, time_ms, value, headers] if headers else [offset, time_ms, value]
 
 
-def _packed(rows: list[list[Any]]) -> bytes:
-    packed: bytes = msgpack.packb(rows, use_bin_type=True)
-    return packed
-
-
-def _rows(key: bytes, codec: int, raw: bytes) -> list[Row]:
-    if codec not in (PLAIN, COMPRESSED, SEVERAL_KEYS):
-        raise ValueError(f"its codec is {codec}")
-    found = msgpack.unpackb(raw, raw=False, use_list=False, strict_map_key=False)
-    if codec == SEVERAL_KEYS:
-        return [Row(*row) for row in found]
-    return [Row(key, *row) for row in found]
+def _member(last: Row, codec: int, raw_length: int, payload: bytes) -> bytes:
+    place = position(last.key, last.offset)
+    return place + _REST.pack(codec, raw_length, _checksum(place, codec, raw_length, payload)) + payload

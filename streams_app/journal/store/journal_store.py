@@ -45,7 +45,7 @@ class Segment:
         is_closed: Nothing is appended any more, even if no other segment follows.
         entries: Events in it.
         received_bytes: Keys, values and headers of its events.
-        stored_bytes: Bytes of its blocks.
+        stored_bytes: Bytes that its blocks take in Redis, see ``core/block.py``.
         newest_ms: Newest record time in it, capped by the clock of the shard.
         largest: The keys with most received bytes, and those bytes; at most ten.
         last: Last offset; of the segment that is appended to, the fence.

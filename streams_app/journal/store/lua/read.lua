@@ -30,7 +30,9 @@ local function collect(blocks, last, is_packed)
   while true do
     local block = call('ZRANGEBYLEX', blocks, start, '+', 'LIMIT', 0, 1)[1]
     if not block then return true end
-    local to = block:sub(1, #prefix) == prefix and struct.unpack('>I8', block, #prefix + 1)
+    -- What follows the terminator is an offset, whose first byte is never 255; else it was an escaped byte of a longer key.
+    local is_of_key = block:sub(1, #prefix) == prefix and block:byte(#prefix + 1) ~= 255
+    local to = is_of_key and struct.unpack('>I8', block, #prefix + 1)
     if not to then
       -- Of a later key: in a packed segment it may begin with rows of this one, which are the last of them.
       if is_packed then found[#found + 1], bytes = block, bytes + #block end

@@ -1,0 +1,1 @@
+"""Journals in a worker: what files events, compresses what is over and removes what is old."""

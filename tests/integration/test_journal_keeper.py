@@ -1,0 +1,331 @@
+"""The keeper of a shard on a real Redis: what it removes, what it packs, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import redis.asyncio
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError
+
+from streams_app.delivery.scripts import RefusedError
+from streams_app.journal.agents import keeper as keeping_module
+from streams_app.journal.agents.keeper import Keeper, Keeping
+from streams_app.journal.core.block import decode, encode, encode_by_key, stored_bytes
+from streams_app.journal.core.entry import Row
+from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet, Segment
+from streams_app.journal.store.keys import journal_keys
+from streams_app.settings import JournalSettings
+from tests.conftest import Names
+from tests.helpers import wait_until
+
+CLOCK_MS = 1_787_000_000_000
+HOUR_MS = 3_600_000
+KEYS = [b"", b"a", b"a\0", b"b", *(b"k%d" % n for n in range(40))]
+
+
+class Shard:
+    """A shard as its owner knows it."""
+
+    def __init__(self, client: redis.asyncio.Redis, names: Names, **settings: Any) -> None:
+        given = {"name": "accounts", "source": "t", "key": "a", "keep": "3h", "compress_rate": 10**12, "max_bytes": 10**9}
+        self.journal = JournalSettings(**(given | settings))  # type: ignore[arg-type]  # values of each kind
+        self.partitions = 1
+        self.keys = journal_keys(names.app_id, "accounts", "t", 0)
+        self.client = client
+        self.scripts = ScriptSet(client)
+        self.store = JournalStore(self.scripts, self.keys, "a")
+        self.reader = JournalShardReader(client, self.scripts)
+        self.segments: list[Segment] = []
+        self.clock_ms = CLOCK_MS
+        self.lag: int | None = 0
+        self.fence = -1
+        self.rows: list[Row] = []
+        self.seen: list[tuple[str, object]] = []
+        self.keeping = Keeping(
+            lambda segment, cause: self.seen.append((cause, segment.first)),
+            lambda before, after: self.seen.append(("packed", before > after)),
+            lambda blocks: self.seen.append(("damaged", blocks)),
+        )
+        self.keeper = Keeper(self, self.keeping)
+        self.random = random.Random(7)
+
+    @property
+    def closed(self) -> Sequence[Segment]:
+        return self.segments[:-1]
+
+    def replaced(self, segment: Segment) -> None:
+        self.segments = [segment if one.first == segment.first else one for one in self.segments]
+
+    def dropped(self, segment: Segment) -> None:
+        self.segments = [one for one in self.segments if one.first != segment.first]
+
+    async def add(self, events: int = 300, *, hours: int = 1, size: int = 40) -> Segment:
+        """A segment whose newest event is so many hours old."""
+        segment = Segment(first=self.fence + 1, day="2026-08-20", part=len(self.segments), generation="a")
+        for _ in range(0, events, 50):
+            rows = []
+            for offset in range(self.fence + 1, self.fence + 51):
+                value = None if offset % 11 == 0 else self.random.randbytes(2) * (size // 2)
+                headers = (("h", b"1"), ("n", None)) if offset % 7 == 0 else ()
+                rows.append(Row(self.random.choice(KEYS), offset, CLOCK_MS, value, headers))
+            blocks = encode_by_key(rows)
+            segment = replace(
+                segment,
+                entries=segment.entries + 50,
+                stored_bytes=segment.stored_bytes + stored_bytes(blocks),
+                received_bytes=segment.received_bytes + 50 * size,
+                newest_ms=CLOCK_MS - hours * HOUR_MS,
+                last=self.fence + 50,
+            )
+            await self.store.append(self.fence, self.fence + 50, blocks, segment, CLOCK_MS, ())
+            self.fence += 50
+            self.rows += rows
+        self.segments.append(segment)
+        return segment
+
+    async def read(self, key: bytes, after: int) -> list[Row]:
+        found: list[Row] = []
+        while isinstance(reply := await self.reader.read(self.keys, key, after), Found):
+            rows = [row for block in reply.blocks for row in decode(block) if row.key == key]
+            found += [row for row in rows if row.offset > (found[-1].offset if found else after)]
+            after = reply.up_to
+        return found
+
+    async def names(self) -> set[str]:
+        base = self.keys.blocks_prefix
+        return {key.decode().removeprefix(base) async for key in self.client.scan_iter(f"{base}*")}
+
+    async def forms(self) -> list[str]:
+        status = await self.reader.status(self.keys)
+        assert status is not None
+        assert list(status.segments) == self.segments
+        assert await self.names() == {f"{one.first}:{one.generation}" for one in status.segments}
+        return [one.form for one in status.segments]
+
+    async def check(self) -> None:
+        """Every key is read as it was filed, from the floor on."""
+        floor = self.segments[0].first
+        for key in KEYS:
+            assert [row for row in self.rows if row.key == key and row.offset >= floor] == await self.read(key, floor - 1)
+
+
+async def made(client: redis.asyncio.Redis, names: Names, **settings: Any) -> Shard:
+    shard = Shard(client, names, **settings)
+    await shard.store.claim("id", 1, begin=Beginning(-1, CLOCK_MS))
+    return shard
+
+
+@pytest.fixture
+async def shard(redis_client: redis.asyncio.Redis, names: Names) -> AsyncIterator[Shard]:
+    yield await made(redis_client, names)
+
+
+async def test_keeper_packs_what_is_closed_from_the_oldest_on_and_readers_see_no_difference(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping_module, "READ_BYTES", 2_000)
+    monkeypatch.setattr(keeping_module, "REPLY_BYTES", 700)
+    monkeypatch.setattr(keeping_module, "STAGED_BYTES", 500)
+    monkeypatch.setattr("streams_app.journal.core.repack.BLOCK_BYTES", 900)
+    for _ in range(3):
+        await shard.add()
+
+    assert await shard.keeper.keep_once()
+    assert ["packed", "raw", "raw"] == await shard.forms()
+    assert await shard.keeper.keep_once()
+    assert not await shard.keeper.keep_once()
+    assert ["packed", "packed", "raw"] == await shard.forms()
+    assert [("packed", True)] * 2 == shard.seen
+    await shard.check()
+
+
+async def test_what_a_script_that_died_half_way_has_left_is_packed_once_and_within_the_segment(shard: Shard) -> None:
+    raw = await shard.add()
+    blocks = f"{shard.keys.blocks_prefix}{raw.first}:a"
+    some = [row for row in shard.rows if row.key == b"a"][:3]
+    beyond = [Row(b"a", 300, 0, b"beyond"), Row(b"zz", 299, 0, b"x"), Row(b"zz", 302, 0, b"beyond")]
+    await shard.client.zadd(blocks, {encode(some): 0, encode(beyond[:1]): 0, encode(beyond[1:]): 0})
+    shard.rows += [beyond[1]]
+    await shard.add()
+    await shard.keeper.keep_once()
+
+    assert [b"", b"a"] == sorted({row.key for row in shard.rows})[:2]
+    await shard.check()
+    assert 301 == shard.segments[0].entries
+
+
+async def test_a_segment_without_events_is_packed(shard: Shard) -> None:
+    await shard.add()
+    shard.segments[-1:] = []
+    empty = Segment(first=300, day="2026-08-21", generation="a", newest_ms=CLOCK_MS - HOUR_MS, last=310)
+    await shard.store.append(299, 310, (), empty, CLOCK_MS, ())
+    shard.fence = 310
+    shard.segments = [empty]
+    await shard.add()
+
+    assert await shard.keeper.pack_once()
+    assert "packed" == shard.segments[0].form
+
+
+async def test_keeper_removes_what_is_older_than_keep_and_then_what_is_too_much(
+    redis_client: redis.asyncio.Redis, names: Names
+) -> None:
+    shard = await made(redis_client, names, max_bytes=1_000_000, compress_rate=0)
+    for hours in (5, 4, 3, 2, 1):
+        await shard.add(hours=hours)
+    share = shard.segments[2].stored_bytes * 5 // 2
+    shard.journal = shard.journal.model_copy(update={"max_bytes": share})
+
+    assert not await shard.keeper.keep_once()
+    assert [("age", 0), ("age", 300), ("size", 600)] == shard.seen
+    assert ["raw", "raw"] == await shard.forms()
+    shard.clock_ms += 10 * HOUR_MS
+    await shard.keeper.keep_once()
+    assert ["raw"] == await shard.forms()
+
+
+async def test_cleanup_goes_on_where_a_block_is_damaged(shard: Shard, caplog: pytest.LogCaptureFixture) -> None:
+    raw = await shard.add()
+    await shard.add()
+    await shard.add()
+    blocks = f"{shard.keys.blocks_prefix}{raw.first}:a"
+    member: bytes = (await shard.client.zrange(blocks, 3, 3))[0]  # type: ignore[assignment]  # no replies are decoded
+    await shard.client.zrem(blocks, member)
+    await shard.client.zadd(blocks, {member[:-1] + bytes([member[-1] ^ 1]): 0})
+
+    with caplog.at_level(logging.ERROR):
+        assert not await shard.keeper.keep_once()
+    assert "cannot be compressed" in caplog.text
+    assert ("damaged", 1) == shard.seen[0]
+    assert not shard.keeper.is_behind
+    assert await shard.keeper.keep_once()
+    assert ["raw", "packed", "raw"] == [one.form for one in shard.segments]
+    shard.clock_ms += 10 * HOUR_MS
+    await shard.keeper.keep_once()
+    assert ["raw"] == await shard.forms()
+
+
+async def test_raw_blocks_stay_where_other_rows_are_read_back(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shard.add()
+    await shard.add()
+    stage = shard.store.stage
+
+    async def lossy(segment: Segment, blocks: Sequence[bytes], *, begins: bool) -> bool:
+        return await stage(segment, blocks[1:], begins=begins)
+
+    monkeypatch.setattr(shard.store, "stage", lossy)
+
+    assert not await shard.keeper.keep_once()
+    assert ["raw", "raw"] == [one.form for one in shard.segments]
+    await shard.check()
+
+
+async def test_filing_waits_while_two_segments_are_due_and_goes_on_where_redis_is_full(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard.lag = None
+    for _ in range(3):
+        await shard.add()
+    assert [True] == [shard.keeper.is_behind]
+
+    async def full(*_: object, **__: object) -> bool:
+        raise OutOfMemoryError("command not allowed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard.store, "stage", full)
+        task = asyncio.create_task(shard.keeper.run())
+        await wait_until(lambda: not shard.keeper.is_behind, 10, "the keeper gives way")
+    await wait_until(lambda: shard.segments[0].form == "packed", 10, "one is packed")
+    assert not shard.keeper.is_behind
+    task.cancel()
+    assert ["packed", "raw", "raw"] == await shard.forms()
+
+
+@pytest.mark.parametrize("lag", [None, keeping_module.MOST_LAG + 1])
+async def test_keeper_rests_while_the_shard_lags_and_one_segment_is_due(shard: Shard, lag: int | None) -> None:
+    await shard.add()
+    await shard.add()
+    shard.lag = lag
+
+    assert not await shard.keeper.keep_once()
+    shard.lag = keeping_module.MOST_LAG
+    assert await shard.keeper.keep_once()
+
+
+@pytest.mark.parametrize("settings", [{"compress_rate": 0}, {"compress_after": "2h"}], ids=str)
+async def test_keeper_packs_neither_where_it_is_told_not_to_nor_before_it_is_time(
+    redis_client: redis.asyncio.Redis, names: Names, settings: dict[str, Any]
+) -> None:
+    shard = await made(redis_client, names, **settings)
+    for _ in range(4):
+        await shard.add()
+
+    assert not shard.keeper.is_behind
+    assert not await shard.keeper.keep_once()
+    shard.clock_ms += HOUR_MS
+    assert bool(shard.journal.compress_rate) == await shard.keeper.keep_once()
+
+
+async def test_keeper_takes_as_long_as_its_rate_says_unless_filing_waits(
+    redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await made(redis_client, names, compress_rate=1_000)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    for _ in range(3):
+        await shard.add()
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    shard.keeping.running.add(shard.keeper)
+
+    assert await shard.keeper.pack_once()
+    assert [] == slept
+    assert await shard.keeper.pack_once()
+    assert pytest.approx(shard.segments[1].received_bytes / 1_000, rel=0.4) == sum(slept)
+
+
+async def test_a_swap_whose_reply_was_lost_is_made_up_for(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shard.add()
+    await shard.add()
+    swap, lost = shard.store.swap, iter([True])
+
+    async def flaky(segment: Segment, blocks: int) -> bool:
+        done = await swap(segment, blocks)
+        if next(lost, False):
+            raise RedisConnectionError("lost")
+        return done
+
+    monkeypatch.setattr(shard.store, "swap", flaky)
+    monkeypatch.setattr(keeping_module, "IDLE_SECONDS", 0)
+
+    assert await shard.keeper.keep_once()
+    assert ["packed", "raw"] == await shard.forms()
+    await shard.check()
+
+
+async def test_a_segment_that_somebody_has_removed_is_forgotten(shard: Shard) -> None:
+    await shard.add()
+    await shard.add()
+    await shard.store.drop(0)
+
+    assert not await shard.keeper.keep_once()
+    assert [300] == [one.first for one in shard.segments]
+
+
+async def test_keeper_of_a_shard_that_is_lost_ends(shard: Shard) -> None:
+    await shard.add()
+    await shard.add()
+    await JournalStore(shard.scripts, shard.keys, "b").claim("id", 1)
+
+    with pytest.raises(RefusedError, match="token"):
+        await shard.keeper.run()
+    assert {"0:a", "300:a"} == await shard.names()
