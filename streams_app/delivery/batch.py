@@ -33,9 +33,10 @@ class Batch:
         stable_offset: Last stable offset of the partition, as the fetch named it; None where it named none.
         fetched_at_ms: When the fetch was asked for, by the wall clock.
         seek_number: Number of the last seek before the fetch, see :meth:`streams_app.delivery.host.Host.seek`.
+        connection: The connection to the broker, or a later one; compared by identity. None where there is none.
     """
 
-    __slots__ = ("__weakref__", "begin", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
+    __slots__ = ("__weakref__", "begin", "connection", "end", "fetched_at_ms", "records", "seek_number", "stable_offset", "tp")
 
     def __init__(  # what a fetch reply says
         self,
@@ -47,6 +48,7 @@ class Batch:
         stable_offset: int | None,
         fetched_at_ms: int | None,
         seek_number: int,
+        connection: object = None,
     ) -> None:
         self.tp = tp
         self.records = records
@@ -55,6 +57,7 @@ class Batch:
         self.stable_offset = stable_offset
         self.fetched_at_ms = fetched_at_ms
         self.seek_number = seek_number
+        self.connection = connection
 
     def since(self, offset: int) -> Batch:
         """This range without what lies below an offset."""
@@ -64,6 +67,7 @@ class Batch:
         return Batch(
             self.tp, self.records[at:], offset, self.end,
             stable_offset=self.stable_offset, fetched_at_ms=self.fetched_at_ms, seek_number=self.seek_number,
+            connection=self.connection,
         )  # fmt: skip
 
     def last_up_to(self, offset: int) -> Any:
@@ -76,6 +80,7 @@ class Batch:
         return Batch(
             self.tp, [*self.records, *later.records], self.begin, later.end,
             stable_offset=later.stable_offset, fetched_at_ms=later.fetched_at_ms, seek_number=later.seek_number,
+            connection=later.connection,
         )  # fmt: skip
 
     def __repr__(self) -> str:

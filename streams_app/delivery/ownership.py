@@ -220,6 +220,15 @@ class Ownership:
         partition = self.partitions.get(batch.tp)
         if partition is None:
             return
+        if partition.reconnection.keeps(batch, self._deliver):
+            self._flow(partition)
+        else:
+            self._deliver(batch)
+
+    def _deliver(self, batch: Batch) -> None:
+        partition = self.partitions.get(batch.tp)
+        if partition is None:
+            return
         cause = partition.ranges.deliver(batch, self._around.clock.monotonic_ms())
         if cause is not None:
             self._look_refused(partition, cause)
@@ -230,7 +239,7 @@ class Ownership:
 
     def _flow(self, partition: Partition) -> None:
         """Pauses the reader of a partition that cannot keep up; no other partition waits for it."""
-        is_full = partition.ranges.held > 0
+        is_full = partition.ranges.held > 0 or partition.reconnection.is_waiting
         if is_full == partition.is_paused or self.partitions.get(partition.tp) is not partition:
             return
         partition.is_paused = is_full

@@ -18,6 +18,7 @@ from streams_app.delivery.marks import noted_in
 from streams_app.delivery.partition_clock import ReaderView
 from streams_app.delivery.processor import Edges, Mark
 from streams_app.delivery.ranges import Ranges
+from streams_app.delivery.reconnection import Reconnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Partition:
         refusal: Why it has to be claimed again, where that was said while its claim was still under way.
         read: Fingerprints of records that were read, before the claim and since.
         incarnation: What the broker said of the log before the claim compared it; None: nothing.
+        reconnection: Keeps back what was fetched over a new connection.
         is_paused: Whether its reader waits for a processor.
         is_over: Whether it was let go; what its processors say after that is ignored, but for what they commit while they end.
         is_ended: Whether its processors have ended: nothing but the last commit is made of it.
@@ -82,6 +84,7 @@ class Partition:
         self.refusal: Refusal | None = None
         self.read: tuple[Fingerprint, ...] = ()
         self.incarnation: Incarnation | None = None
+        self.reconnection = Reconnection(tp, self._is_same_log, self.fatal)
         self.is_paused = self.is_over = self.is_ended = False
         self._host = host
         self._owner = owner
@@ -110,14 +113,25 @@ class Partition:
         if known is not None and known.topic_id != now.topic_id:
             self.refused("log", "its topic was deleted and made again", "look")
         elif known != now:
-            if await fingerprints.common_end(self.read, partial(self._host.checksum_at, self.tp)) is not None:
-                self.refused("log", "its log went back", "look")
+            await self._is_same_log()
             self.incarnation = now
+
+    async def _is_same_log(self) -> bool:
+        """Whether the log still is what was read of it; if not, the partition is claimed again.
+
+        Raises:
+            KafkaError, TimeoutError: The broker does not answer.
+        """
+        is_same = await fingerprints.common_end(self.read, partial(self._host.checksum_at, self.tp)) is None
+        if not is_same:
+            self.refused("log", "its log went back", "look")
+        return is_same
 
     async def end(self, seconds: float) -> None:
         """Lets go of the partition: each processor ends and may take ``seconds`` for it."""
         # First, so that what the processors say while they end is ignored.
         self.is_over = True
+        self.reconnection.end()
         ending = [served.processor.revoke(seconds) for served in self.ranges.served.values()]
         try:
             outcomes = await asyncio.gather(*ending, return_exceptions=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
+from aiokafka.client import ConnectionGroup
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.errors import IllegalStateError
 from aiokafka.structs import TopicPartition
@@ -69,8 +70,14 @@ def drained(
             stable_offset=stable_offset(state),
             fetched_at_ms=asked_ms(state),
             seek_number=seek_numbers[tp],
+            connection=connection_of(fetcher._client, fetched),
         )
     return batches
+
+
+def connection_of(client: Any, tp: TopicPartition) -> object:
+    """The connection over which a partition is fetched now; None where there is none."""
+    return client._conns.get((client.cluster.leader_for_partition(tp), ConnectionGroup.DEFAULT))
 
 
 def is_behind(batches: Iterable[Batch]) -> bool:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, ProducerClosed
 
 from streams_app.delivery.batch import TP
 from streams_app.delivery.outgoing import Outcomes, Outgoing
@@ -58,9 +58,11 @@ class AckedProducer:
         self._linger_ms = linger_ms
         self._topics: dict[str, TopicProducer] = {}
         self.is_idempotent = True
+        self._is_stopped = False
 
     async def stop(self) -> None:
-        """Closes all connections within a few seconds; sends that still wait fail."""
+        """Closes all connections within a few seconds; sends that still wait fail, and so do later ones."""
+        self._is_stopped = True
         topics, self._topics = self._topics, {}
         await asyncio.gather(*(topic.stop() for topic in topics.values()))
 
@@ -102,6 +104,8 @@ class AckedProducer:
         return self._topics[name]
 
     async def _open(self) -> AIOKafkaProducer:
+        if self._is_stopped:
+            raise ProducerClosed("the producer has been stopped")
         if self.is_idempotent:
             try:
                 return await self._started(idempotent=True)

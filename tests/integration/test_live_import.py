@@ -52,6 +52,7 @@ async def test_what_is_imported_is_shown_with_its_times_and_read_by_all_who_are_
     with watched.site.worker(config):
         await watched.shows(config, "all", 0)
         done = run(*command, "--yes")
+        assert 0 == done.code, done.text
         shown = await watched.shows(config, "news", 1)
         await watched.shows(config, "all", 4)
         again = run(*command, "--yes")

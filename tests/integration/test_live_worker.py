@@ -221,7 +221,7 @@ async def test_view_that_retention_overtook_says_that_it_is_incomplete(watched: 
     async with admin_of(watched.site.bootstrap) as admin:
         await admin.delete_records({TopicPartition(watched.source, 0): RecordsToDelete(before_offset=3)})
     with watched.site.worker(config) as worker:
-        found = await watched.says(config, "made", "incomplete")
+        found = await watched.says(config, "made", "incomplete", count=3)
         log = worker.log()
 
     assert {"1", "4", "5"} == {item.item for item in found.items}

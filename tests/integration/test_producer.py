@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka.errors import ProducerClosed
 
 from streams_app.delivery.outgoing import TOO_LARGE, Outgoing
 from streams_app.kafka.producer import AckedProducer
@@ -35,6 +36,16 @@ async def test_any_number_of_large_records_for_one_partition_is_acknowledged(
 
     assert [[None] * count] * senders == outcomes
     assert sorted(list(range(count)) * senders) == sorted(int(record.value.partition(b" ")[0]) for record in found)
+
+
+async def test_producer_that_was_stopped_opens_no_connection_any_more(kafka: KafkaServer, names: Names) -> None:
+    topic = names.topic("out")
+    await create_topics(kafka.bootstrap_servers, [topic], 1)
+    producer = AckedProducer(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), client_id="test")
+    assert [None] == await producer.send([Outgoing(topic, b"key", b"before")])
+    await producer.stop()
+
+    assert [ProducerClosed] == [type(outcome) for outcome in await producer.send([Outgoing(topic, b"key", b"after")])]
 
 
 @pytest.mark.apache

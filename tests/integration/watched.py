@@ -49,25 +49,21 @@ class Watched:
 
     async def shows(self, config: Path, view: str, count: int, page: str = "7") -> PageOfView:
         """The view, once it shows that many items and says that it is true."""
+        return await self.says(config, view, "ok", count, page)
 
-        async def shown() -> PageOfView | None:
-            found = await self.page(config, view, page)
-            return found if (found.state.state, found.state.count) == ("ok", count) else None
+    async def says(self, config: Path, view: str, state: str, count: int | None = None, page: str = "7") -> PageOfView:
+        """The view, once it is in a state, and shows that many items if a count is given."""
+        seen: list[PageOfView] = []
 
-        found = await wait_until(shown, LIMIT_SECONDS, f"{view} shows {count} on {page}")
-        assert found is not None
-        return found
+        async def said() -> bool:
+            seen[:] = [await self.page(config, view, page)]
+            return seen[0].state.state == state and count in (None, seen[0].state.count)
 
-    async def says(self, config: Path, view: str, state: str) -> PageOfView:
-        """The view, once it is in a state."""
-
-        async def said() -> PageOfView | None:
-            found = await self.page(config, view)
-            return found if found.state.state == state else None
-
-        found = await wait_until(said, LIMIT_SECONDS, f"{view} is {state}")
-        assert found is not None
-        return found
+        try:
+            await wait_until(said, LIMIT_SECONDS, f"{view} is {state} and shows {count} on {page}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it shows {seen}") from error
+        return seen[0]
 
 
 def _toml(value: Any) -> str:

@@ -18,7 +18,7 @@ DISTRIBUTIONS: Final = {"aiokafka": "aiokafka", "faust": "faust-streaming", "mod
 
 TOUCHED: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka.admin:AIOKafkaAdminClient": ("_client", "_send_request(self, request, node_id)"),
-    "aiokafka.client:AIOKafkaClient": ("_maybe_wait_metadata(self)", "_metadata_update(self, cluster_metadata, topics)"),
+    "aiokafka.client:AIOKafkaClient": ("_conns", "_maybe_wait_metadata(self)", "_metadata_update(self, cluster_metadata, topics)"),
     "aiokafka.conn:": ("READER_LIMIT",),
     "aiokafka.conn:AIOKafkaConnection": ("_send_sasl_token(self, payload)", "close(self, reason)", "send(self, request)"),
     "aiokafka.conn:AIOKafkaProtocol": ("_stream_reader",),
@@ -32,6 +32,7 @@ TOUCHED: Final[dict[str, tuple[str, ...]]] = {
         "has_more(self)",
     ),
     "aiokafka.consumer.fetcher:Fetcher": (
+        "_client",
         "_closed",
         "_create_fetch_waiter(self)",
         "_fetch_max_wait_ms",

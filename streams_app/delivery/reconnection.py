@@ -1,0 +1,89 @@
+"""A client that has connected again may read another log: what it fetches is kept back until the log has been compared.
+
+A broker that comes back on an older copy of its disk may have the same topic id and the same leader epoch as before, but the
+connections to it are gone. Without the comparison a reader that is beyond the lost events would go on behind them, and the records
+that it reads there would hide the loss from every later comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from streams_app.delivery.batch import TP, Batch
+from streams_app.delivery.patience import DEPENDENCY_ERRORS
+from streams_app.errors import text_of
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.5
+"""Pause after a comparison that the broker did not answer."""
+
+
+class Reconnection:
+    """Batches of one partition that wait for the comparison of its log."""
+
+    def __init__(self, tp: TP, is_same_log: Callable[[], Awaitable[bool]], on_fatal: Callable[[BaseException], None]) -> None:
+        """Begins without a connection: the first batch is compared, too.
+
+        Args:
+            tp: The partition.
+            is_same_log: Compares the log with what was read of it; raises a dependency error where the broker does not answer.
+            on_fatal: Called with any other error.
+        """
+        self._tp = tp
+        self._is_same_log = is_same_log
+        self._on_fatal = on_fatal
+        self._connection: object = None
+        self._waiting: list[Batch] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether batches are kept back."""
+        return bool(self._waiting)
+
+    def keeps(self, batch: Batch, deliver: Callable[[Batch], None]) -> bool:
+        """Keep a batch back if the client has connected since the last comparison, or if earlier batches wait.
+
+        Args:
+            batch: Fetched from this partition.
+            deliver: Called with each batch that was kept back, in their order, once the log has turned out to be the same.
+        """
+        if batch.connection is self._connection and not self._waiting:
+            return False
+        self._waiting.append(batch)
+        if self._task is None:
+            self._task = asyncio.create_task(self._compare(deliver), name=f"compare the log of {self._tp}")
+            self._task.add_done_callback(self._ended)
+        return True
+
+    def end(self) -> None:
+        """Drop what waits: whoever claims the partition next reads it again."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _compare(self, deliver: Callable[[Batch], None]) -> None:
+        while self._waiting:
+            fetched, connection = len(self._waiting), self._waiting[-1].connection
+            try:
+                is_same = await self._is_same_log()
+            except DEPENDENCY_ERRORS as error:
+                logger.debug("the log could not be compared, tried again source=%s error=%s", self._tp, text_of(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if not is_same:
+                self._waiting.clear()
+                break
+            self._connection = connection
+            compared, self._waiting = self._waiting[:fetched], self._waiting[fetched:]
+            for batch in compared:
+                deliver(batch)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
