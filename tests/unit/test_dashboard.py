@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from streams_app.metric_table import METRICS
 from tests.promql import unknown_labels
 from tests.unit.test_docs import columns
 
@@ -72,3 +73,8 @@ def test_no_two_panels_share_a_number_or_a_place() -> None:
 
     assert len(panels) == len({panel["id"] for panel in panels})
     assert not [(title_of(one), title_of(other)) for one, other in combinations(panels, 2) if cells_of(one) & cells_of(other)]
+
+
+@pytest.mark.parametrize("name", [one.name for one in METRICS if one.name.startswith("streams_app_open_transaction_")])
+def test_what_transactions_hide_has_a_panel(name: str) -> None:
+    assert [title_of(panel) for panel in PANELS if any(name in target["expr"] for target in panel["targets"])]
