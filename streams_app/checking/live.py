@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -10,6 +10,7 @@ from streams_app.checking.finding import Finding, Level, lasting
 from streams_app.errors import ConfigurationError, StreamsAppError
 from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
 from streams_app.live.hub.sockets import descriptors_for, most_descriptors
+from streams_app.operating.live import stored_sources
 from streams_app.settings import LiveView, Settings
 
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -28,9 +29,13 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         yield Finding(Level.ERROR, str(error), "private live views cannot be served without it")
     for finding in [*origin_findings(settings), *descriptor_findings(settings, most_descriptors())]:
         yield finding
-    if not (asks and settings.live_of_topics):
+    if not (asks and settings.live):
         return
     try:
+        for finding in stored_findings(settings, await stored_sources(settings)):
+            yield finding
+        if not settings.live_of_topics:
+            return
         async with admin_client(settings.kafka) as client:
             sources = list(await partition_counts(client, [view.source for view in settings.live_of_topics]))
             configs = await topic_configs(client, sources) if sources else {}
@@ -40,6 +45,25 @@ async def live_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Fin
         if view.source in configs:
             for finding in view_findings(view, configs[view.source]):
                 yield finding
+
+
+def stored_findings(settings: Settings, stored: Mapping[str, Collection[str]]) -> list[Finding]:
+    """Compares the views with what Redis holds of any (pure).
+
+    Args:
+        settings: Settings of the application.
+        stored: View → topics of which Redis holds its state.
+    """
+    sources = {view.name: view.source for view in settings.live_of_topics}
+    found = []
+    for name, topics in sorted(stored.items()):
+        former = ", ".join(sorted(set(topics) - {sources.get(name)}))
+        if former:
+            now = f"its source is {sources[name]} now" if name in sources else "it is not declared any more"
+            what = f"Redis holds state of live view {name} of topic {former}: {now}, and nobody removes it"
+            advice = f"streams-app reset --live {name} --yes removes all of it; what is declared is read from Kafka once more"
+            found.append(Finding(Level.WARNING, what, advice))
+    return found
 
 
 def origin_findings(settings: Settings) -> list[Finding]:

@@ -13,7 +13,15 @@ from redis.asyncio import Redis
 from streams_app.errors import ConfigurationError
 from streams_app.fold import FOLD_NAME
 from streams_app.live.core.state import EMPTY_PAGE, Item, ShardHead, ShardPage, ViewState, merged, newest, state_of
-from streams_app.live.store.keys import STATE_VERSION, ViewKeys, presence_keys, presence_pattern, view_keys, view_pattern
+from streams_app.live.store.keys import (
+    STATE_VERSION,
+    ViewKeys,
+    meta_pattern,
+    presence_keys,
+    presence_pattern,
+    view_keys,
+    view_pattern,
+)
 from streams_app.live.store.view_store import ScriptSet, ViewReader, ViewStore, heads_of
 from streams_app.operating.groups import redis_of
 from streams_app.operating.text import escaped, shown
@@ -116,7 +124,8 @@ def why(heads: Sequence[ShardHead | None], now_ms: int, expiry_ms: int) -> str:
         return f"{' and '.join(parts)} of {len(heads)}: a worker has to read them to their end first"
     if state == "behind" and since_ms is not None:
         late = [number for number, head in enumerate(heads) if head is not None and now_ms - head.clock_ms == now_ms - since_ms]
-        return f"partition {late[0]} is {span(now_ms - since_ms)} behind: no worker runs, it lags, or Redis is full"
+        causes = "no worker runs, it lags, a transaction in its source is open, or Redis is full"
+        return f"partition {late[0]} is {span(now_ms - since_ms)} behind: {causes}"
     if state == "incomplete":
         return "retention had removed events that were to be shown: raise retention.ms of the source above the expiry"
     return ""
@@ -139,6 +148,20 @@ async def keys_of_view(settings: Settings, name: str) -> list[bytes]:
     if not keys:
         raise ConfigurationError([f"there is nothing of a live view {name!r} in Redis; declared are: {known}"])
     return sorted(keys, key=lambda key: not key.endswith(b":meta"))
+
+
+async def stored_sources(settings: Settings) -> dict[str, set[str]]:
+    """View → topics of which Redis holds its state, also of views that are not declared any more.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+    """
+    found: dict[str, set[str]] = {}
+    async with redis_of(settings) as redis:
+        async for key in redis.scan_iter(match=meta_pattern(settings.app_id), count=MOST_SHOWN):
+            _, view, topic, _ = key.partition(b"}:")[0].decode().split("/")
+            found.setdefault(view.removeprefix("live."), set()).add(topic)
+    return found
 
 
 async def remove_keys(settings: Settings, keys: Sequence[bytes]) -> None:

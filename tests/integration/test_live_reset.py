@@ -6,6 +6,8 @@ import asyncio
 
 import redis.asyncio
 
+from streams_app.checking.finding import Finding, Level
+from streams_app.checking.live import live_findings
 from streams_app.delivery.scripts import RefusedError
 from streams_app.live.core.operations import Change
 from streams_app.live.core.state import Item
@@ -78,6 +80,33 @@ async def test_reset_of_a_view_leaves_nothing_out_of_what_its_worker_reads_again
     assert owner.claims > 1
     assert (str(PAGES - 1).encode(), PAGES) == (await redis_client.hget(shard.meta, "fence"), await redis_client.hlen(shard.pages))
     assert PAGES == sum([await redis_client.zcard(f"{shard.items_prefix}p{number}") for number in range(PAGES)])
+
+
+async def test_state_of_a_former_source_is_named_by_check_and_removed_by_reset(
+    redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names
+) -> None:
+    settings = Settings.model_validate({
+        "app_id": names.app_id, "redis": {"url": redis_server.url}, "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+        "live": [{"name": "v", "kind": "count", "source": "new", "page": "p", "expiry": "1m", "public": True}],
+    })  # fmt: skip
+    scripts = ScriptSet(redis_client)
+    for view, topic, partition in (("v", "new", 0), ("v", "old", 0), ("v", "old", 1), ("removed", "t", 0)):
+        store = ViewStore(scripts, view_keys(names.app_id, view, topic, partition), "t", has_data=False, expiry_ms=1, keep=1)
+        await store.claim("d", "id", 2, begin=Beginning(-1, NOW_MS, Marks()))
+
+    def warnings(found: list[Finding]) -> list[Finding]:
+        return [one for one in found if one.level is Level.WARNING]
+
+    gone, former = warnings([one async for one in live_findings(settings, asks=True)])
+    for view in ("v", "removed"):
+        await remove_keys(settings, await keys_of_view(settings, view))
+    after = warnings([one async for one in live_findings(settings, asks=True)])
+
+    assert gone.text.startswith("Redis holds state of live view removed of topic t: it is not declared any more")
+    assert former.text.startswith("Redis holds state of live view v of topic old: its source is new now")
+    assert "streams-app reset --live v --yes" in former.advice
+    assert [] == after
+    assert [] == [key async for key in redis_client.scan_iter(match=f"{{{names.app_id}/*")]
 
 
 async def test_reset_of_a_view_that_nobody_keeps_removes_every_key(

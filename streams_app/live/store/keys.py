@@ -85,6 +85,11 @@ def view_pattern(app_id: str, view: str) -> str:
     return f"{{{app_id}/live.{view}/*"
 
 
+def meta_pattern(app_id: str) -> str:
+    """``SCAN`` pattern of the marks of all views, one key a partition, whatever the version of the state."""
+    return f"{{{app_id}/live.*/*}}:*:meta"
+
+
 def presence_pattern(app_id: str, view: str) -> str:
     """``SCAN`` pattern of the keys of a view of presence."""
     return f"{{{app_id}/live.{view}}}*"
