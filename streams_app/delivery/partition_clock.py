@@ -31,6 +31,35 @@ class ReaderView:
     high_watermark: int | None = None
 
 
+class AcknowledgedUntil:
+    """Until when everything that was acknowledged is applied, also while open transactions hide some of it.
+
+    One high watermark at a time is waited for: where transactions come and go, the answer is two of them old at most, and where one
+    stays open it stands still.
+    """
+
+    def __init__(self) -> None:
+        self._waited: tuple[int, int] | None = None
+        self._known_ms = 0
+
+    def at(self, fence: int, view: ReaderView, known_ms: int) -> int:
+        """The moment, which never goes back.
+
+        Args:
+            fence: Highest offset applied.
+            view: What the last fetch said.
+            known_ms: Until then everything that can be read is applied.
+        """
+        end = view.high_watermark
+        if end is None or end <= fence + 1:
+            self._waited, self._known_ms = None, known_ms
+        elif self._waited is None:
+            self._waited = end, known_ms
+        elif self._waited[0] <= fence + 1:
+            self._known_ms, self._waited = self._waited[1], (end, known_ms)
+        return self._known_ms
+
+
 def is_caught_up(fence: int, view: ReaderView, now_ms: int) -> bool:
     """True if nothing readable lies beyond the fence and that is known from a recent fetch.
 

@@ -11,6 +11,7 @@ PUSH = "live.hub.connection:Connection.push"
 BEGINNING = "live.agents.processor:beginning"
 CHANGE = "live.core.operations:PageChange"
 SHARD = "live.hub.polling:_Shard"
+STREAM = "live.hub.stream:EventStream"
 ANYTHING = ("", "history", "lossy crash rebalance")
 LOSSES = ("wipe:4", "wipe:4 history", "wipe:3 rollback:2 crash")
 
@@ -140,18 +141,6 @@ VIEWS: Final = (
         (Change("live.hub.polling:ViewSnapshot.update", "changed |=", "lost ="),),
     ),
     Mutant(
-        "a missing partition holds nothing",
-        "A page shows 0 after a loss.",
-        LOSSES,
-        (
-            Change(
-                "live.core.state:state_of",
-                "not known or len(known) < len(heads) or any(head.is_reading for head in known)",
-                "not known",
-            ),
-        ),
-    ),
-    Mutant(
         "the clock says nothing",
         "A page whose worker is gone shows as true what has expired.",
         ("freeze:9", "fragile:apply fragile:expire freeze:4"),
@@ -173,4 +162,64 @@ VIEWS: Final = (
         ("", "lossy"),
         (Change("live.hub.presence:Presence.leave", "del tabs[tab]", "pass"),),
     ),
+    Mutant(
+        "the definition of a state is ignored",
+        "A view shows what it was once declared to show.",
+        ("redefined", "redefined history"),
+        (Change("live/claim.lua", "state.definition == arg.definition", "state.definition"),),
+    ),
+    Mutant(
+        "who leaves one hub is gone from all",
+        "A page that was reloaded by way of another hub is not counted.",
+        ("", "history"),
+        (Change("live/present.lua", "score and tonumber(score) == closed[i]", "score"),),
+    ),
+    Mutant(
+        "hubs do not see that Redis has lost who is there",
+        "Too few are counted for most of an expiry.",
+        ("tabs",),
+        (Change("live/present.lua", "call('GET', marker) or arg.marker", "'marker'"),),
+    ),
 )
+
+HUBS: Final = (
+    Mutant(
+        "a missing partition holds nothing",
+        "A page shows 0 after a loss.",
+        (),
+        (
+            Change(
+                "live.core.state:state_of",
+                "not known or len(known) < len(heads) or any(head.is_reading for head in known)",
+                "not known",
+            ),
+        ),
+    ),
+    Mutant(
+        "the newest clock decides whether a view is behind",
+        "A page is shown as true while one of its partitions stands still.",
+        (),
+        (Change("live.core.state:state_of", "min(head.clock_ms for head in known)", "max(head.clock_ms for head in known)"),),
+    ),
+    Mutant(
+        "an open transaction hides nothing",
+        "A page is shown as true that lacks what was acknowledged long ago.",
+        (),
+        (Change("delivery.partition_clock:AcknowledgedUntil.at", "end <= fence + 1:", "True:"),),
+    ),
+    Mutant(
+        "a token is seen when a page connects, and no more",
+        "A page stays open after its token has expired, or its secret was withdrawn.",
+        (),
+        (
+            Change(
+                "live.hub.stream:EventStream._due", "self._allowed is not None and self._allowed[2]", "False and self._allowed[2]"
+            ),
+            Change(
+                "live.hub.stream:EventStream.check", "self._allowed is not None and self._allowed[2]", "False and self._allowed[2]"
+            ),
+            Change("live.hub.stream:EventStream._is_allowed", "if self._allowed is None", "if True"),
+        ),
+    ),
+)
+"""What schedules have no part for: a test of its own goes red with each."""

@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from streams_app.live.core.state import ViewState
 from streams_app.live.hub.connection import Connection, Message
 from streams_app.live.hub.hub import Hub
+from streams_app.live.store.keys import PresenceKeys, presence_keys
 from streams_app.metrics import Metrics
 from streams_app.settings import Settings
 from streams_app.status import Status
@@ -25,6 +26,12 @@ HUBS = 2
 BROWSERS = 3
 VISIT_SECONDS = (0.5, 8.0)
 STALL_SECONDS = 4.0
+COUNTED_SECONDS = 4.0
+"""A tab that has been open for so long has been counted: its hub says so within a second, and another hub counts once a second."""
+
+MISCOUNTED_SECONDS = 3.0
+"""So long a hub may count less, which knew nobody on the page when Redis lost who was there."""
+
 STALE_SECONDS = 10.0
 """So long browsers may differ from Redis once nothing goes wrong: a hub has given up on a Redis that failed for less."""
 
@@ -98,6 +105,8 @@ class Browser:
         tab: Of presence.
         shown: View → what it shows.
         is_here: Whether it has the page open.
+        came_at: Since when.
+        sent: View → what a hub said last.
     """
 
     def __init__(self, world: World, hubs: Sequence[Hub], settings: Settings, models: Mapping[str, ViewModel], number: int) -> None:
@@ -106,17 +115,18 @@ class Browser:
         self.tab = f"tab-{number:08d}"
         self.shown: dict[str, ViewState] = {}
         self.is_here = False
+        self.came_at = 0.0
         self._world = world
         self._hubs = hubs
         self._views = settings.live
         self._models = models
         self._stays = number > 0
         self._place: dict[str, int] = {}
-        self._sent: dict[str, ViewState] = {}
+        self.sent: dict[str, ViewState] = {}
 
     def on_sent(self, state: ViewState) -> None:
         """A hub has a message for it."""
-        self._sent[state.view] = state
+        self.sent[state.view] = state
         if (model := self._models.get(state.view)) is not None:
             self._place[state.view] = model.on_shown(state, self.page, self._place.get(state.view, 0))
 
@@ -128,7 +138,7 @@ class Browser:
             connection.browser = self
             hub = world.rng.choice(self._hubs)
             hub.open(connection)
-            self.is_here = True
+            self.is_here, self.came_at = True, world.now()
             until = world.now() + world.rng.uniform(*VISIT_SECONDS)
             while (self._stays and not world.is_faulty) or world.now() < until:
                 await asyncio.wait([waiting := asyncio.create_task(connection.changed.wait())], timeout=1.0)
@@ -144,8 +154,8 @@ class Browser:
     def _take(self, connection: Connection) -> None:
         for message in connection.take():
             state = message.state
-            if state != self._sent.get(state.view):
-                self._world.tell("queued", f"{self.page} is written {state} after {self._sent.get(state.view)}")
+            if state != self.sent.get(state.view):
+                self._world.tell("queued", f"{self.page} is written {state} after {self.sent.get(state.view)}")
             if state.state != "reading":
                 self.shown[state.view] = state
 
@@ -165,6 +175,10 @@ class Audience:
         self._browsers = [Browser(world, hubs, settings, models, number) for number in range(BROWSERS)]
         loop = asyncio.get_running_loop()
         works = [*(hub.run(stop) for hub in hubs), *(browser.run() for browser in self._browsers)]
+        if world.mix.has_true_hubs:
+            works.append(self._count_tabs())
+        if "tabs" in world.mix.faults:
+            works.append(self._lose_tabs([presence_keys(world.app_id, name) for name in self._presence]))
         self._tasks = [loop.create_task(work, context=contextvars.Context()) for work in works]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -172,6 +186,31 @@ class Audience:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._world.tell("crash", f"{task} {error!r}")
+
+    async def _lose_tabs(self, here: Sequence[PresenceKeys]) -> None:
+        """Redis loses who has pages open, and nothing else."""
+        world = self._world
+        while world.is_faulty:
+            await asyncio.sleep(world.rng.expovariate(0.2))  # virtual time: until the next loss
+            for keys in here:
+                world.server.client.delete(keys.marker, *(keys.here_prefix + page for page in "pqrs"))
+            world.count("tabs")
+
+    async def _count_tabs(self) -> None:
+        """Whoever has a page open is counted, wherever and how often it came."""
+        right_at: dict[tuple[Browser, str], float] = {}
+        while True:
+            await asyncio.sleep(0.25)  # virtual time: somebody looks now and then
+            now = self._world.now()
+            for browser in self._browsers:
+                there = [one for one in self._browsers if one.is_here and one.page == browser.page]
+                least = sum(now - one.came_at > COUNTED_SECONDS for one in there)
+                for name in self._presence:
+                    sent = browser.sent.get(name)
+                    if not browser.is_here or sent is None or sent.state != "ok" or (sent.count or 0) >= least:
+                        right_at[browser, name] = now
+                    elif now - right_at.get((browser, name), now) > MISCOUNTED_SECONDS:
+                        self._world.tell("tabs", f"{browser.page} shows {sent}, {least} are there")
 
     def differing(self) -> str:
         """What a browser shows that is not so, asked once nothing goes wrong any more; empty where all show what is."""

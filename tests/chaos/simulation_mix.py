@@ -14,7 +14,8 @@ class Mix:
             ``rewind``, ``history`` (old events at first), ``behind`` (clocks of producers are), ``clocks`` (of workers are wrong,
             and set meanwhile), ``stale`` (commits may wait for the coordinator for seconds), ``overtaken`` (their connection may be
             cut, and they are taken after newer ones), ``settings`` (of workers differ), ``late`` (one more roll-back, of an idle
-            partition); with how much more often than usual they happen.
+            partition), ``redefined`` (views begin with a state of another definition), ``tabs`` (Redis loses who has pages open);
+            with how much more often than usual they happen.
         dying: Scripts that may die half-way.
         fragile: Calls to Redis (``fold``, ``outbox``, …) whose requests and replies are lost often.
     """
@@ -45,6 +46,11 @@ class Mix:
     def has_unlike_workers(self) -> bool:
         """Whether the worker at the end must be one that has everything as it is declared."""
         return not self.faults.keys().isdisjoint({"foldset", "clocks", "settings"})
+
+    @property
+    def has_true_hubs(self) -> bool:
+        """Whether nothing that hubs ask or say is lost."""
+        return "hub" not in self.fragile and "lossy" not in self.faults
 
     @property
     def has_any(self) -> bool:

@@ -27,6 +27,8 @@ MIXES = [
     "lossy freeze:3 crash history",
     "behind lossy",
     "forget crash",
+    "redefined history crash",
+    "tabs",
     "wipe:3 rollback:2",
     "wipe:3 history",
     "fragile:apply fragile:expire freeze zombie rebalance:2",

@@ -67,7 +67,7 @@ class Shop:
         self._ledger = site.folder / "ledger"
         self._ledger.touch()
         (site.folder / "explained_events.py").write_text(CATALOGUE)
-        self._config = site.config(site.fold("folded", "events") + '[events]\ncatalogue = "explained_events:catalogue"\n' + more)
+        self.config = site.config(site.fold("folded", "events") + '[events]\ncatalogue = "explained_events:catalogue"\n' + more)
         self._environment = {
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(site.folder)]),
             "PAID": self.topic,
@@ -75,7 +75,7 @@ class Shop:
         }
 
     def worker(self) -> WorkerProcess:
-        return WorkerProcess(self._config, self._site.folder, self._environment)
+        return WorkerProcess(self.config, self._site.folder, self._environment)
 
     async def send(self, *orders: str) -> None:
         for order in orders:
@@ -86,11 +86,11 @@ class Shop:
         await wait_until(lambda: set(self._ledger.read_text().split()) >= set(orders), LIMIT_SECONDS, f"{orders} were called")
 
     def command(self, *words: str) -> Ran:
-        return run(*words, "--config", str(self._config), cwd=self._site.folder, **self._environment, COLUMNS="400")
+        return run(*words, "--config", str(self.config), cwd=self._site.folder, **self._environment, COLUMNS="400")
 
     def explained(self, which: str, *, subscriber: str = "ship", **environment: str) -> Ran:
         given = {**self._environment, "COLUMNS": "400", **environment}
-        return run("events", "explain", subscriber, which, "--config", str(self._config), cwd=self._site.folder, **given)
+        return run("events", "explain", subscriber, which, "--config", str(self.config), cwd=self._site.folder, **given)
 
     def verdict(self, which: str) -> str:
         ran = self.explained(which)

@@ -11,6 +11,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
+from streams_app.operating.live import page_of_views
+from streams_app.settings import Settings
 from tests.checker import event
 from tests.helpers import create_topics, produce, wait_until
 from tests.integration.site import LIMIT_SECONDS, Site, metrics_of
@@ -100,6 +102,18 @@ async def test_what_an_open_transaction_hides_is_lag_and_waits_and_its_cause_is_
     assert [] == [told for told in await scene.remarks() if "transaction" in told]
     assert "the transaction has ended reader=ship" in scene.worker.log()
     await scene.shop.until_called("open", *(f"o{number}" for number in range(ACKNOWLEDGED)))
+
+
+async def test_a_view_that_lacks_what_a_transaction_hides_is_behind_until_it_ends(scene: Scene) -> None:
+    settings = Settings.load(scene.shop.config, {})
+
+    async def is_shown(state: str, count: int) -> bool:
+        (found,) = await page_of_views(settings, "acknowledged", ["seen"])
+        return (found.state.state, found.state.count) == (state, count)
+
+    await wait_until(lambda: is_shown("behind", 0), LIMIT_SECONDS, "the view is behind")
+    await scene.producer.commit_transaction()
+    await wait_until(lambda: is_shown("ok", ACKNOWLEDGED), LIMIT_SECONDS, "the view shows what was hidden")
 
 
 async def test_an_acknowledged_event_behind_an_open_transaction_is_in_the_log_for_explain(scene: Scene) -> None:

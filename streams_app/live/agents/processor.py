@@ -18,7 +18,7 @@ from redis.exceptions import OutOfMemoryError
 from streams_app.delivery.batch import TP, Batch
 from streams_app.delivery.dead_letters import DeadLetters
 from streams_app.delivery.fingerprints import followed_by
-from streams_app.delivery.partition_clock import advanced, is_caught_up
+from streams_app.delivery.partition_clock import AcknowledgedUntil, advanced, is_caught_up
 from streams_app.delivery.processor import Claim, Edges, Mark, Processor, Processors
 from streams_app.delivery.progress import Moves
 from streams_app.delivery.tasks import ended, run
@@ -127,6 +127,7 @@ class ViewProcessor(Processor):
         self._served = 0
         self._task: asyncio.Task[None] | None = None
         self._fence = self._clock_ms = 0
+        self._acknowledged = AcknowledgedUntil()
         self._marks = Marks()
 
     @property
@@ -154,6 +155,7 @@ class ViewProcessor(Processor):
             await claim.commit_now(Mark(claim.edges.begin))
         claimed = await self._taken(claim)
         self._fence, self._clock_ms, self._marks = claimed.fence, claimed.clock_ms, claimed.marks
+        self._acknowledged = AcknowledgedUntil()
         await self._skip_removed(claim)
         self.is_claimed = True
         self._task = run(claim, self._work_forever(claim), f"live {view.name} {self._tp}", WORDS)
@@ -282,6 +284,9 @@ class ViewProcessor(Processor):
         is_known = clock.is_trusted() and is_caught_up(self._fence, view, now_ms)
         # Until the last fetch was asked for, and no longer: what has come since may be unread, and prolong what is due.
         known_ms = min(now_ms, view.fetched_at_ms or now_ms)
+        if is_known:
+            # What a transaction hides is acknowledged and not shown: while one stays open the view says that it is behind.
+            known_ms = self._acknowledged.at(self._fence, view, known_ms)
         due_ms = advanced(self._clock_ms, known_ms, caught_up=is_known) if moves_clock else now_ms
         expired = await self._store.expire(self._fence, due_ms, moves_clock=moves_clock)
         if moves_clock and not expired.is_more:
