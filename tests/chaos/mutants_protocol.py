@@ -191,3 +191,19 @@ COMMITS: Final = (
         (Change("delivery.marks:marks_of", "else noted", "else dict.fromkeys(noted, max(noted.values()))"),),
     ),
 )
+
+REWINDS: Final = (
+    Mutant(
+        "whoever likes moves the fence back",
+        "A zombie folds once more what the owner has folded.",
+        (),
+        (Change("rewind.lua", "if refused then return refused end", "local unchanged"),),
+    ),
+    Mutant(
+        "the fence goes back below open groups",
+        "Events behind the common end are taken for folded.",
+        (),
+        (Change("rewind.lua", "if call('ZCARD', first) > 0 or call('ZCARD', outbox) > 0 then", "if false then"),),
+    ),
+)
+"""The log of a schedule does not go back: the tests of the script go red with these."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from streams_app.delivery.fingerprints import Fingerprint
 from streams_app.delivery.scripts import RefusedError
 from streams_app.folding.core.closing import Bounds
 from streams_app.folding.core.event import FoldEvent
@@ -16,6 +18,8 @@ from streams_app.folding.store import shard_store as storing
 from streams_app.folding.store.keys import EVERYTHING, shard_keys
 from streams_app.folding.store.scripts import ScriptSet
 from streams_app.folding.store.shard_store import ShardStore
+from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_protocol import REWINDS
 from tests.conftest import Names
 from tests.scripts import chunk_of, chunks_of, fold, one, packed, seal, sealed_in, send
 from tests.shards import claimed_shard, fold_some
@@ -51,6 +55,55 @@ async def test_skip_and_seal_and_fold_ask_for_the_same_fence(store: ShardStore) 
         with pytest.raises(RefusedError, match="fence"):
             await attempt
     assert await store.watermark() == 10
+
+
+async def test_rewind_moves_the_fence_back_for_its_owner_alone_and_only_from_where_it_stands(store: ShardStore) -> None:
+    await store.skip("me", -1, 9)
+    read = (Fingerprint(4, 7),)
+
+    for token, fence, cause in (("other", 9, "token"), ("me", 8, "fence"), ("me", 3, "fence")):
+        with pytest.raises(RefusedError, match=cause):
+            await store.rewind(token, fence, 4, read, 5)
+    assert 10 == await store.watermark()
+    await store.rewind("me", 9, 4, read, 5)
+    await store.rewind("me", 9, 4, read, 5)  # a reply was lost
+    with pytest.raises(RefusedError, match="fence"):
+        await store.rewind("me", 9, 4, read, 6)
+    claimed = await store.claim("me", None, b"", "")
+
+    assert claimed is not None
+    assert (4, read, 5) == (claimed.fence, claimed.log, claimed.lost)
+
+
+async def test_rewind_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:
+    await fold(store, -1, one(0))
+    with pytest.raises(RefusedError, match="open-groups"):
+        await store.rewind("me", 0, -1, (), 1)
+    await seal(store, 0, 0, everything=True)
+    with pytest.raises(RefusedError, match="open-groups"):
+        await store.rewind("me", 0, -1, (), 1)
+    await store.finish("me", [(0, 0, 1)])
+    await store.rewind("me", 0, -1, (), 1)
+
+    assert 0 == await store.watermark()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "rule"),
+    [
+        (REWINDS[0], test_rewind_moves_the_fence_back_for_its_owner_alone_and_only_from_where_it_stands),
+        (REWINDS[1], test_rewind_waits_for_open_groups_and_for_the_outbox),
+    ],
+    ids=lambda given: given.name if isinstance(given, Mutant) else "",
+)
+async def test_a_broken_rewind_is_caught(
+    redis_client: Redis, names: Names, mutant: Mutant, rule: Callable[[ShardStore], Awaitable[None]]
+) -> None:
+    with mutant.applied():
+        broken = ShardStore(ScriptSet(redis_client), shard_keys(names.app_id, "f", "t", 0))
+        await broken.claim("me", -1, b"eeee", "")
+        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+            await rule(broken)
 
 
 async def test_another_definition_waits_for_open_groups_and_for_the_outbox(store: ShardStore) -> None:

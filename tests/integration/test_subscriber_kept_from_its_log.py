@@ -59,7 +59,7 @@ async def test_what_retention_has_removed_before_it_was_finished_is_counted_and_
     assert "events are lost subscriber=ship source=" in caplog.text
 
 
-async def test_a_subscriber_that_nobody_has_placed_says_why_it_waits_beside_its_readiness(shop: Shop) -> None:
+async def test_a_subscriber_that_nobody_has_placed_says_why_it_waits_and_its_worker_is_not_ready(shop: Shop) -> None:
     async def ship(event: Received[Paid]) -> None:
         """It is never called."""
 
@@ -68,10 +68,12 @@ async def test_a_subscriber_that_nobody_has_placed_says_why_it_waits_beside_its_
     async with shop.member(ship, idempotent="no", status=status, metrics=metrics):
         await wait_until(status.remarks, LIMIT_SECONDS, "it says why it waits")
         (remark,) = status.remarks()
+        not_ready = [why for why in status.ready_reasons() if why.startswith("subscriber ship does not run: ")]
         await wait_until(waits["operator"]._value.get, LIMIT_SECONDS, "the metric says so, too")
         for_broker = waits["broker"]._value.get()
 
     assert remark.startswith("subscriber ship waits: ")
+    assert 1 == len(not_ready)
     assert 0 == for_broker
     assert (
         "has no commit of subscriber 'ship': streams-app topics create where it is new or its topic has new partitions, else "
