@@ -309,6 +309,18 @@ async def test_what_a_script_that_died_half_way_has_written_is_not_shown(shard: 
     assert [10, 13, 14, 15] == await shard.offsets(b"a", 9)
 
 
+async def test_an_append_that_died_before_its_segment_was_one_is_done_again(shard: Shard) -> None:
+    store = await three_days(shard)
+    opened = segment(36, NEXT)
+    await fill(store, 35, 40, opened, encode_by_key(rows(b"a", 37)))
+    await shard.client.zrem(shard.keys.segments, 36)
+    await shard.client.hset(shard.keys.meta, "fence", "35")
+    await fill(store, 35, 40, opened, encode_by_key(rows(b"a", 37)))
+
+    assert [10, 20, 30, 36] == [int(first) for first in await shard.client.zrange(shard.keys.segments, 0, -1)]
+    assert [32, 37] == await shard.offsets(b"a", 30)
+
+
 # Packing and removing
 
 
@@ -364,15 +376,24 @@ async def test_a_late_copy_of_a_request_never_makes_a_swap_lose_blocks(shard: Sh
     assert [10, 12, 15] == (await shard.offsets(b"a"))[:3]
 
 
+async def test_a_late_copy_of_a_request_leaves_no_blocks_that_nobody_names(shard: Shard) -> None:
+    store = await three_days(shard)
+    packed = await pack(shard, store)
+    await store.stage(segment(10, generation="aq"), [encode(rows(b"a", 10))], begins=True)
+
+    assert not await store.stage(packed, [encode(PACKED[0][:1])], begins=False)
+    assert {"meta", "segments", "about", "blocks:10:a", "blocks:10:aq", "blocks:20:a", "blocks:30:a"} == await shard.names()
+
+
 async def test_a_swap_that_died_half_way_keeps_the_new_blocks_and_removes_the_old_ones(shard: Shard) -> None:
     store = await three_days(shard)
     packed = await pack(shard, store)
     raw = f"{shard.keys.blocks_prefix}10:a"
-    staged = await shard.client.hget(shard.keys.meta, "staged")
+    staged = await shard.client.hget(shard.keys.about, "staged")
     await shard.client.copy(raw, f"{raw}.copy")
     await store.swap(packed, 2)
     await shard.client.rename(f"{raw}.copy", raw)
-    await shard.client.hset(shard.keys.meta, "staged", staged)
+    await shard.client.hset(shard.keys.about, "staged", staged)
     await shard.store("b").claim("id", 4)
 
     assert {"meta", "segments", "about", "blocks:10:ap", "blocks:20:a", "blocks:30:a"} == await shard.names()

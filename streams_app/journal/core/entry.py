@@ -13,7 +13,7 @@ from streams_app.settings import Limits
 UNKEYED: Final = b""
 """The key of events that have none: not JSON, not an object, no key, or a key beyond the limits."""
 
-MOST_VALUE_BYTES: Final = 4_000_000
+MOST_VALUE_BYTES: Final = 1_000_000
 """No larger value is kept, whatever ``[limits]`` allow: one script writes it, and all who use Redis wait for that script."""
 
 TOO_LARGE_HEADER: Final = "streams_app_too_large"

@@ -26,7 +26,7 @@ REPLY_BYTES: Final = 1_000_000
 STAGED_BYTES: Final = 1_000_000
 """What one call of *stage* should write at most."""
 
-MOST_STAGED: Final = 2_000
+MOST_STAGED: Final = 1_000
 """Blocks of one call of *stage*, at most."""
 
 Form = Literal["raw", "packed", "gap"]
@@ -411,7 +411,7 @@ def _of_segment(segment: Segment) -> bytes:
 
 def _segments(about: Mapping[bytes, bytes], fence: int) -> tuple[Segment, ...]:
     """Segments in their order; each ends where the next one begins, the last one at the fence."""
-    firsts = sorted(int(first) for first in about if int(first) <= fence)
+    firsts = sorted(int(first) for first in about if first != b"staged" and int(first) <= fence)
     lasts = [*(first - 1 for first in firsts[1:]), fence][: len(firsts)]
     return tuple(_segment(first, last, about[b"%d" % first]) for first, last in zip(firsts, lasts, strict=True))
 

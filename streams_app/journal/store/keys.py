@@ -4,15 +4,16 @@
 key (after ``{app/journal.NAME/topic/part}:v1:``)       type  holds
 =====================================================  ====  ====================================================================
 ``meta``                                               hash  token, owner, fence, clock, topic_id, partitions, log (fingerprints
-                                                             of what was appended), staged (blocks that are being written)
+                                                             of what was appended)
 ``segments``                                           zset  first offset of a segment → itself
-``about``                                              hash  first offset of a segment → what it is, see ``Segment``
+``about``                                              hash  first offset of a segment → what it is, see ``Segment``; staged:
+                                                             which blocks are being written
 ``blocks:<first>:<generation>``                        zset  blocks of a segment, all scores 0, see ``core/block.py``
 =====================================================  ====  ====================================================================
 
 Owner: the worker whose token is in ``meta``. Keys live as long as the journal is deployed, blocks until their segment is removed.
-All of it can be read from the topic once more, as far back as that reaches. ``about`` or ``staged`` names every key of blocks. The
-dot in ``journal.NAME`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
+All of it can be read from the topic once more, as far back as that reaches. ``about`` names every key of blocks. The dot in
+``journal.NAME`` keeps these hash tags apart from those of folds and subscribers, whose names have none.
 """
 
 from __future__ import annotations

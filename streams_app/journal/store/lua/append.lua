@@ -20,11 +20,13 @@ if state.token == arg.token and state.fence == arg.to then return {'already'} en
 local refused = refusal()
 if refused then return refused end
 local known, segment = segment_at(arg.first), unpacked(arg.about)
-if known and (known.is_closed or first_after(arg.first)) then return {'refused', 'closed'} end
-if not known and arg.first ~= text(tonumber(state.fence) + 1) then return {'refused', 'first'} end
+-- Not whether "about" has it: a script may have died before it was one of the segments.
+local is_new = not call('ZSCORE', segments, arg.first)
+if not is_new and ((known and known.is_closed) or first_after(arg.first)) then return {'refused', 'closed'} end
+if is_new and arg.first ~= text(tonumber(state.fence) + 1) then return {'refused', 'first'} end
 -- First: whoever removes this segment finds its blocks by it.
 call('HSET', about, arg.first, arg.about)
-if not known then call('ZADD', segments, arg.first, arg.first) end
+if is_new then call('ZADD', segments, arg.first, arg.first) end
 local blocks, members = blocks_key(arg.first, segment), {}
 for i, block in ipairs(arg.blocks) do
   members[#members + 1], members[#members + 2] = 0, block

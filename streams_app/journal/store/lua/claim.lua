@@ -37,7 +37,7 @@ for _, first in ipairs(firsts) do
   if is_known and tonumber(first) <= fence then kept[first] = true else lost[#lost + 1] = first end
 end
 for _, first in ipairs(call('HKEYS', about)) do
-  if not kept[first] then lost[#lost + 1] = first end
+  if not kept[first] then lost[#lost + 1] = first end -- "staged" is gone by now
 end
 for _, first in ipairs(lost) do remove(first) end
 local topic_id = (state.topic_id or '') == '' and arg.topic_id or state.topic_id

@@ -18,6 +18,5 @@ if segment then
   if oldest ~= arg.first or not (segment.is_closed or first_after(arg.first)) then return {'kept'} end
 end
 remove(arg.first)
-local staged = call('HGET', meta, 'staged')
-if staged and unpacked(staged)[1] == arg.first then remove_staged() end
+if staged_names()[1] == arg.first then remove_staged() end
 return {'ok'}

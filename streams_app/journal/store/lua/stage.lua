@@ -8,7 +8,8 @@
 -- begins      boolean: the first call for these blocks, which removes what was staged before
 -- blocks      array: members, at most some thousand
 --
--- Returns {"ok"}; {"gone"} where the segment is no longer there, or no longer raw; or {"refused", "no-state" | "token"}.
+-- Returns {"ok"}; {"gone"} where the segment is no longer there, or no longer raw, or other blocks are staged; or {"refused",
+--         "no-state" | "token"}.
 -- Cost    O(blocks * log(blocks)): about 3 us each, and 1 ms a MB.
 -- include segments.lua
 
@@ -24,8 +25,11 @@ if arg.generation == '' then return {'ok'} end
 if segment.form ~= 'raw' then return {'gone'} end
 if arg.begins then
   remove_staged()
-  call('HSET', meta, 'staged', pack({arg.first, arg.generation, segment.generation}))
+  call('HSET', about, 'staged', pack({arg.first, arg.generation, segment.generation}))
 end
+-- A late copy of a request for blocks that somebody has removed since would leave some that nobody names.
+local names = staged_names()
+if names[1] ~= arg.first or names[2] ~= arg.generation then return {'gone'} end
 local members = {}
 for _, block in ipairs(arg.blocks) do members[#members + 1], members[#members + 2] = 0, block end
 for from = 1, #members, 4000 do

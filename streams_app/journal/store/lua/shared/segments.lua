@@ -18,16 +18,21 @@ local function first_up_to(offset) return call('ZREVRANGEBYSCORE', segments, off
 
 local function first_after(offset) return call('ZRANGEBYSCORE', segments, '(' .. offset, '+inf', 'LIMIT', 0, 1)[1] end
 
+-- First offset of the segment that is being packed, generation of the staged blocks, generation of its own; empty if none is.
+local function staged_names()
+  local found = call('HGET', about, 'staged')
+  return found and unpacked(found) or {}
+end
+
 -- Unlinks the blocks that a packing has left: those of "staged" that are not the blocks of their segment.
 local function remove_staged()
-  local staged = call('HGET', meta, 'staged')
-  if not staged then return end
-  local names = unpacked(staged)
+  local names = staged_names()
+  if not names[1] then return end
   local segment = segment_at(names[1])
   for i = 2, #names do
     if not segment or segment.generation ~= names[i] then call('UNLINK', blocks_of .. names[1] .. ':' .. names[i]) end
   end
-  call('HDEL', meta, 'staged')
+  call('HDEL', about, 'staged')
 end
 
 -- Removes a segment. "about" goes last: it names the blocks as long as there are any.
