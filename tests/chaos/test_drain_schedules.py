@@ -42,7 +42,11 @@ class Reader:
         self.subscriptions.assign_from_user({PLACE})
         self.state.reset_to(0)
         self.fetcher = SimpleNamespace(
-            _records={}, _subscriptions=self.subscriptions, _wait_consume_future=None, _notify=lambda _: None
+            _records={},
+            _subscriptions=self.subscriptions,
+            _wait_consume_future=None,
+            _notify=lambda _: None,
+            _client=SimpleNamespace(_conns={}, cluster=SimpleNamespace(leader_for_partition=lambda tp: 0)),
         )
         self.seek_numbers = {TP0: 0}
 
