@@ -93,7 +93,7 @@ def test_an_attribute_that_objects_no_longer_get_is_told(monkeypatch: pytest.Mon
     monkeypatch.setattr(Fetcher, "__init__", init)
     missing = {re.findall(r"has no \S+\.(\w+),", fault)[0] for fault in faults()}
 
-    assert {"_closed", "_fetch_max_wait_ms", "_fetch_waiters", "_subscriptions", "_wait_consume_future"} == missing
+    assert {"_client", "_closed", "_fetch_max_wait_ms", "_fetch_waiters", "_subscriptions", "_wait_consume_future"} == missing
 
 
 # ---- the one call
