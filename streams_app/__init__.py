@@ -1,14 +1,15 @@
 """Event folding for Kafka: a storm of update events in, one folded record per group out.
 
 Public names: :class:`Fold`, :func:`create_app`, :class:`Settings` with :class:`KafkaSettings`, :class:`RedisSettings`,
-:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`. For events and who consumes them:
-:class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`, :class:`Retries`, :class:`Received`,
-:class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and :class:`SubscriberSettings`.
+:class:`ReadStoreSettings`, :class:`LiveView`, :class:`LiveServer` and :class:`JournalSettings`; :class:`JournalReader`.
+For events and who consumes them: :class:`Event`, :class:`Events`, :class:`Catalogue`, :func:`subscriber`, :func:`records_of`,
+:class:`Retries`, :class:`Received`, :class:`Retry`, :class:`Reject`, and of their settings :class:`EventsSettings` and
+:class:`SubscriberSettings`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streams_app.events.declaration import Event
 from streams_app.events.publishing import Events
@@ -31,6 +32,7 @@ from streams_app.subscribers.retries import Retries
 
 if TYPE_CHECKING:
     from streams_app.app import FoldingApp
+    from streams_app.journal.reading.reader import JournalReader
 
 __all__ = [
     "Catalogue",
@@ -38,6 +40,7 @@ __all__ = [
     "Events",
     "EventsSettings",
     "Fold",
+    "JournalReader",
     "JournalSettings",
     "KafkaSettings",
     "LiveServer",
@@ -54,6 +57,15 @@ __all__ = [
     "records_of",
     "subscriber",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It brings the client of Redis; who only declares folds need not wait for that.
+    if name == "JournalReader":
+        from streams_app.journal.reading.reader import JournalReader
+
+        return JournalReader
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def create_app(settings: Settings) -> FoldingApp:

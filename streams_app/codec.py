@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
@@ -98,6 +99,26 @@ def _checked_scalar(value: Any, field: str) -> str | int | float | bool:
         raise BadEventError("no-group", f"{field} is an integer beyond 2^53")
     found = "missing or null" if value is None else f"a JSON {kind.__name__}"
     raise BadEventError("no-group", f"{field} is {found}, not a string, a number or a boolean")
+
+
+def keys_typed(text: str) -> list[bytes]:
+    """The members that a person may mean by what was typed.
+
+    Text in quotes means the text within them, as ``groups list`` shows it. Anything else means that text itself, or the JSON that
+    it is (``1``, ``["a",1]``).
+    """
+    typed = text.encode("utf-8", "surrogateescape")  # as the arguments of a process come
+    try:
+        value = orjson.loads(typed)
+    except orjson.JSONDecodeError:
+        return [TEXT_MARK + typed]
+    if type(value) is str:
+        return [member_of((value,))]
+    members = [TEXT_MARK + typed]
+    if type(value) in (int, float, bool) or (type(value) is list and len(value) > 1):
+        with suppress(BadEventError):  # no group is called so
+            members.append(member_of(tuple(value) if type(value) is list else (value,)))
+    return members
 
 
 def canonical_bytes(member: bytes) -> bytes:

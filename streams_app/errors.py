@@ -5,6 +5,8 @@
     StreamsAppError            70  internal failure
     ├── ConfigurationError      1  settings or topics are wrong; every fault is listed
     ├── BehindError             3  a comparison says little: the store is behind, and stands still
+    ├── CursorError             2  a cursor of a journal cannot be read
+    ├── JournalGoneError        1  a journal has removed what follows a cursor
     ├── TryAgainError          75  a dependency is away, or another worker owns; a supervisor restarts
     │   └── NotPublishedError  75  the broker has not acknowledged an event: nobody knows whether it has it
     ├── UnknownFoldError        -  a page is asked for a fold that is not declared
@@ -51,6 +53,33 @@ class BehindError(StreamsAppError):
     """What was to be compared is behind and stands still: what it has not taken cannot be compared."""
 
     exit_code = 3
+
+
+class CursorError(StreamsAppError):
+    """Where a reader of a journal is to begin cannot be read; nothing was asked."""
+
+    exit_code = 2
+
+
+class JournalGoneError(StreamsAppError):
+    """A journal has removed what follows a cursor; what is still there begins at the floor.
+
+    Attributes:
+        partition: Where.
+        floor: First offset that is kept there.
+        lost: First and last offset that are gone.
+        next: Cursor that goes on from the floor.
+    """
+
+    exit_code = 1
+
+    def __init__(self, partition: int, lost: tuple[int, int], next_cursor: str) -> None:
+        first, last = lost
+        super().__init__(f"offsets {first} to {last} of partition {partition} are removed: it begins at {partition}-{last + 1}")
+        self.partition = partition
+        self.floor = last + 1
+        self.lost = lost
+        self.next = next_cursor
 
 
 class TryAgainError(StreamsAppError):

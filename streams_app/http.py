@@ -1,4 +1,4 @@
-"""``/``, ``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``: on a thread with a loop of its own.
+"""``/``, ``/metrics``, ``/health/…``, ``/groups``, ``/events``, ``/asyncapi.json``, added pages: a thread with a loop of its own.
 
 The thread answers while the main loop hangs, which is when somebody asks; only ``/groups`` waits for that loop. It listens on
 loopback by default. With ``http.token_file`` all but the health pages want ``Authorization: Bearer …``.
@@ -66,6 +66,8 @@ class HttpServer:
         self._metrics = metrics
         self._clock = clock
         self._connections = Connections(connection_limit())
+        self._added: dict[str, tuple[Handler, str]] = {}
+        self._closing: list[Callable[[], Awaitable[None]]] = []
         self._listener: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.AbstractEventLoop | None = None
@@ -77,6 +79,18 @@ class HttpServer:
         """The address at which it listens."""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
         return f"http://{host}:{self.port}"
+
+    def add(self, path: str, handler: Handler, what: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Adds a page before the start; its handler runs on the thread of the server.
+
+        Args:
+            path: Of the page.
+            handler: Answers requests; a client that leaves cancels it.
+            what: What the page is, for the index.
+            close: Called on the same thread at the end.
+        """
+        self._added[path] = handler, what
+        self._closing.append(close)
 
     def start(self) -> None:
         """Begins to listen; called on the main loop, which answers ``/groups``.
@@ -147,7 +161,14 @@ class HttpServer:
         application.router.add_get("/groups", self._groups)
         for path in (EVENTS_PAGE, ASYNCAPI_PAGE):
             application.router.add_get(path, self._page)
+        for path, (handler, _) in self._added.items():
+            application.router.add_get(path, handler)
+        application.on_cleanup.append(self._close_added)
         return application
+
+    async def _close_added(self, _: web.Application) -> None:
+        for close in self._closing:
+            await close()
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -163,13 +184,14 @@ class HttpServer:
         if self._token and not request.path.startswith("/health/"):
             given = request.headers.get("Authorization", "")
             if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), f"Bearer {self._token}".encode()):
-                return _json({"error": "a bearer token is needed: Authorization: Bearer ..."}, status=401)
+                return json_reply({"error": "a bearer token is needed: Authorization: Bearer ..."}, status=401)
         return await handler(request)
 
     async def _index(self, _: web.Request) -> web.Response:
         """What this worker serves, for whoever opens its address in a browser."""
         groups = {"/groups": "open groups of this worker, the longest quiet first"} if self._status.groups_provider else {}
         others = {path: CATALOGUE_PAGES.get(path, "") for path in sorted(self._status.pages)}
+        others |= {path: what for path, (_, what) in self._added.items()}
         return web.Response(text=_index_of(ALWAYS_SERVED | groups | others), content_type="text/html", headers=NO_SCRIPTS)
 
     async def _metrics_page(self, _: web.Request) -> web.Response:
@@ -181,7 +203,7 @@ class HttpServer:
 
     async def _live(self, _: web.Request) -> web.Response:
         live = self._status.is_live(self._clock.monotonic_ms())
-        return _json({"live": live}, status=200 if live else 503)
+        return json_reply({"live": live}, status=200 if live else 503)
 
     async def _ready(self, _: web.Request) -> web.Response:
         reasons = self._status.ready_reasons()
@@ -190,23 +212,23 @@ class HttpServer:
         told = {"ready": not reasons, "reasons": reasons}
         if remarks := self._status.remarks():
             told["remarks"] = remarks
-        return _json(told, status=503 if reasons else 200)
+        return json_reply(told, status=503 if reasons else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
         """``/events``, ``/asyncapi.json``: what the catalogue declares, and how its subscribers stand here."""
         page = self._status.pages.get(request.path)
         if page is None:
-            return _json({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)
-        return _json(page())
+            return json_reply({"error": "this worker has no catalogue: events.catalogue names none"}, status=404)
+        return json_reply(page())
 
     async def _groups(self, request: web.Request) -> web.Response:
         """``?fold=NAME&limit=N``: open groups of this worker, longest quiet first."""
         text = request.query.get("limit", str(GROUPS_DEFAULT))
         if not (text.isascii() and text.isdigit() and len(text) < LONGEST_LIMIT and 1 <= int(text) <= GROUPS_MAX):
-            return _json({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)
+            return json_reply({"error": f"limit must be a number from 1 to {GROUPS_MAX}"}, status=400)
         provider = self._status.groups_provider
         if provider is None or self._main is None:
-            return _json({"error": "the worker is starting"}, status=503)
+            return json_reply({"error": "the worker is starting"}, status=503)
 
         async def ask() -> list[dict[str, object]]:
             return await provider(request.query.get("fold"), int(text))
@@ -215,10 +237,10 @@ class HttpServer:
         try:
             rows = await asyncio.wait_for(asyncio.wrap_future(answer), GROUPS_SECONDS)
         except UnknownFoldError as error:
-            return _json({"error": str(error)}, status=404)
+            return json_reply({"error": str(error)}, status=404)
         except Exception as error:  # noqa: BLE001  # whatever Redis says: the page tells it, the worker goes on
-            return _json({"error": f"cannot list groups now: {str(error) or type(error).__name__}"}, status=503)
-        return _json({"groups": rows})
+            return json_reply({"error": f"cannot list groups now: {str(error) or type(error).__name__}"}, status=503)
+        return json_reply({"groups": rows})
 
 
 def _index_of(pages: Mapping[str, str]) -> str:
@@ -234,5 +256,6 @@ def _index_of(pages: Mapping[str, str]) -> str:
     )
 
 
-def _json(value: object, status: int = 200) -> web.Response:
+def json_reply(value: object, status: int = 200) -> web.Response:
+    """A value as a page."""
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

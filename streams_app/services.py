@@ -19,6 +19,7 @@ from streams_app.errors import TryAgainError
 from streams_app.folding.agents.held import Held
 from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
 from streams_app.metrics import Metrics
@@ -93,6 +94,7 @@ class Services:
             self.held.shards(), self.settings, self.redis, fold, limit
         )
         self.status.beat(self.clock.monotonic_ms())
+        add_journal_pages(self.http, self.settings, self.clock)
         self.http.start()
         self.watchdog.watch("folds", ownership, is_essential=True)
         self.watchdog.start(Folding(ownership, self.held))

@@ -24,6 +24,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
 from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
 from streams_app.leaving import leave_in_time
@@ -152,6 +153,7 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             watchdog.watch_transactions(store.group, agent.ownership)
             works[store.group] = partial(agent.run, stop)
         http = HttpServer(settings.http, status, metrics, clock)
+        add_journal_pages(http, settings, clock)
         http.start()
         stack.callback(http.stop)
         logger.info(

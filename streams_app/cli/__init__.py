@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "read-store": "streams_app.cli.read_store",
     "events": "streams_app.cli.events",
     "live": "streams_app.cli.live",
+    "journal": "streams_app.cli.journal",
 }
 
 OF_COMMANDS: Final = {"--config": "FILE", "--app": "MODULE:APP", "-A": "MODULE:APP"}

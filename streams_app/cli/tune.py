@@ -66,6 +66,11 @@ if TYPE_CHECKING:
     metavar="URL",
     help="With --live: a worker, as in http://host:8080; once for each. Default: the one on this machine.",
 )
+@click.option(
+    "--journal",
+    metavar="NAME",
+    help="Events from a journal of the source, as far back as it keeps them, and not from the source. Needs no Kafka.",
+)
 @click.option("--windows", type=DurationsType(), metavar="X,X,...", help="Candidates. Default: some 30 on a logarithmic scale.")
 @click.option(
     "--target-ratio",
@@ -91,6 +96,7 @@ def command(
     png: Path | None,
     time: str | None,
     key: str | None,
+    journal: str | None,
 ) -> int:
     """What should the quiet period be?
 
@@ -103,6 +109,7 @@ def command(
         streams-app tune --from -7d --target-ratio 0.95   the shortest X that folds 95 %
         streams-app tune --max-latency 20m --png curve.png
         streams-app tune --live                           what the worker on this machine has seen
+        streams-app tune --journal accounts               all days that a journal keeps
         streams-app tune --file events.jsonl.gz --time created_at
         kcat -C -t my-topic -e | streams-app tune --file - --time ts --windows 10s,1m,15m
 
@@ -123,13 +130,14 @@ def command(
     of, clock = one_fold(settings, fold), SystemClock()
     _check_file_options(of, file, {"time": time, "key": key})
     _check_live_options(urls, is_live=live)
+    _check_journal_option(settings, of, journal, file)
     if png is not None:
         require(png)
     doubt_of: Callable[[int], str | None] = lambda _: None  # noqa: E731  # what workers count has no wrong times
     if live:
         curve = curve_of_workers(settings, of, urls, windows, clock.now_ms())
     else:
-        curve, doubt_of = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key)
+        curve, doubt_of = _replayed(settings, of, (begin, end), file, windows, clock, time=time, key=key, journal=journal)
     recommended = recommend(curve, target_ratio=target_ratio, max_latency_ms=max_latency, max_hold_ms=of.max_hold_ms)
     doubt = doubt_of(recommended.quiet_ms or 0)
     if doubt:
@@ -154,6 +162,7 @@ def _replayed(
     *,
     time: str | None,
     key: str | None,
+    journal: str | None,
 ) -> tuple[Curve, Callable[[int], str | None]]:
     """Reads the events of a topic or a file and replays them; the function says why they do not allow a recommendation."""
     from streams_app.cli.tune_progress import telling
@@ -176,6 +185,10 @@ def _replayed(
             if not _is_given("begin"):  # the last day is for a topic, which may be long
                 range_ms = None, range_ms[1]
             advice = _read_file(settings, of, file, columns, tally, told, range_ms, time=time, key=key)
+        elif journal is not None:
+            if not _is_given("begin"):  # all that is kept
+                range_ms = None, range_ms[1]
+            advice = _read_journal(settings, of, journal, columns, tally, told, range_ms)
         else:
             advice = _read_topic(settings, of, columns, tally, told, *range_ms)
         curve = _curve(settings.app_id, of, columns, windows, told) if columns.events else None
@@ -188,9 +201,19 @@ def _replayed(
 def _check_live_options(urls: Sequence[str], *, is_live: bool) -> None:
     if urls and not is_live:
         raise click.UsageError("--url goes with --live: a topic is read from Kafka, not from a worker")
-    for name, option in (("begin", "--from"), ("end", "--to"), ("file", "--file")):
+    for name, option in (("begin", "--from"), ("end", "--to"), ("file", "--file"), ("journal", "--journal")):
         if is_live and _is_given(name):
             raise click.UsageError(f"{option} does not go with --live: workers count since they started")
+
+
+def _check_journal_option(settings: Settings, fold: Fold, journal: str | None, file: Path | None) -> None:
+    from streams_app.tuning.journal import check_journal
+
+    if journal is None:
+        return
+    if file is not None:
+        raise click.UsageError("--journal or --file, not both")
+    check_journal(settings.journal(journal), fold)
 
 
 def _is_given(name: str) -> bool:
@@ -238,6 +261,28 @@ def _read_topic(
     since = "" if from_ms is None else f" since {time_text(from_ms)}"
     until = "" if to_ms is None else f" until {time_text(to_ms)}"
     return f"there is no event in {fold.source}{since}{until}: try an earlier --from, as in --from -7d, or --from earliest"
+
+
+def _read_journal(
+    settings: Settings,
+    fold: Fold,
+    journal: str,
+    columns: Columns,
+    tally: Tally,
+    told: Telling,
+    range_ms: tuple[int | None, int | None],
+) -> str:
+    """Reads a journal; returns what to say if there is no event in it."""
+    from streams_app.tuning.journal import read_journal
+
+    from_ms, to_ms = range_ms
+    reading = read_journal(
+        settings, fold, settings.journal(journal), columns, tally, from_ms=from_ms, to_ms=to_ms, on_progress=told.reading
+    )
+    asyncio.run(reading)
+    if tally.read:
+        return f"none of the {tally.read:,} events of journal {journal} can be folded by {fold.name}: see the reasons above"
+    return f"there is no event in journal {journal} in that range: see streams-app journal list, and try an earlier --from"
 
 
 def _read_file(

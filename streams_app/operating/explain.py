@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
-import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 
 from streams_app.clock import Clock
-from streams_app.codec import TEXT_MARK, member_of
-from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.codec import keys_typed
+from streams_app.errors import ConfigurationError
 from streams_app.fold import Fold
 from streams_app.folding.core.record import Sealed
 from streams_app.folding.store.codec import INFO_FIELD
@@ -21,6 +19,7 @@ from streams_app.kafka.admin import ANSWER_SECONDS
 from streams_app.kafka.client import client_options
 from streams_app.kafka.log_ends import high_watermarks
 from streams_app.operating.explained import Found, describe, describe_none, opened_again
+from streams_app.operating.folded_events import pointer_to_journal
 from streams_app.operating.groups import Place, places_of, redis_of, rows_of
 from streams_app.operating.worker_pages import pages, usual_url
 from streams_app.settings import Settings
@@ -28,32 +27,12 @@ from streams_app.settings import Settings
 SCAN_OUTBOX = 10_000
 
 
-def members_of(group: str) -> list[bytes]:
-    """The members in Redis of the groups that a person may mean by what was typed.
-
-    Text in quotes means the text within them, as ``groups list`` shows it. Anything else means that text itself, or the JSON that
-    it is (``1``, ``["a",1]``).
-    """
-    typed = group.encode("utf-8", "surrogateescape")  # as the arguments of a process come
-    try:
-        value = orjson.loads(typed)
-    except orjson.JSONDecodeError:
-        return [TEXT_MARK + typed]
-    if type(value) is str:
-        return [member_of((value,))]
-    members = [TEXT_MARK + typed]
-    if type(value) in (int, float, bool) or (type(value) is list and len(value) > 1):
-        with suppress(BadEventError):  # no group is called so
-            members.append(member_of(tuple(value) if type(value) is list else (value,)))
-    return members
-
-
 async def find(redis: Redis, places: list[Place], group: str) -> list[Found]:
     """Every shard in which a group is open or waits in the outbox."""
     found = []
     for place in places:
         sealed = await waiting(redis, place)
-        for member in members_of(group):
+        for member in keys_typed(group):
             score: Any = await redis.zscore(place.keys.due, member)
             rows = await rows_of(redis, place, [(member, score)]) if score is not None else []
             if not rows and member not in sealed:
@@ -80,7 +59,7 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
     Args:
         settings: Where Redis, the broker and a worker are; only Redis has to answer.
         fold: One of them.
-        group: As it was typed, see :func:`members_of`.
+        group: As it was typed, see :func:`.keys_typed`.
         clock: Wall clock.
         width: Columns of the terminal.
 
@@ -94,12 +73,14 @@ async def explain(settings: Settings, fold: Fold, group: str, clock: Clock, widt
             raise ConfigurationError([f"fold {fold.name!r} has no state in Redis: no worker has ever claimed a partition of it"])
         found = await find(redis, places, group)
         metas: list[Any] = [await redis.hgetall(each.place.keys.meta) for each in found]
-    again = await _again(settings, fold)
+    again, journal = await _again(settings, fold), pointer_to_journal(settings, fold, group)
     if not found:
-        return describe_none(group, fold, len(places), again, width)
+        return describe_none(group, fold, len(places), again, width, journal)
     ends = await asyncio.gather(*[_end(settings, each.place) for each in found])
     now_ms = clock.now_ms()
-    told = [describe(each, fold, meta, end, again, now_ms, width) for each, meta, end in zip(found, metas, ends, strict=True)]
+    told = [
+        describe(each, fold, meta, end, again, now_ms, width, journal) for each, meta, end in zip(found, metas, ends, strict=True)
+    ]
     return "\n\n".join(told)
 
 

@@ -49,7 +49,14 @@ class Found:
 
 
 def describe(
-    found: Found, fold: Fold, meta: Mapping[bytes, bytes], end: tuple[int, int] | None, again: str, now_ms: int, width: int
+    found: Found,
+    fold: Fold,
+    meta: Mapping[bytes, bytes],
+    end: tuple[int, int] | None,
+    again: str,
+    now_ms: int,
+    width: int,
+    journal: str = "",
 ) -> str:
     """What there is to say about a group that is open, or waits to be sent.
 
@@ -61,6 +68,7 @@ def describe(
         again: See :func:`opened_again`.
         now_ms: Wall clock.
         width: Columns of the terminal.
+        journal: Command that shows all its events; "" where no journal has them.
     """
     fence = int(meta.get(b"fence", b"-1"))
     lag = None if end is None else max(0, end[0] - fence - 1)
@@ -71,11 +79,12 @@ def describe(
         "outbox": _outbox(found, fold),
         "read": _read(found.place, fold, meta, fence, lag, hidden, now_ms),
         "again": again,
+        "journal": journal,
     }
     return laid_out(_verdict(found, fold, lag, now_ms), lines, width)
 
 
-def describe_none(group: str, fold: Fold, partitions: int, again: str, width: int) -> str:
+def describe_none(group: str, fold: Fold, partitions: int, again: str, width: int, journal: str = "") -> str:
     """The same where the group is not open and nothing of it waits.
 
     Args:
@@ -84,6 +93,7 @@ def describe_none(group: str, fold: Fold, partitions: int, again: str, width: in
         partitions: How many have state.
         again: See :func:`opened_again`.
         width: Columns of the terminal.
+        journal: Command that shows all its events; "" where no journal has them.
     """
     lines = {
         "events": f"of it none was folded since its last record, in any of {counted(partitions, 'partition')}",
@@ -92,6 +102,7 @@ def describe_none(group: str, fold: Fold, partitions: int, again: str, width: in
         "look": f"for its events in {fold.source} (are they keyed by the group?), in {fold.dead_letters}, and at "
         "streams_app_lag_events: they may not have been folded yet",
         "again": again,
+        "journal": journal,
     }
     return laid_out(f"{escaped(group)} is not open in fold {fold.name}.", lines, width)
 
@@ -129,7 +140,7 @@ def laid_out(verdict: str, lines: Mapping[str, str], width: int) -> str:
     return "\n".join(
         [
             *_wrapped(verdict, columns, ""),
-            *(line for label, text in lines.items() for line in _wrapped(text, columns, f"  {label}")),
+            *(line for label, text in lines.items() if text for line in _wrapped(text, columns, f"  {label}")),
         ]
     )
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams_app import Fold
-from streams_app.codec import member_of
+from streams_app.codec import keys_typed, member_of
 from streams_app.metrics import Metrics
-from streams_app.operating.explain import members_of
-from streams_app.operating.explained import Found, describe, opened_again
+from streams_app.operating.explained import Found, describe, describe_none, opened_again
+from streams_app.operating.folded_events import pointer_to_journal
 from streams_app.operating.groups import Place
 from streams_app.operating.text import shown_group
 from streams_app.operating.worker_pages import Page
@@ -218,14 +218,14 @@ def test_numbers_and_times_are_written_for_people() -> None:
     ],
 )
 def test_a_group_is_looked_for_as_text_and_as_the_json_it_may_be(typed: str, members: list[bytes]) -> None:
-    assert members == members_of(typed)
+    assert members == keys_typed(typed)
 
 
 @given(GROUPS)
 def test_what_the_list_shows_is_found_when_it_is_typed(group: tuple[object, ...]) -> None:
     member = member_of(group)
 
-    assert member in members_of(shown_group(member))
+    assert member in keys_typed(shown_group(member))
 
 
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=3), st.binary())
@@ -234,3 +234,15 @@ def test_every_line_is_printable_whatever_is_in_it(group: str, names: list[str],
     found = Found(Place("app", fold, 2, NOW, 10**9), member_of((group,)), ROW | {"group": group, "key": group}, tuple(names), 1)
 
     assert all(line.isprintable() for line in describe(found, fold, META | {b"owner": owner}, (42, 42), AGAIN, NOW, 80).split("\n"))
+
+
+def test_journal_of_the_same_source_and_key_is_pointed_to() -> None:
+    declared = {"app_id": "a", "folds": [FOLD.model_dump()]}
+    journal = {"name": "accounts", "source": FOLD.source, "key": FOLD.group_key}
+    others = [{**journal, "name": "o", "source": "other"}, {**journal, "name": "k", "key": "@key"}]
+    pointed = pointer_to_journal(Settings.model_validate({**declared, "journals": [*others, journal]}), FOLD, "a b")
+
+    assert "" == pointer_to_journal(Settings.model_validate({**declared, "journals": others}), FOLD, "a b")
+    assert "streams-app journal read 'a b' --journal accounts shows its events" == pointed
+    told = describe_none("a b", FOLD, 1, AGAIN, 120, pointed).splitlines()
+    assert f"  journal {pointed}" == told[-1]

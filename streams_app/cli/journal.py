@@ -1,0 +1,295 @@
+"""``streams-app journal``: the events of a key, what a journal holds, whether it is right, and how its oldest days are removed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from streams_app.cli.options import with_settings
+from streams_app.clock import SystemClock
+from streams_app.errors import ConfigurationError, JournalGoneError
+from streams_app.settings import JournalSettings, Settings
+
+if TYPE_CHECKING:
+    from streams_app.cli.tables import Column
+    from streams_app.journal.core.cursor import Start
+    from streams_app.operating.journal import JournalStatus
+
+journal_option = click.option(
+    "--journal", "name", metavar="NAME", help="Which one of [journals.NAME]; may be left out where there is only one."
+)
+
+
+@click.group(name="journal")
+def command() -> None:
+    """Read the events of a key, and look after journals."""
+
+
+@command.command(name="read")
+@with_settings
+@journal_option
+@click.option(
+    "--from",
+    "begin",
+    metavar="WHERE",
+    default="earliest",
+    show_default=True,
+    help="Behind a cursor, as in 3-1041; earliest; latest; so long ago, as in -24h; a day, as in 2026-08-20, or an ISO time.",
+)
+@click.option("--from-floor", is_flag=True, help="Where the journal has removed what follows, go on at its floor.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Entries at most. Default: all.")
+@click.option("--follow", is_flag=True, help="Go on with what is still to come, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
+@click.option("--fold", "fold_id", metavar="ID", help="Only the raw events of this folded record, and what each changed.")
+@click.option("--unkeyed", is_flag=True, help="Events without a key instead of those of KEY.")
+@click.argument("key", required=False)
+def read(
+    settings: Settings,
+    name: str | None,
+    begin: str,
+    from_floor: bool,
+    limit: int | None,
+    follow: bool,
+    as_json: bool,
+    fold_id: str | None,
+    unkeyed: bool,
+    key: str | None,
+) -> int:
+    """Print the events of KEY, in their order, across days.
+
+    KEY as it is in the events: account_7, 17, ["de",7]. In quotes it is a text: '"17"'; without them both are meant.
+    Only Redis is asked. Each line has the time of the record, its partition and offset, and its value; a line that begins with --
+    says which offsets are not kept, and why.
+
+    \b
+        streams-app journal read account_7 --from -24h
+        streams-app journal read account_7 --from 3-1041 --follow
+        streams-app journal read account_7 --fold account-metrics:post-metric-updated:3:1041-1077
+
+    \b
+    Exit codes:
+      0   everything was printed
+      1   the journal has removed what follows the cursor, or the settings are wrong
+      2   --from cannot be read
+      75  Redis does not answer
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.journal.core.cursor import parse_start
+    from streams_app.journal.core.entry import UNKEYED
+    from streams_app.journal.reading.entries import keys_meant
+
+    journal = settings.journal(name)
+    if unkeyed == (key is not None):
+        raise click.UsageError("name a KEY, or --unkeyed")
+    keys = (UNKEYED,) if key is None else keys_meant(journal, key)
+    if fold_id is not None:
+        if unkeyed or follow or begin != "earliest":
+            raise click.UsageError("--fold goes with a KEY, without --from, --follow and --unkeyed")
+        asyncio.run(_print_folded(settings, journal, keys, fold_id, as_json=as_json))
+        return 0
+    start = parse_start(begin, SystemClock().now_ms())
+    shown = "events without a key" if key is None else key
+    try:
+        asyncio.run(_print(settings, journal, keys, start, shown, limit, follow=follow, from_floor=from_floor, as_json=as_json))
+    except JournalGoneError as error:
+        click.echo(f"error: {error}; --from-floor goes on there", err=True)
+        return error.exit_code
+    return 0
+
+
+async def _print(
+    settings: Settings,
+    journal: JournalSettings,
+    keys: tuple[bytes, ...],
+    start: Start,
+    shown: str,
+    limit: int | None,
+    *,
+    follow: bool,
+    from_floor: bool,
+    as_json: bool,
+) -> None:
+    from streams_app.journal.reading.entries import Entry
+    from streams_app.journal.reading.reader import JournalReader, Reading
+    from streams_app.operating.journal import line_of
+    from streams_app.operating.text import escaped, json_line
+    from streams_app.words import counted
+
+    count, cursor = 0, ""
+    async with JournalReader(settings, journal.name) as reader:
+        reading = Reading(reader, keys, start, from_floor=from_floor)
+        async with aclosing(reader.read_on(reading, follow=follow)) as items:
+            async for found in items:
+                click.echo(json_line(found.as_json()) if as_json else line_of(found))
+                cursor, count = found.cursor, count + isinstance(found, Entry)
+                if count == limit:
+                    break
+        is_whole = count != limit
+    end = "all that is there now" if is_whole else "there may be more"
+    unread = reading.unread if is_whole else []
+    told = f"{escaped(shown)}: {'no event' if not count else counted(count, 'event')}, {end}"
+    click.echo(told + (f"; --from {cursor} goes on behind it" if cursor else ""), err=True)
+    if unread:
+        listed = ", ".join(map(str, unread))
+        click.echo(f"not read yet by a worker, or lost by Redis: partition {listed} of {journal.source}", err=True)
+
+
+async def _print_folded(
+    settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], fold_id: str, *, as_json: bool
+) -> None:
+    from streams_app.journal.reading.entries import Gap
+    from streams_app.operating.folded_events import parse_fold_id, raw_events
+    from streams_app.operating.journal import line_of
+    from streams_app.operating.text import json_line, shown
+    from streams_app.words import counted
+
+    where = parse_fold_id(fold_id)
+    count, below, missing = 0, 0, 0
+    names: dict[str, None] = {}
+    async with aclosing(raw_events(settings, journal, keys, where)) as events:
+        async for found in events:
+            if isinstance(found, Gap):
+                size = found.last - found.first + 1
+                below, missing = below + size * (found.why == "removed"), missing + size * (found.why != "removed")
+                click.echo(json_line(found.as_json()) if as_json else line_of(found))
+                continue
+            count += not found.refused
+            names |= dict.fromkeys(found.changed)
+            if as_json:
+                click.echo(json_line({**found.entry.as_json(), "changed": list(found.changed), "refused": found.refused or None}))
+                continue
+            changed = ", ".join(map(shown, found.changed)) or "nothing"
+            why = f"not in the record: {found.refused}" if found.refused else f"changed {changed}"
+            click.echo(f"{line_of(found.entry)}\n    {why}")
+    listed = f" ({', '.join(map(shown, sorted(names)))})" if names else ""
+    click.echo(f"{fold_id}: {counted(count, 'event')}, {counted(len(names), 'changed name')}{listed}", err=True)
+    if below:
+        total = where.last - where.first + 1
+        click.echo(f"{below:,} of its {total:,} offsets are below the floor: events there are removed", err=True)
+    if missing:
+        click.echo(f"{missing:,} of its offsets are not kept, see above", err=True)
+
+
+@command.command(name="list")
+@with_settings
+@journal_option
+@click.option("--top", is_flag=True, help="The keys with most bytes instead, by the ten largest ones of each segment.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Days or keys at most.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each segment, for programs.")
+def list_segments(settings: Settings, name: str | None, top: bool, limit: int, as_json: bool) -> None:
+    """List what journals hold: days, events, bytes received and kept.
+
+    Reads Redis; it works while no worker runs.
+    """
+    from streams_app.cli.tables import print_fitted
+    from streams_app.operating.journal import journal_status, segment_json, summary_of
+    from streams_app.operating.text import json_line
+
+    chosen = settings.journals if name is None and len(settings.journals) > 1 else (settings.journal(name),)
+    for journal in chosen:
+        status = asyncio.run(journal_status(settings, journal))
+        if as_json:
+            for partition, segment in status.segments:
+                click.echo(json_line(segment_json(status, partition, segment)))
+            continue
+        click.echo(summary_of(status))
+        if any(status.shards.values()):
+            print_fitted(_key_columns(status, limit) if top else _day_columns(status, limit))
+
+
+def _day_columns(status: JournalStatus, limit: int) -> list[Column]:
+    from streams_app.cli.tables import Column
+    from streams_app.operating.journal import days_of, size_text
+
+    days = list(days_of(status.segments))[:limit]
+    return [
+        Column("DAY", [one.day for one in days]),
+        Column("SEGMENTS", [str(one.segments) for one in days], rank=3),
+        Column("COMPRESSED", [str(one.packed) for one in days], rank=2),
+        Column("EVENTS", [f"{one.entries:,}" for one in days]),
+        Column("RECEIVED", [size_text(one.received_bytes) for one in days]),
+        Column("KEPT", [size_text(one.stored_bytes) for one in days]),
+        Column("RATIO", [f"{one.received_bytes / one.stored_bytes:.1f}" if one.stored_bytes else "-" for one in days], rank=1),
+        Column("LOST OFFSETS", [f"{one.lost:,}" if one.lost else "-" for one in days], rank=4),
+    ]
+
+
+def _key_columns(status: JournalStatus, limit: int) -> list[Column]:
+    from streams_app.cli.tables import Column
+    from streams_app.journal.reading.entries import key_text
+    from streams_app.operating.journal import largest_keys, size_text
+    from streams_app.operating.text import shown_key
+
+    keys = largest_keys(status, limit)
+    texts = [key_text(status.journal, key) for key, _ in keys]
+    return [
+        Column("KEY", ["(without a key)" if text is None else shown_key(text) for text in texts], least=24),
+        Column("RECEIVED AT LEAST", [size_text(size) for _, size in keys]),
+    ]
+
+
+@command.command(name="verify")
+@with_settings
+@journal_option
+def verify(settings: Settings, name: str | None) -> int:
+    """Decode every block, and compare the events with Kafka.
+
+    Those are compared that Kafka still has. Workers may run. Nothing is changed.
+
+    \b
+    Exit codes:
+      0   every event is there, once and as it was produced
+      1   something is wrong, each is named; or the settings are
+      75  Redis or Kafka does not answer
+    """  # noqa: D301  # \b is for click: keep these lines as they are
+    from streams_app.cli.showing import showing
+    from streams_app.operating.journal_verify import verify_journal
+    from streams_app.words import counted
+
+    journal, clock = settings.journal(name), SystemClock()
+    with showing(clock, "comparing") as show:
+        found = asyncio.run(verify_journal(settings, journal, show))
+    for line in found.named:
+        click.echo(line)
+    if found.faults > len(found.named):
+        click.echo(f"and {found.faults - len(found.named):,} more")
+    verdict = counted(found.faults, "fault") if found.faults else "nothing is wrong"
+    click.echo(
+        f"{journal.name}: {counted(found.entries, 'event')} in {counted(found.segments, 'segment')} decoded, {found.compared:,} "
+        f"compared with {journal.source}: {verdict}"
+    )
+    return ConfigurationError.exit_code if found.faults else 0
+
+
+@command.command(name="drop")
+@with_settings
+@journal_option
+@click.option("--before", "day", required=True, metavar="DAY", help="A UTC day, as in 2026-08-20: it and what follows stays.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; the default.")
+@click.option("--yes", is_flag=True, help="Remove it; without this nothing is removed.")
+def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: bool) -> None:
+    """Remove the oldest days of a journal from Redis.
+
+    Readers that have not come so far are told. A worker that is running has to take its partitions back, which it does by itself
+    within seconds.
+    """
+    from streams_app.operating.audit import audit
+    from streams_app.operating.journal import check_day, drop_segments, journal_status, segments_before, size_text
+    from streams_app.words import counted
+
+    if dry_run and yes:
+        raise click.UsageError("--dry-run or --yes, not both")
+    journal, clock = settings.journal(name), SystemClock()
+    checked = check_day(day, clock.now_ms())
+    chosen = segments_before(asyncio.run(journal_status(settings, journal)), checked)
+    segments = [one for of_partition in chosen.values() for one in of_partition]
+    events, stored = sum(one.entries for one in segments), sum(one.stored_bytes for one in segments)
+    what = f"{counted(len(segments), 'segment')} of {journal.name} before {day}: {counted(events, 'event')}, {size_text(stored)}"
+    if not yes or not segments:
+        click.echo(f"{what}; nothing was removed{'' if not segments else '; --yes does it'}")
+        return
+    dropped = asyncio.run(drop_segments(settings, journal, chosen))
+    click.echo(f"removed {len(dropped)} of {what}")
+    audit(clock, "journal-drop", journal=journal.name, before=day, segments=len(dropped))

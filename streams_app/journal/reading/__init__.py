@@ -1,0 +1,1 @@
+"""Reads journals: in Python, over HTTP, and for the commands."""

@@ -1,0 +1,135 @@
+"""What a reader of a journal gets: entries, and ranges that are not kept (pure)."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from streams_app.codec import canonical_bytes, keys_typed, member_of
+from streams_app.errors import BadEventError, ConfigurationError
+from streams_app.journal.core.entry import UNKEYED, Row, too_large
+from streams_app.settings import JournalSettings
+
+Why = Literal["retention", "damaged", "removed"]
+
+REASONS: Final[dict[str, str]] = {
+    "retention": "the topic had removed them before a worker read them",
+    "damaged": "Redis has evicted or damaged them",
+    "removed": "the journal has removed them: keep, max_bytes, or journal drop",
+}
+"""Why offsets are not kept, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event of a key.
+
+    Attributes:
+        cursor: Where to go on behind this entry, in all partitions.
+        at_ms: Time of the record; -1 if it has none.
+        value: As produced; None of a tombstone. If it was beyond the limits, JSON that says so, see ``too_large``.
+        headers: As produced, in their order.
+        partition: Of the source.
+        offset: In that partition.
+        too_large: How many bytes value and headers had if they are beyond the limits and not kept; else None.
+    """
+
+    cursor: str
+    at_ms: int
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int
+    offset: int
+    too_large: int | None = None
+
+    @classmethod
+    def of(cls, row: Row, partition: int, cursor: str) -> Entry:
+        """The entry of a row."""
+        return cls(cursor, row.time_ms, row.value, row.headers, partition, row.offset, too_large(row))
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry for programs: bytes as text, or as ``{"base64": …}`` where they are not UTF-8."""
+        found: dict[str, Any] = {
+            "cursor": self.cursor,
+            "at_ms": self.at_ms,
+            "value": _text(self.value),
+            "headers": [[name, _text(content)] for name, content in self.headers],
+        }
+        return found if self.too_large is None else {**found, "value": None, "headers": [], "too_large": self.too_large}
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A range of offsets that the journal does not have; the key may have had events there.
+
+    Attributes:
+        first: First offset.
+        last: Last offset.
+        why: ``retention``: the topic had removed them before a worker read them; ``damaged``: Redis has evicted or damaged them;
+            ``removed``: the journal has removed them.
+        partition: Of the source.
+        cursor: Where to go on behind the gap, in all partitions.
+    """
+
+    first: int
+    last: int
+    why: str
+    partition: int
+    cursor: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The gap for programs."""
+        return {"partition": self.partition, "first": self.first, "last": self.last, "why": self.why, "cursor": self.cursor}
+
+
+def key_of(journal: JournalSettings, key: Any) -> bytes:
+    """The bytes under which a journal files a key.
+
+    Args:
+        journal: The journal.
+        key: A string, number or boolean as in the events; a tuple or list of them for several fields; with ``@key`` bytes or a
+            string; None: events without a key.
+
+    Raises:
+        ConfigurationError: No event of this journal can have such a key.
+    """
+    if key is None:
+        return UNKEYED
+    if journal.is_by_record_key:
+        if not isinstance(key, str | bytes) or not key:
+            raise ConfigurationError([f"{journal.section} is by the record key: {key!r} must be bytes or a string, not empty"])
+        return key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")
+    scalars = tuple(key) if isinstance(key, tuple | list) else (key,)
+    if len(scalars) != len(journal.key_fields):
+        raise ConfigurationError([f"{journal.section} is by {', '.join(journal.key_fields)}: {key!r} must have as many parts"])
+    try:
+        return member_of(scalars, journal.key_fields)
+    except BadEventError as error:
+        raise ConfigurationError([f"{key!r} is no key of {journal.section}: {error.detail}"]) from error
+
+
+def keys_meant(journal: JournalSettings, typed: str) -> tuple[bytes, ...]:
+    """The keys that somebody may mean by what was typed: ``17`` is a number and a text, ``"17"`` a text."""
+    if journal.is_by_record_key:
+        return (key_of(journal, typed),)
+    return tuple(keys_typed(typed))
+
+
+def key_text(journal: JournalSettings, key: bytes) -> Any:
+    """A key for programs: a JSON value of the type it has in its events; the text of a record key; None of events without one."""
+    if key == UNKEYED:
+        return None
+    text = (key if journal.is_by_record_key else canonical_bytes(key)).decode("utf-8", "backslashreplace")
+    return text if journal.is_by_record_key or key[:1] == b"s" else orjson.loads(text)
+
+
+def _text(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}

@@ -1,0 +1,180 @@
+"""``GET /journal/NAME``: the events of a key over HTTP, on the server of a worker.
+
+It runs on the thread of that server, with a connection to Redis of its own: a worker that hangs or lags answers all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from streams_app.clock import Clock
+from streams_app.durations import milliseconds, parse_duration
+from streams_app.errors import ConfigurationError, CursorError, JournalGoneError
+from streams_app.http import HttpServer, json_reply
+from streams_app.journal.core.cursor import Start, cursor_text, parse_start
+from streams_app.journal.core.entry import UNKEYED
+from streams_app.journal.reading.entries import Entry, Gap, keys_meant
+from streams_app.journal.reading.reader import JournalPage, JournalReader
+from streams_app.redis_client import REDIS_ERRORS, trouble_text
+from streams_app.settings import JournalSettings, Settings
+from streams_app.settings.base import suggestion
+
+PARAMETERS: Final = ("key", "from", "limit", "wait", "unkeyed", "from_floor")
+USUAL_LIMIT: Final = 100
+MOST_LIMIT: Final = 1_000
+MOST_WAIT_MS: Final = 60_000
+MOST_BYTES: Final = 4_000_000
+"""No further entry is put into an answer that has so many bytes."""
+
+MOST_PARAMETERS: Final = 20
+
+_NUMBER: Final = re.compile(r"[1-9]\d{0,3}", re.ASCII)
+
+
+class BadRequestError(ValueError):
+    """What is asked for cannot be understood; the text says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What a request asks for.
+
+    Attributes:
+        keys: As the journal files them.
+        start: Where to begin.
+        limit: Entries and gaps at most.
+        wait_ms: How long to wait for them.
+        from_floor: Whether to go on at the floor where what follows is removed.
+    """
+
+    keys: tuple[bytes, ...]
+    start: Start
+    limit: int
+    wait_ms: int
+    from_floor: bool
+
+
+def add_journal_pages(http: HttpServer, settings: Settings, clock: Clock) -> None:
+    """Adds a page for each journal to a server that is not started yet."""
+    for journal in settings.journals:
+        page = JournalHttpPage(settings, journal, clock)
+        http.add(f"/journal/{journal.name}", page.answer, f"the events of a key of {journal.source}: ?key=KEY", page.close)
+
+
+class JournalHttpPage:
+    """Answers requests for the events of one journal."""
+
+    def __init__(self, settings: Settings, journal: JournalSettings, clock: Clock) -> None:
+        """Connects nothing: that is for the thread on which it answers."""
+        self._settings = settings
+        self._journal = journal
+        self._clock = clock
+        self._reader: JournalReader | None = None
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        if self._reader is not None:
+            await self._reader.aclose()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """400: the request is wrong, 410: what follows is removed, 503: Redis does not answer."""
+        try:
+            wanted = parse_request(self._journal, request.rel_url.raw_query_string, self._clock.now_ms())
+            if self._reader is None:
+                self._reader = JournalReader(self._settings, self._journal.name, clock=self._clock)
+            page = await self._reader.page(
+                wanted.keys, wanted.start, limit=wanted.limit, most_bytes=MOST_BYTES, wait_ms=wanted.wait_ms,
+                from_floor=wanted.from_floor,
+            )  # fmt: skip
+        except (BadRequestError, CursorError, ConfigurationError) as error:
+            return json_reply({"error": str(error)}, status=400)
+        except JournalGoneError as error:
+            advice = "begin at next, or repeat the request with from_floor=1"
+            gone = {"error": f"{error}: {advice}", "floor": f"{error.partition}-{error.floor}", "next": error.next}
+            return json_reply(gone, status=410)
+        except REDIS_ERRORS as error:
+            return json_reply({"error": trouble_text(error)}, status=503)
+        return json_reply(body_of(page))
+
+
+def body_of(page: JournalPage) -> dict[str, Any]:
+    """A page for programs."""
+    return {
+        "entries": [item.as_json() for item in page.items if isinstance(item, Entry)],
+        "next": page.next,
+        "floor": cursor_text(page.floors),
+        "fence": cursor_text(page.fences),
+        "caught_up": page.is_caught_up,
+        "gaps": [item.as_json() for item in page.items if isinstance(item, Gap)],
+        "unread": list(page.unread),
+    }
+
+
+def parse_request(journal: JournalSettings, query: str, now_ms: int) -> PageRequest:
+    """What a query string asks for.
+
+    Args:
+        journal: Of the page.
+        query: As it came: a key may be any bytes.
+        now_ms: Wall clock.
+
+    Raises:
+        BadRequestError: A parameter is unknown, missing, repeated or wrong.
+        CursorError: ``from`` cannot be read.
+    """
+    given = _parameters(query)
+    is_unkeyed = _flag(given, "unkeyed")
+    if is_unkeyed == bool(given.get("key")):
+        raise BadRequestError("name a key as in ?key=account_7, or unkeyed=1 for events without one")
+    limit = given.get("limit", str(USUAL_LIMIT))
+    if not _NUMBER.fullmatch(limit) or int(limit) > MOST_LIMIT:
+        raise BadRequestError(f"limit must be a number from 1 to {MOST_LIMIT}")
+    # A plus stands for a space in a query, and no offset of a zone is written with one.
+    start = parse_start(given.get("from", "earliest"), now_ms)
+    keys = (UNKEYED,) if is_unkeyed else keys_meant(journal, given["key"])
+    return PageRequest(keys, start, int(limit), _wait_ms(given.get("wait", "0s")), _flag(given, "from_floor"))
+
+
+def _parameters(query: str) -> Mapping[str, str]:
+    try:
+        pairs = parse_qsl(
+            query, keep_blank_values=True, encoding="utf-8", errors="surrogateescape", max_num_fields=MOST_PARAMETERS
+        )  # fmt: skip
+    except ValueError as error:
+        raise BadRequestError(f"there are more than {MOST_PARAMETERS} parameters") from error
+    given = dict(pairs)
+    if unknown := [name for name in given if name not in PARAMETERS]:
+        name = unknown[0].encode("utf-8", "backslashreplace").decode()[:60]
+        raise BadRequestError(
+            f"there is no parameter {name!r}{suggestion(name, [*PARAMETERS])} (there are: {', '.join(PARAMETERS)})"
+        )
+    if len(given) < len(pairs):
+        raise BadRequestError(f"{_repeated(pairs)} is given twice")
+    return given
+
+
+def _repeated(pairs: Sequence[tuple[str, str]]) -> str:
+    names = [name for name, _ in pairs]
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    if (value := given.get(name, "0")) not in ("0", "1"):
+        raise BadRequestError(f"{name} must be 1 or 0")
+    return value == "1"
+
+
+def _wait_ms(text: str) -> int:
+    try:
+        wait_ms = milliseconds(parse_duration(text))
+    except ValueError as error:
+        raise BadRequestError(f"wait: {error}") from error
+    if wait_ms > MOST_WAIT_MS:
+        raise BadRequestError("wait must be at most 60s")
+    return wait_ms

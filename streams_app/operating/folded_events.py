@@ -1,0 +1,164 @@
+"""The raw events of a folded record, from a journal of its source by the same key."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streams_app.codec import TEXT_MARK
+from streams_app.errors import ConfigurationError
+from streams_app.fold import RECORD_KEY, Fold
+from streams_app.folding.reading.addressing import Post
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import EventReader, Reading
+from streams_app.journal.reading.entries import Entry, Gap
+from streams_app.journal.reading.reader import JournalReader
+from streams_app.settings import JournalSettings, Settings
+
+_FOLD_ID: Final = re.compile(
+    r"(?P<fold>[a-z0-9][a-z0-9_-]{0,62}):(?P<source>[a-zA-Z0-9._-]{1,249}):(?P<partition>\d{1,5})"
+    r":(?P<first>\d{1,16})-(?P<last>\d{1,16})(\+\d{1,16})?(#\d{1,6})?",
+    re.ASCII,
+)
+EXAMPLE: Final = "account-metrics:post-metric-updated:3:1041-1077"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRange:
+    """Where the events of a folded record stand.
+
+    Attributes:
+        fold: Name of the fold.
+        source: Topic of the events.
+        partition: Of that topic.
+        first: Offset of its first event.
+        last: Offset of its last event.
+    """
+
+    fold: str
+    source: str
+    partition: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """One event of a folded record.
+
+    Attributes:
+        entry: As the journal has it.
+        changed: What the fold takes from it: the names that it changed.
+        refused: Why the fold does not take it; empty where it does.
+    """
+
+    entry: Entry
+    changed: tuple[str, ...]
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class _Record:
+    """An entry as readers of folds want a record."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+
+
+def parse_fold_id(text: str) -> RecordRange:
+    """What the header ``fold-id`` of a record says.
+
+    Raises:
+        ConfigurationError: It is no such id.
+    """
+    found = _FOLD_ID.fullmatch(text)
+    if found is None or int(found["first"]) > int(found["last"]):
+        raise ConfigurationError([f"--fold: {text[:120]!r} is no fold id: the header fold-id of a record, as in {EXAMPLE}"])
+    return RecordRange(found["fold"], found["source"], int(found["partition"]), int(found["first"]), int(found["last"]))
+
+
+def check_fold(settings: Settings, journal: JournalSettings, where: RecordRange) -> Fold:
+    """The fold of a record, where the journal has its events under the same key.
+
+    Raises:
+        ConfigurationError: There is no such fold, or its source or key is another one.
+    """
+    fold = settings.fold(where.fold)
+    faults = []
+    if where.source != journal.source:
+        faults.append(f"the record is of {where.source}, {journal.section} of {journal.source}")
+    if not has_key_of(journal, fold):
+        keys = "a function" if callable(fold.group_key) else f"{_fields(fold)}"
+        faults.append(f"fold {fold.name} is by {keys}, {journal.section} by {', '.join(journal.key_fields)}")
+    if faults:
+        advice = f'declare a journal with source = "{fold.source}" and the key of the fold'
+        raise ConfigurationError([f"--fold: {'; '.join(faults)}: {advice}"])
+    return fold
+
+
+def has_key_of(journal: JournalSettings, fold: Fold) -> bool:
+    """Whether the events of a group are those of a key of the journal (pure)."""
+    return not callable(fold.group_key) and journal.key_fields == _key_fields(fold)
+
+
+def pointer_to_journal(settings: Settings, fold: Fold, group: str) -> str:
+    """The command that shows the events of a group; "" where no journal has them (pure)."""
+    for journal in settings.journals:
+        if journal.source == fold.source and has_key_of(journal, fold):
+            return f"streams-app journal read {shlex.quote(group)} --journal {journal.name} shows its events"
+    return ""
+
+
+async def raw_events(
+    settings: Settings, journal: JournalSettings, keys: tuple[bytes, ...], where: RecordRange
+) -> AsyncGenerator[RawEvent | Gap, None]:
+    """The raw events of a record, and what the fold takes from each; gaps where the journal does not have them any more.
+
+    Args:
+        settings: Settings of the application.
+        journal: Of the same source and key as the fold.
+        keys: The group, as the journal files it.
+        where: The record.
+
+    Raises:
+        ConfigurationError: The journal does not go with the fold.
+        TryAgainError: Redis does not answer.
+    """
+    fold = check_fold(settings, journal, where)
+    reader = reader_of(fold, settings.limits)
+    folds = [one.name for one in settings.folds if one.source == fold.source]
+    async with JournalReader(settings, journal.name) as journal_reader:
+        async for found in journal_reader.between(where.partition, keys, where.first, where.last):
+            yield _taken(settings.app_id, folds, fold, reader, found, keys[0]) if isinstance(found, Entry) else found
+
+
+def _taken(app_id: str, folds: list[str], fold: Fold, reader: EventReader, entry: Entry, key: bytes) -> RawEvent:
+    """What a fold takes from an event."""
+    if entry.too_large is not None:
+        return RawEvent(entry, (), f"too large to be kept: {entry.too_large:,} bytes")
+    record_key = key if fold.group_key == RECORD_KEY else key[len(TEXT_MARK) :]
+    record = _Record(entry.offset, entry.at_ms, record_key, entry.value, entry.headers)
+    reading = Reading()
+    mine, _ = Post(app_id, folds, [record], None).of(fold.name, reading)
+    if not mine:
+        return RawEvent(entry, (), "put back for another fold")
+    taken = reader.read(mine)
+    if taken.refused:
+        return RawEvent(entry, (), f"a dead letter: {taken.refused[0].reason}")
+    if not taken.events:
+        return RawEvent(entry, (), "not folded by source_filter or tombstones")
+    return RawEvent(entry, tuple(taken.events[0].changed))
+
+
+def _key_fields(fold: Fold) -> tuple[str, ...]:
+    return (RECORD_KEY,) if fold.group_key == RECORD_KEY else fold.group_fields
+
+
+def _fields(fold: Fold) -> str:
+    return ", ".join(_key_fields(fold))

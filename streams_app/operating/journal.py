@@ -1,0 +1,219 @@
+"""What a journal holds, as commands show it: entries, segments, largest keys; and how its oldest days are removed."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from streams_app.errors import ConfigurationError
+from streams_app.journal.core.day import begin_of, day_of
+from streams_app.journal.reading.entries import REASONS, Entry, Gap, key_text
+from streams_app.journal.store.journal_store import JournalShardReader, JournalStore, ScriptSet, Segment, ShardStatus
+from streams_app.journal.store.keys import journal_keys
+from streams_app.operating.groups import redis_of
+from streams_app.operating.text import escaped
+from streams_app.settings import JournalSettings, Settings
+from streams_app.words import counted, time_text
+
+DAY_EXAMPLE: Final = "2026-08-20"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatus:
+    """A journal as it is now.
+
+    Attributes:
+        journal: Its settings.
+        shards: Partition → what it has; None: no worker has read it yet, or Redis has lost it.
+    """
+
+    journal: JournalSettings
+    shards: dict[int, ShardStatus | None]
+
+    @property
+    def segments(self) -> list[tuple[int, Segment]]:
+        """Partition and segment, the newest day first."""
+        found = [(number, one) for number, status in self.shards.items() if status is not None for one in status.segments]
+        return sorted(found, key=lambda pair: (pair[1].day, -pair[0], pair[1].first), reverse=True)
+
+
+async def journal_status(settings: Settings, journal: JournalSettings) -> JournalStatus:
+    """What all partitions of a journal have.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+    """
+    async with redis_of(settings) as redis:
+        return JournalStatus(journal, await statuses_of(redis, settings.app_id, journal))
+
+
+async def statuses_of(redis: Redis, app_id: str, journal: JournalSettings) -> dict[int, ShardStatus | None]:
+    """Partition → its status; as many as the first one says, and that one alone where nothing was read yet."""
+    reader = JournalShardReader(redis, ScriptSet(redis))
+    first = await reader.status(journal_keys(app_id, journal.name, journal.source, 0))
+    found = {0: first}
+    for number in range(1, 0 if first is None else first.partitions):
+        found[number] = await reader.status(journal_keys(app_id, journal.name, journal.source, number))
+    return found
+
+
+def line_of(found: Entry | Gap) -> str:
+    """An entry or a gap on one line, for people (pure)."""
+    if isinstance(found, Gap):
+        return f"-- offsets {found.first} to {found.last} of partition {found.partition} are not kept: {REASONS[found.why]}"
+    if found.too_large is not None:
+        text = f"(too large to be kept: {found.too_large:,} bytes)"
+    elif found.value is None:
+        text = "(no value: a tombstone)"
+    else:
+        text = escaped(found.value.decode(errors="backslashreplace"))
+    return f"{time_text(found.at_ms)}  {found.partition}-{found.offset}  {text}"
+
+
+def summary_of(status: JournalStatus) -> str:
+    """A journal in a sentence, for people (pure)."""
+    journal, segments = status.journal, [one for _, one in status.segments]
+    received, stored = sum(one.received_bytes for one in segments), sum(one.stored_bytes for one in segments)
+    begin = f"{journal.name} of {journal.source}: "
+    if not any(status.shards.values()):
+        return f"{begin}no worker has read it yet, or Redis was wiped"
+    days = f", {segments[-1].day} to {segments[0].day}" if segments else ""
+    missing = [number for number, one in status.shards.items() if one is None]
+    unread = f"; {counted(len(missing), 'partition')} not read yet" if missing else ""
+    return (
+        f"{begin}{counted(sum(one.entries for one in segments), 'event')} in {counted(len(segments), 'segment')} of "
+        f"{counted(len(status.shards), 'partition')}{days}; {size_text(received)} received, {size_text(stored)} kept{unread}"
+    )
+
+
+def size_text(size: int) -> str:
+    """``1.5 kB``, ``20 MB``: bytes for people (pure)."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1_000:  # noqa: PLR2004  # SI
+            break
+        value, unit = value / 1_000, larger
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"  # noqa: PLR2004  # three digits
+
+
+@dataclass(frozen=True, slots=True)
+class DayOfJournal:
+    """The segments of one day.
+
+    Attributes:
+        day: UTC.
+        segments: How many.
+        packed: How many of them are compressed.
+        entries: Events.
+        received_bytes: Keys, values and headers of its events.
+        stored_bytes: Bytes of their blocks.
+        lost: Offsets that the topic had lost before they were read.
+    """
+
+    day: str
+    segments: int
+    packed: int
+    entries: int
+    received_bytes: int
+    stored_bytes: int
+    lost: int
+
+
+def days_of(segments: Iterable[tuple[int, Segment]]) -> Iterator[DayOfJournal]:
+    """Segments in the order of :attr:`JournalStatus.segments`, day by day (pure)."""
+    for day, of_day in groupby((one for _, one in segments), key=lambda one: one.day):
+        found = list(of_day)
+        kept = [one for one in found if one.form != "gap"]
+        yield DayOfJournal(
+            day, len(kept), sum(one.form == "packed" for one in kept), sum(one.entries for one in kept),
+            sum(one.received_bytes for one in kept), sum(one.stored_bytes for one in kept),
+            sum((one.last or one.first - 1) - one.first + 1 for one in found if one.form == "gap"),
+        )  # fmt: skip
+
+
+def largest_keys(status: JournalStatus, most: int) -> list[tuple[bytes, int]]:
+    """The keys with most received bytes, by the ten largest ones of each segment: at least so many (pure)."""
+    sizes: Counter[bytes] = Counter()
+    for _, segment in status.segments:
+        for key, size in segment.largest:
+            sizes[key] += size
+    return sizes.most_common(most)
+
+
+def segment_json(status: JournalStatus, partition: int, segment: Segment) -> dict[str, Any]:
+    """A segment for programs (pure)."""
+    return {
+        "journal": status.journal.name,
+        "partition": partition,
+        "day": segment.day,
+        "part": segment.part,
+        "form": segment.form,
+        "closed": segment.is_closed,
+        "first": segment.first,
+        "last": segment.last,
+        "entries": segment.entries,
+        "received_bytes": segment.received_bytes,
+        "stored_bytes": segment.stored_bytes,
+        "newest_ms": segment.newest_ms,
+        "largest": [[key_text(status.journal, key), size] for key, size in segment.largest],
+    }
+
+
+# Dropping
+
+
+def check_day(text: str, now_ms: int) -> str:
+    """A UTC day that is over or goes on today.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        day = day_of(begin_of(text))
+    except ValueError as error:
+        raise ConfigurationError([f"{text!r} is no UTC day: write one as in {DAY_EXAMPLE}"]) from error
+    if day != text or day > day_of(now_ms):
+        fault = f"{text!r} is still to come" if day == text else f"{text!r} is no UTC day"
+        raise ConfigurationError([f"{fault}: write one as in {DAY_EXAMPLE}, at most today"])
+    return day
+
+
+def segments_before(status: JournalStatus, day: str) -> dict[int, list[Segment]]:
+    """Partition → what is of days before a day, in order; without a segment that may still be appended to (pure)."""
+    found: dict[int, list[Segment]] = {}
+    for number, shard in status.shards.items():
+        segments = () if shard is None else shard.segments
+        for position, segment in enumerate(segments):
+            if segment.day >= day or not (segment.is_closed or position < len(segments) - 1):
+                break
+            found.setdefault(number, []).append(segment)
+    return found
+
+
+async def drop_segments(settings: Settings, journal: JournalSettings, chosen: Mapping[int, Sequence[Segment]]) -> list[Segment]:
+    """Removes the oldest segments of partitions.
+
+    Each partition is claimed for it: its worker is refused once, and takes it back.
+
+    Raises:
+        TryAgainError: Redis does not answer; it may be repeated.
+    """
+    dropped: list[Segment] = []
+    async with redis_of(settings) as redis:
+        scripts = ScriptSet(redis)
+        statuses = await statuses_of(redis, settings.app_id, journal)
+        for number, segments in chosen.items():
+            status = statuses.get(number)
+            if status is None:
+                continue
+            keys = journal_keys(settings.app_id, journal.name, journal.source, number)
+            store = JournalStore(scripts, keys, secrets.token_hex(8), "journal drop")
+            await store.claim("", status.partitions)
+            dropped += [segment for segment in segments if await store.drop(segment.first)]
+    return dropped

@@ -1,0 +1,169 @@
+"""Compares a journal with its topic: every block is decoded, and every event that Kafka still has is looked up.
+
+Workers may go on meanwhile. One segment is in memory at a time, as a hash of each of its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from streams_app.delivery.batch import TP
+from streams_app.journal.core.block import DamagedBlockError, decode
+from streams_app.journal.core.entry import Row, row_of
+from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
+from streams_app.journal.store.keys import journal_keys
+from streams_app.kafka.log_reader import log_reader, read_ranges, stable_ends
+from streams_app.operating.groups import redis_of
+from streams_app.operating.journal import statuses_of
+from streams_app.settings import JournalSettings, Limits, Settings
+
+MOST_NAMED: Final = 20
+"""Faults that are named; all are counted."""
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(slots=True)
+class JournalComparison:
+    """What was found.
+
+    Attributes:
+        segments: How many were read.
+        entries: Events in them.
+        compared: How many of those were compared with Kafka, which still has them.
+        faults: How many things are wrong.
+        named: The first of them, in words.
+    """
+
+    segments: int = 0
+    entries: int = 0
+    compared: int = 0
+    faults: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def fault(self, text: str) -> None:
+        """Counts what is wrong."""
+        self.faults += 1
+        if len(self.named) < MOST_NAMED:
+            self.named.append(text)
+
+
+async def verify_journal(settings: Settings, journal: JournalSettings, on_progress: Progress) -> JournalComparison:
+    """Decodes all blocks of a journal, and compares what Kafka has of their events.
+
+    Raises:
+        TryAgainError: Redis or Kafka does not answer.
+        ConfigurationError: The topic may not be read.
+    """
+    found = JournalComparison()
+    async with redis_of(settings) as redis:
+        statuses = await statuses_of(redis, settings.app_id, journal)
+        shards = {number: status for number, status in statuses.items() if status is not None}
+        if not shards:
+            return found
+        total, done = sum(len(status.segments) for status in shards.values()), 0
+        reader = JournalShardReader(redis, ScriptSet(redis))
+        async with log_reader(settings.kafka, journal.source, shards) as consumer:
+            tps = {number: TopicPartition(journal.source, number) for number in shards}
+            begins, ends = await consumer.beginning_offsets(list(tps.values())), await stable_ends(consumer, list(tps.values()))
+            for number, status in shards.items():
+                log = consumer, TP(*tps[number]), (begins[tps[number]], ends[tps[number]])
+                shard = _ShardComparison(reader, settings, journal, number, found, log)
+                for segment in status.segments:
+                    await shard.compare(segment, status)
+                    done += 1
+                    on_progress("comparing", done, total)
+    return found
+
+
+class _ShardComparison:
+    """The comparison of one partition."""
+
+    def __init__(
+        self,
+        reader: JournalShardReader,
+        settings: Settings,
+        journal: JournalSettings,
+        partition: int,
+        found: JournalComparison,
+        log: tuple[AIOKafkaConsumer, TP, tuple[int, int]],
+    ) -> None:
+        self._reader = reader
+        self._keys = journal_keys(settings.app_id, journal.name, journal.source, partition)
+        self._journal = journal
+        self._limits: Limits = settings.limits
+        self._partition = partition
+        self._found = found
+        self._log = log
+
+    async def compare(self, segment: Segment, status: ShardStatus) -> None:
+        """Compares one segment; what it is now counts, where it was compressed meanwhile, and nothing where it was removed."""
+        last = status.fence if segment.last is None else segment.last
+        now: Segment | None = segment
+        while now is not None:
+            if now.form == "gap":
+                return
+            hashes = await self._hashes(now, last)
+            if hashes is not None:
+                break
+            later = await self._reader.status(self._keys)
+            now = next((one for one in later.segments if one.first == segment.first), None) if later is not None else None
+        else:
+            return
+        self._found.segments += 1
+        self._found.entries += len(hashes)
+        if len(hashes) != segment.entries:
+            self._fault(segment, f"it has {len(hashes):,} events, and counts {segment.entries:,}")
+        await self._compare_with_log(segment, hashes, last)
+
+    async def _hashes(self, segment: Segment, last: int) -> dict[int, int] | None:
+        """Offset → hash of what is kept of the event; None where the segment has other blocks now."""
+        hashes: dict[int, int] = {}
+        damaged: list[str] = []
+        after = b""
+        while True:
+            members = await self._reader.scan(self._keys, segment, after)
+            if members is None:
+                return None
+            if not members:
+                break
+            for member in members:
+                try:
+                    rows = decode(member)
+                except DamagedBlockError as error:
+                    damaged.append(str(error))
+                    continue
+                # A script that died half-way leaves rows twice, or behind the end.
+                hashes |= {row.offset: _hash_of(row) for row in rows if segment.first <= row.offset <= last}
+            after = members[-1]
+        for text in damaged:
+            self._fault(segment, text)
+        return hashes
+
+    async def _compare_with_log(self, segment: Segment, hashes: dict[int, int], last: int) -> None:
+        consumer, tp, (begin, end) = self._log
+        begin, end = max(begin, segment.first), min(end, last + 1)
+        if begin >= end:
+            return
+        consumer.resume(TopicPartition(*tp))
+        async for batch in read_ranges(consumer, {tp: (begin, end)}):
+            for record in batch.records:
+                row, _ = row_of(record, self._journal, self._limits)
+                kept = hashes.get(row.offset)
+                if kept is None:
+                    self._fault(segment, f"offset {row.offset} of the topic is missing")
+                elif kept != _hash_of(row):
+                    self._fault(segment, f"offset {row.offset} is another event in the topic")
+                self._found.compared += 1
+
+    def _fault(self, segment: Segment, text: str) -> None:
+        self._found.fault(f"partition {self._partition}, {segment.day} (offsets from {segment.first} on): {text}")
+
+
+def _hash_of(row: Row) -> int:
+    # A shared block of several keys and one of a single key hold equal rows.
+    return hash((row.key, row.time_ms, row.value, tuple(map(tuple, row.headers))))

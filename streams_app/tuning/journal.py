@@ -1,0 +1,186 @@
+"""The events of a fold's source as a journal has them, read into columns: as far back as it keeps them, which Kafka may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from redis.asyncio import Redis
+
+from streams_app.errors import ConfigurationError
+from streams_app.fold import RECORD_KEY, Fold
+from streams_app.folding.core.event import Event
+from streams_app.folding.reading.addressing import Post
+from streams_app.folding.reading.by_functions import reader_of
+from streams_app.folding.reading.reader import EventReader, Reading, decode_all
+from streams_app.journal.core.block import DamagedBlockError, decode
+from streams_app.journal.core.entry import Row, too_large
+from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, Segment, ShardStatus
+from streams_app.journal.store.keys import JournalKeys, journal_keys
+from streams_app.redis_client import REDIS_ERRORS, connect_briefly, why_unreachable
+from streams_app.settings import JournalSettings, Settings
+from streams_app.tuning.columns import Columns
+from streams_app.tuning.doubt import notes_of
+from streams_app.tuning.tally import Tally, nobody
+
+
+@dataclass(slots=True)
+class _Record:
+    """An entry as readers of folds want a record."""
+
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+
+
+def check_journal(journal: JournalSettings, fold: Fold) -> None:
+    """Refuses a journal that does not have what the fold reads.
+
+    Raises:
+        ConfigurationError: It is of another topic, or has no record keys and the fold is by them.
+    """
+    if journal.source != fold.source:
+        raise ConfigurationError([f"--journal: {journal.section} is of {journal.source}, and fold {fold.name} of {fold.source}"])
+    if fold.group_key == RECORD_KEY and not journal.is_by_record_key:
+        raise ConfigurationError(
+            [f"--journal: fold {fold.name} is by the record key, which {journal.section} does not keep: it is by its fields"]
+        )
+
+
+async def read_journal(
+    settings: Settings,
+    fold: Fold,
+    journal: JournalSettings,
+    columns: Columns,
+    tally: Tally,
+    *,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    on_progress: Callable[[Tally], None] = nobody,
+) -> None:
+    """Reads a journal of the source of a fold; one segment is in memory at a time.
+
+    Args:
+        settings: Settings of the application.
+        fold: Whose events are wanted.
+        journal: Of its source, see :func:`check_journal`.
+        columns: Get the events.
+        tally: Counts what is read and refused.
+        from_ms: Events that are older are passed over; None: none are.
+        to_ms: Likewise those that are not older.
+        on_progress: Called now and then.
+
+    Raises:
+        ConfigurationError: No worker has read the journal yet.
+        TryAgainError: Redis does not answer.
+    """
+    redis = connect_briefly(settings.redis)
+    try:
+        await _JournalColumns(settings, fold, journal, redis, columns, tally, (from_ms, to_ms)).read(on_progress)
+    except REDIS_ERRORS as error:
+        raise await why_unreachable(settings.redis, error) from error
+    finally:
+        await redis.aclose()
+    tally.notes += notes_of(columns, tally, "events")
+    on_progress(tally)
+
+
+class _JournalColumns:
+    """A journal on its way into the columns."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        fold: Fold,
+        journal: JournalSettings,
+        redis: Redis,
+        columns: Columns,
+        tally: Tally,
+        range_ms: tuple[int | None, int | None],
+    ) -> None:
+        self._settings = settings
+        self._folds = [one.name for one in settings.folds if one.source == fold.source]
+        self._fold = fold
+        self._journal = journal
+        self._shards = JournalShardReader(redis, ScriptSet(redis))
+        self._columns = columns
+        self._tally = tally
+        self._from_ms, self._to_ms = range_ms
+
+    async def read(self, on_progress: Callable[[Tally], None]) -> None:
+        first = await self._shards.status(self._keys(0))
+        if first is None:
+            raise ConfigurationError(
+                [f"{self._journal.section} has nothing in Redis: no worker has read it yet, or Redis was wiped"]
+            )
+        shards = {0: first}
+        for number in range(1, first.partitions):
+            status = await self._shards.status(self._keys(number))
+            if status is not None:
+                shards[number] = status
+        self._tally.total = sum(one.entries for status in shards.values() for one in status.segments)
+        for number, status in shards.items():
+            reader = reader_of(self._fold, self._settings.limits)
+            for segment in status.segments:
+                if segment.form != "gap" and (self._from_ms is None or segment.newest_ms >= self._from_ms):
+                    self._add(number, reader, await self._rows(number, segment, status))
+                self._tally.done += segment.entries
+                on_progress(self._tally)
+
+    def _keys(self, partition: int) -> JournalKeys:
+        return journal_keys(self._settings.app_id, self._journal.name, self._journal.source, partition)
+
+    async def _rows(self, partition: int, segment: Segment, status: ShardStatus) -> list[Row]:
+        """The rows of a segment in the order of their offsets; none where it was removed meanwhile."""
+        last = status.fence if segment.last is None else segment.last
+        now: Segment | None = segment
+        while now is not None:
+            rows = await self._scanned(partition, now, last)
+            if rows is not None:
+                return rows
+            later = await self._shards.status(self._keys(partition))
+            now = next((one for one in later.segments if one.first == segment.first), None) if later is not None else None
+        return []
+
+    async def _scanned(self, partition: int, segment: Segment, last: int) -> list[Row] | None:
+        rows: dict[int, Row] = {}
+        after, damaged = b"", 0
+        while True:
+            members = await self._shards.scan(self._keys(partition), segment, after)
+            if members is None:
+                return None
+            if not members:
+                break
+            for member in members:
+                try:
+                    rows |= {row.offset: row for row in decode(member) if segment.first <= row.offset <= last}
+                except DamagedBlockError:
+                    damaged += 1
+            after = members[-1]
+        if damaged:
+            self._tally.notes.append(f"damaged blocks of {segment.day}, whose events are not counted: {damaged:,}")
+        return sorted(rows.values(), key=attrgetter("offset"))
+
+    def _add(self, partition: int, reader: EventReader, rows: list[Row]) -> None:
+        wanted = [row for row in rows if self._is_within(row.time_ms)]
+        kept = [
+            _Record(row.offset, row.time_ms, row.key or None, row.value, row.headers) for row in wanted if too_large(row) is None
+        ]
+        reading = Reading()
+        decoded = decode_all(kept, self._settings.limits) if reader.needs_decoded else None
+        mine, values = Post(self._settings.app_id, self._folds, kept, decoded).of(self._fold.name, reading)
+        events: list[Event] = list(reader.events(mine, values, reading))
+        self._columns.add(partition, events)
+        self._tally.read += len(wanted)
+        place = f"{self._journal.source}:{partition}:"
+        if reading.refused:
+            self._tally.refuse_all(reading.refused, lambda offset: f"{place}{offset}")
+        for _ in range(len(wanted) - len(kept)):
+            self._tally.refuse("too-large", place, "too large for the journal")
+
+    def _is_within(self, time_ms: int) -> bool:
+        return (self._from_ms is None or time_ms >= self._from_ms) and (self._to_ms is None or time_ms < self._to_ms)

@@ -1,0 +1,375 @@
+"""``streams-app journal``, as a person runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from streams_app.journal.core.entry import Row, row_of
+from streams_app.settings import Settings
+from tests.conftest import KafkaServer, Names, RedisServer
+from tests.helpers import create_topics, produce, wait_until
+from tests.integration.commands import Ran, run
+from tests.journals import JournalShard, at, row
+from tests.records import Raw
+
+SOURCE = "events"
+
+
+class Desk:
+    """Settings with one journal, its first partition, and the commands."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: dict[str, Any], folder: Path) -> None:
+        self.settings = Settings.model_validate(settings)
+        self.config = folder / "streams.toml"
+        self.config.write_text(_toml(settings), "utf-8")
+        self.shard = JournalShard(client, self.settings)
+
+    def __call__(self, command: str, *arguments: str) -> Ran:
+        return run("journal", command, "--config", str(self.config), *arguments)
+
+
+def _toml(settings: dict[str, Any]) -> str:
+    (journal,) = settings["journals"]
+    lines = [f'app_id = "{settings["app_id"]}"', "[redis]", f'url = "{settings["redis"]["url"]}"']
+    lines += ["[kafka]", f'bootstrap_servers = "{settings["kafka"]["bootstrap_servers"]}"', f"[journals.{journal['name']}]"]
+    lines += [f"{key} = {json.dumps(value)}" for key, value in journal.items() if key != "name"]
+    for fold in settings.get("folds", []):
+        lines += [f"[folds.{fold['name']}]", *(f"{key} = {json.dumps(value)}" for key, value in fold.items() if key != "name")]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+async def desk(redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path) -> Desk:
+    made = Desk(redis_client, _settings(names, redis_server.url, "127.0.0.1:9"), tmp_path)
+    await made.shard.claim()
+    return made
+
+
+def _settings(names: Names, url: str, bootstrap: str, **changed: Any) -> dict[str, Any]:
+    fold = {"name": "f", "source": SOURCE, "group_key": "account_id", "changed": "changed", "quiet_period": "1m"}
+    return {
+        "app_id": names.app_id,
+        "redis": {"url": url},
+        "kafka": {"bootstrap_servers": bootstrap},
+        "journals": [{"name": "accounts", "source": SOURCE, "key": "account_id", **changed}],
+        "folds": [fold],
+    }
+
+
+def event(offset: int, day: int = 0, key: str = "a", *changed: str) -> Row:
+    value = json.dumps({"account_id": key, "changed": changed}).encode()
+    return row(key, offset, day, value)
+
+
+async def three_days(desk: Desk) -> None:
+    await desk.shard.append([event(0, 0, "a", "likes"), event(1, 0, "b", "likes"), event(2, 1, "a", "shares"), event(3, 2)])
+
+
+# Reading
+
+
+async def test_entries_gaps_and_the_end_are_printed(desk: Desk) -> None:
+    await three_days(desk)
+    await desk.shard.gap(9)
+    await desk.shard.append([row("a", 10, 2, b"\x1b[31m\n"), row("a", 11, 2, None)])
+    ran = desk("read", "a")
+
+    assert (
+        0,
+        [
+            '2026-08-18 00:00:00Z  0-0  {"account_id": "a", "changed": ["likes"]}',
+            '2026-08-19 00:00:00Z  0-2  {"account_id": "a", "changed": ["shares"]}',
+            '2026-08-20 00:00:00Z  0-3  {"account_id": "a", "changed": []}',
+            "-- offsets 4 to 9 of partition 0 are not kept: the topic had removed them before a worker read them",
+            "2026-08-20 00:00:00Z  0-10  \\u001b[31m\\n",
+            "2026-08-20 00:00:00Z  0-11  (no value: a tombstone)",
+        ],
+        "a: 5 events, all that is there now; --from 0-11 goes on behind it\n",
+    ) == (ran.code, ran.out.splitlines(), ran.err)
+    assert "a: no event, all that is there now\n" == desk("read", "a", "--from", "0-11").err
+
+
+async def test_limit_and_json_and_the_cursor_that_goes_on(desk: Desk) -> None:
+    await three_days(desk)
+    ran = desk("read", "a", "--limit", "1", "--json")
+    entry = json.loads(ran.out)
+    rest = desk("read", "a", "--from", entry["cursor"], "--json")
+
+    assert ("0-0", at(0), '{"account_id": "a", "changed": ["likes"]}') == (entry["cursor"], entry["at_ms"], entry["value"])
+    assert "a: 1 event, there may be more; --from 0-0 goes on behind it\n" == ran.err
+    assert ["0-2", "0-3"] == [json.loads(line)["cursor"] for line in rest.out.splitlines()]
+
+
+async def test_cursor_below_the_floor_ends_with_1_and_the_floor_and_from_floor_goes_on(desk: Desk) -> None:
+    await three_days(desk)
+    await desk.shard.store.drop(0)
+    ran = desk("read", "a", "--from", "0-0")
+
+    assert (1, "", "error: offsets 1 to 1 of partition 0 are removed: it begins at 0-2; --from-floor goes on there\n") == (
+        ran.code, ran.out, ran.err,
+    )  # fmt: skip
+    went_on = desk("read", "a", "--from", "0-0", "--from-floor")
+    assert (0, "-- offsets 1 to 1 of partition 0 are not kept: the journal has removed them: keep, max_bytes, or journal drop") == (
+        went_on.code, went_on.out.splitlines()[0],
+    )  # fmt: skip
+    assert 3 == len(went_on.out.splitlines())
+
+
+async def test_numbers_and_texts_are_two_keys_and_both_are_meant_without_quotes(desk: Desk) -> None:
+    await desk.shard.append([event(0, 0, "17"), Row(b"j17", 1, at(0), b"number"), event(2, 0, "x"), event(3, 0, "17")])
+
+    assert ["0-0", "0-1", "0-3"] == [line.split()[2] for line in desk("read", "17").out.splitlines()]
+    assert ["0-0", "0-3"] == [line.split()[2] for line in desk("read", '"17"').out.splitlines()]
+
+
+async def test_unkeyed_events_are_read_apart(desk: Desk) -> None:
+    await desk.shard.append([Row(b"", 0, at(0), b"no JSON \xff"), event(1)])
+
+    assert "2026-08-18 00:00:00Z  0-0  no JSON \\xff\n" == desk("read", "--unkeyed").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["a", "--from", "3"], 2, "write a cursor as in 3-1041"),
+        (["a", "--from", "yesterday"], 2, "write a cursor as in 3-1041"),
+        (["a", "--from", "7-1"], 2, "partition 7 of the cursor is not there"),
+        ([], 1, "name a KEY, or --unkeyed"),
+        (["a", "--unkeyed"], 1, "name a KEY, or --unkeyed"),
+        (["a", "--limit", "0"], 1, "--limit"),
+        (["a", "--journal", "acounts"], 1, "did you mean 'accounts'?"),
+        (["a", "--fold", "x"], 1, "is no fold id: the header fold-id of a record, as in"),
+        (["a", "--fold", "f:events:0:9-1"], 1, "is no fold id"),
+        (["a", "--fold", "g:events:0:1-9"], 1, "'g'"),
+        (["a", "--fold", "f:other:0:1-9"], 1, "the record is of other, journals.accounts of events"),
+        (["a", "--fold", "f:events:0:1-9", "--follow"], 1, "--fold goes with a KEY"),
+    ],
+)
+async def test_bad_input_is_refused_and_says_what_to_write(desk: Desk, arguments: list[str], code: int, says: str) -> None:
+    await three_days(desk)
+    ran = desk("read", *arguments)
+
+    assert (code, "") == (ran.code, ran.out)
+    assert says in ran.err
+
+
+async def test_journal_that_nobody_has_read_says_so(desk: Desk) -> None:
+    await desk.shard.wipe()
+    ran = desk("read", "a")
+
+    assert (0, "") == (ran.code, ran.out)
+    assert "not read yet by a worker, or lost by Redis: partition 0 of events" in ran.err
+
+
+async def test_reader_of_output_that_goes_away_ends_quietly(desk: Desk) -> None:
+    await desk.shard.append([row("a", offset, 0, b"x" * 1_000) for offset in range(400)])
+    command = f"{sys.executable} -m streams_app journal read --config {desk.config} a | head -1"
+    process = await asyncio.create_subprocess_shell(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = await process.communicate()
+
+    assert (1, b"") == (len(out.splitlines()), err)
+
+
+async def test_follower_prints_what_comes_until_it_is_interrupted(desk: Desk, tmp_path: Path) -> None:
+    await three_days(desk)
+    out = tmp_path / "out"
+    with out.open("wb") as target:
+        command = [sys.executable, "-m", "streams_app", "journal", "read", "--config", str(desk.config), "a", "--follow"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=target, stderr=subprocess.PIPE)
+        try:
+            await wait_until(lambda: b"0-3" in out.read_bytes(), 30, "what is there")
+            await desk.shard.append([event(4, 3)])
+            await wait_until(lambda: b"0-4" in out.read_bytes(), 30, "what comes")
+            process.send_signal(signal.SIGINT)
+            _, err = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+    assert (130, b"interrupted") == (process.returncode, err.strip())
+
+
+# The events of a folded record
+
+
+async def test_events_of_a_folded_record_are_shown_with_what_each_changed(desk: Desk) -> None:
+    await desk.shard.append(
+        [
+            event(0, 0, "a", "other record"), event(1, 0, "a", "likes"), event(2, 0, "b", "x"), event(3, 0, "a", "shares", "likes"),
+            row("a", 4, 0, b'{"account_id": "a"}'), event(5, 0, "a", "z z"), event(6, 0, "a", "later"),
+        ]
+    )  # fmt: skip
+    ran = desk("read", "a", "--fold", "f:events:0:1-5")
+
+    assert [
+        '2026-08-18 00:00:00Z  0-1  {"account_id": "a", "changed": ["likes"]}', "    changed likes",
+        '2026-08-18 00:00:00Z  0-3  {"account_id": "a", "changed": ["shares", "likes"]}', "    changed shares, likes",
+        '2026-08-18 00:00:00Z  0-4  {"account_id": "a"}', "    not in the record: a dead letter: no-changed",
+        '2026-08-18 00:00:00Z  0-5  {"account_id": "a", "changed": ["z z"]}', "    changed z z",
+    ] == ran.out.splitlines()  # fmt: skip
+    assert "f:events:0:1-5: 3 events, 3 changed names (likes, shares, z z)\n" == ran.err
+
+
+async def test_offsets_of_a_folded_record_below_the_floor_are_counted(desk: Desk) -> None:
+    await three_days(desk)
+    await desk.shard.store.drop(0)
+    ran = desk("read", "a", "--fold", "f:events:0:0-3", "--json")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+
+    assert ["removed", ["shares"], []] == [line.get("why") or line["changed"] for line in lines]
+    assert "2 of its 4 offsets are below the floor" in ran.err
+
+
+async def test_journal_by_another_key_is_refused(
+    redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path
+) -> None:
+    desk = Desk(redis_client, _settings(names, redis_server.url, "127.0.0.1:9", key="@key"), tmp_path)
+    ran = desk("read", "a", "--fold", "f:events:0:0-3")
+
+    assert (1, True) == (ran.code, "fold f is by account_id, journals.accounts by @key" in ran.err)
+
+
+# What is there
+
+
+async def test_days_sizes_and_largest_keys_are_listed(desk: Desk) -> None:
+    await three_days(desk)
+    listed = desk("list")
+    top = desk("list", "--top")
+    lines = [json.loads(line) for line in desk("list", "--json").out.splitlines()]
+
+    assert listed.out.startswith("accounts of events: 4 events in 3 segments of 1 partition, 2026-08-18 to 2026-08-20; ")
+    assert ["2026-08-20", "2026-08-19", "2026-08-18"] == [line.split()[0] for line in listed.out.splitlines()[2:]]
+    assert ["a", "b"] == [line.split()[0] for line in top.out.splitlines()[2:]]
+    assert [("2026-08-20", 3, 3), ("2026-08-19", 2, 2), ("2026-08-18", 0, 1)] == [
+        (line["day"], line["first"], line["last"]) for line in lines
+    ]
+
+
+async def test_drop_says_what_it_would_remove_and_removes_it_with_yes(desk: Desk) -> None:
+    await three_days(desk)
+    dry = desk("drop", "--before", "2026-08-20")
+    assert "2 segments of accounts before 2026-08-20: 3 events, " in dry.out
+    assert "nothing was removed; --yes does it" in dry.out
+    assert 3 == len(await desk.shard.segments())
+    done = desk("drop", "--before", "2026-08-20", "--yes")
+
+    assert (0, True) == (done.code, done.out.startswith("removed 2 of 2 segments of accounts"))
+    assert ["2026-08-20"] == [one.day for one in await desk.shard.segments()]
+    assert "nothing was removed" in desk("drop", "--before", "2026-08-20", "--yes").out
+
+
+async def test_open_segment_is_never_dropped(desk: Desk) -> None:
+    await three_days(desk)
+    desk("drop", "--before", "2026-08-25", "--yes")
+
+    assert ["2026-08-20"] == [one.day for one in await desk.shard.segments()]
+
+
+@pytest.mark.parametrize("day", ["2026-8-20", "20260820", "yesterday", "2026-02-30", "2999-01-01", ""])
+async def test_drop_wants_a_day_that_is_not_to_come(desk: Desk, day: str) -> None:
+    ran = desk("drop", "--before", day, "--yes")
+
+    assert (1, True) == (ran.code, "write one as in 2026-08-20" in ran.err)
+
+
+async def test_redis_that_is_away_is_told_with_75(names: Names, redis_client: redis.asyncio.Redis, tmp_path: Path) -> None:
+    desk = Desk(redis_client, _settings(names, "redis://127.0.0.1:9/0", "127.0.0.1:9"), tmp_path)
+
+    assert [75] * 3 == [desk("read", "a").code, desk("list").code, desk("drop", "--before", "2026-08-20").code]
+
+
+# Tuning
+
+
+async def test_curve_of_a_journal_is_that_of_a_file_with_the_same_events(desk: Desk, tmp_path: Path) -> None:
+    rows = [event(n, n // 40, f"account_{n * 7 % 5}", f"m{n % 3}")._replace(time_ms=at(n // 40, n * n * 1_000)) for n in range(120)]
+    await desk.shard.append(rows)
+    await desk.shard.pack(40, rows[40:80])
+    lines = [json.dumps({**json.loads(one.value or b""), "at": one.time_ms}) for one in rows]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines), "utf-8")
+    common = ["tune", "--config", str(desk.config), "--json", "--windows", "1s,10s,60s,1h"]
+    by_journal = run(*common, "--journal", "accounts")
+    by_file = run(*common, "--file", str(tmp_path / "events.jsonl"), "--time", "at")
+    last_day = run(*common, "--journal", "accounts", "--from", "2026-08-20")
+
+    assert (0, 120) == (by_journal.code, json.loads(by_journal.out)["events"])
+    assert json.loads(by_file.out)["curve"] == json.loads(by_journal.out)["curve"]
+    assert 40 == json.loads(last_day.out)["events"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--journal", "x"], "there is no journal 'x'"),
+        (["--journal", "accounts", "--live"], "--journal does not go with --live"),
+        (["--journal", "accounts", "--file", "f", "--time", "t"], "--journal or --file, not both"),
+        (["--journal", "accounts"], "journals.accounts has nothing in Redis"),
+    ],
+)
+async def test_tune_by_a_journal_that_cannot_be_used_says_why(desk: Desk, arguments: list[str], says: str) -> None:
+    await desk.shard.wipe()
+    ran = run("tune", "--config", str(desk.config), *arguments)
+
+    assert (1, True) == (ran.code, says in ran.err)
+
+
+# Compared with Kafka
+
+
+@pytest.fixture
+async def filled(
+    kafka: KafkaServer, redis_client: redis.asyncio.Redis, redis_server: RedisServer, names: Names, tmp_path: Path
+) -> tuple[Desk, list[Row]]:
+    """A topic of ten events, and what its journal has of each."""
+    topic = names.topic("events")
+    await create_topics(kafka.bootstrap_servers, [topic], partitions=1)
+    settings = _settings(names, redis_server.url, kafka.bootstrap_servers, source=topic)
+    desk = Desk(redis_client, {**settings, "folds": []}, tmp_path)
+    await desk.shard.claim()
+    values = [json.dumps({"account_id": f"account_{n % 3}", "n": n}).encode() for n in range(9)] + [b"no JSON"]
+    await produce(
+        kafka.bootstrap_servers, topic, [(b"k", value) for value in values], partition=0, timestamp_ms=at(0), headers=[("h", b"x")]
+    )
+    records = [Raw(offset, at(0), b"k", value, (("h", b"x"),)) for offset, value in enumerate(values)]
+    return desk, [row_of(record, desk.settings.journals[0], desk.settings.limits)[0] for record in records]
+
+
+async def test_verify_finds_nothing_in_raw_and_packed_segments_that_equal_the_topic(filled: tuple[Desk, list[Row]]) -> None:
+    desk, rows = filled
+    await desk.shard.append(rows[:6])
+    raw = desk("verify")
+    await desk.shard.store.close(0)
+    await desk.shard.pack(0, rows[:6])
+    packed = desk("verify")
+
+    source = desk.settings.journals[0].source
+    verdict = f"accounts: 6 events in 1 segment decoded, 6 compared with {source}: nothing is wrong\n"
+    assert (0, verdict) == (raw.code, raw.out)
+    assert (raw.code, raw.out) == (packed.code, packed.out)
+
+
+async def test_verify_names_what_is_missing_other_or_damaged(filled: tuple[Desk, list[Row]]) -> None:
+    desk, rows = filled
+    await desk.shard.append([rows[0], rows[1], rows[2]._replace(value=b"other"), *rows[4:]])
+    found = desk("verify")
+    await desk.shard.damage(0)
+    damaged = desk("verify")
+
+    place = "partition 0, 2026-08-18 (offsets from 0 on): "
+    assert (1, [f"{place}offset 2 is another event in the topic", f"{place}offset 3 of the topic is missing"]) == (
+        found.code, found.out.splitlines()[:-1],
+    )  # fmt: skip
+    assert found.out.endswith("2 faults\n")
+    assert f"{place}the checksum of the block does not match" in damaged.out
+    assert f"{place}it has 8 events, and counts 9" in damaged.out

@@ -1,0 +1,145 @@
+"""Where a reader of a journal begins, as it is written; and what a request over HTTP may ask for."""
+
+from __future__ import annotations
+
+from urllib.parse import quote_from_bytes
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams_app.errors import CursorError
+from streams_app.journal.core.cursor import EXAMPLE, MOST_OFFSET, MOST_PARTITION, Start, cursor_text, parse_cursor, parse_start
+from streams_app.journal.core.entry import UNKEYED
+from streams_app.journal.reading.page import BadRequestError, PageRequest, parse_request
+from streams_app.settings import JournalSettings
+
+NOW_MS = 1_787_000_000_000
+DAY_MS = 86_400_000
+ACCOUNTS = JournalSettings(name="accounts", source="events", key="account_id")
+BY_KEY = JournalSettings(name="records", source="events", key="@key")
+
+POSITIONS = st.dictionaries(st.integers(0, MOST_PARTITION), st.integers(0, MOST_OFFSET), min_size=1, max_size=9)
+
+
+@given(POSITIONS)
+def test_a_cursor_is_read_as_it_was_written(positions: dict[int, int]) -> None:
+    assert positions == parse_cursor(cursor_text(positions))
+    assert Start("cursor", positions) == parse_start(cursor_text(positions), NOW_MS)
+
+
+def test_a_partition_of_which_nothing_was_had_is_left_out_of_a_cursor() -> None:
+    assert "1-0,12-5" == cursor_text({12: 5, 0: -1, 1: 0})
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("earliest", Start("earliest")),
+        ("latest", Start("latest")),
+        ("-24h", Start("moment", since_ms=NOW_MS - DAY_MS)),
+        ("24h", Start("moment", since_ms=NOW_MS - DAY_MS)),
+        ("2026-08-20", Start("moment", since_ms=1_787_184_000_000)),
+        ("2026-08-20T06:00+06:00", Start("moment", since_ms=1_787_184_000_000)),
+        ("1787184000000", Start("moment", since_ms=1_787_184_000_000)),
+        ("3-1041", Start("cursor", {3: 1041})),
+        ("0-77,3-1041", Start("cursor", {0: 77, 3: 1041})),
+    ],
+)
+def test_where_to_begin_may_be_written_so(text: str, start: Start) -> None:
+    assert start == parse_start(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "3", "3-", "-3", "3--1", "3-1041,", ",3-1", "3-1,3-2", "3-1 ", "x-1", "3-x", "³-1", "٣-1", "1-99999999999999999",
+        f"1-{MOST_OFFSET + 1}", "123456-1", "yesterday", "2026-13-01", "1e5-2", "3-1041;4-1", "\0", "0-1," * 3_000, "9" * 10_000,
+        "inf", "nan", "\udcff",
+    ],
+)  # fmt: skip
+def test_a_garbled_cursor_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(CursorError) as refused:
+        parse_start(text, NOW_MS)
+
+    assert (2, True) == (refused.value.exit_code, EXAMPLE in str(refused.value))
+    assert len(str(refused.value)) < 400
+
+
+@given(st.text() | st.from_regex(r"[0-9,-]{0,30}"))
+def test_any_text_is_a_place_to_begin_or_refused(text: str) -> None:
+    try:
+        parse_start(text, NOW_MS)
+    except CursorError as error:
+        assert EXAMPLE in str(error)
+
+
+# Requests
+
+
+def asked(query: str, journal: JournalSettings = ACCOUNTS) -> PageRequest:
+    return parse_request(journal, query, NOW_MS)
+
+
+def test_a_request_of_a_key_alone_has_the_usual_bounds() -> None:
+    assert PageRequest((b"saccount_7",), Start("earliest"), 100, 0, from_floor=False) == asked("key=account_7")
+
+
+def test_a_request_may_say_everything() -> None:
+    expected = PageRequest((UNKEYED,), Start("cursor", {3: 1041}), 1_000, 60_000, from_floor=True)
+
+    assert expected == asked("unkeyed=1&from=3-1041&limit=1000&wait=60s&from_floor=1")
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("key=17", (b"s17", b"j17")),
+        ("key=%2217%22", (b"s17",)),
+        ("key=%5B%22a%22,1%5D", (b's["a",1]', b'j["a",1]')),
+        ("key=a%20b+c", (b"sa b c",)),
+        ("key=a%00%7B", (b"sa\0{",)),
+        ("key=%FF", (b"s\xff",)),
+    ],
+)
+def test_a_key_is_meant_as_the_commands_mean_it(query: str, keys: tuple[bytes, ...]) -> None:
+    assert keys == asked(query).keys
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_any_bytes_of_a_record_key_can_be_asked_for(key: bytes) -> None:
+    assert (key,) == asked(f"key={quote_from_bytes(key)}", BY_KEY).keys
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("", "name a key"),
+        ("key=", "name a key"),
+        ("key=a&unkeyed=1", "name a key"),
+        ("unkeyed=yes", "unkeyed must be 1 or 0"),
+        ("key=a&from_floor=true", "from_floor must be 1 or 0"),
+        ("key=a&key=b", "key is given twice"),
+        ("key=a&form=latest", "there is no parameter 'form', did you mean 'from'?"),
+        ("key=a&%FF=1", "there is no parameter"),
+        ("key=a&limit=0", "limit must be a number from 1 to 1000"),
+        ("key=a&limit=1001", "limit must be"),
+        ("key=a&limit=-1", "limit must be"),
+        ("key=a&limit=1e3", "limit must be"),
+        ("key=a&limit=%D9%A3", "limit must be"),
+        ("key=a&limit=", "limit must be"),
+        ("key=a&wait=61s", "wait must be at most 60s"),
+        ("key=a&wait=30", "write a number and a unit"),
+        ("key=a&wait=-1s", "write a number and a unit"),
+        ("key=a&wait=99999999999999d", "wait"),
+        ("&".join(["key=a"] * 30), "more than 20 parameters"),
+    ],
+)
+def test_a_wrong_request_says_what_to_write(query: str, says: str) -> None:
+    with pytest.raises(BadRequestError, match=says.replace("?", r"\?")):
+        asked(query)
+
+
+def test_a_garbled_cursor_of_a_request_is_refused() -> None:
+    with pytest.raises(CursorError):
+        asked("key=a&from=3")
