@@ -13,7 +13,7 @@ from streams_app.delivery.scripts import RefusedError, Script
 from streams_app.live.core.decide import Put, Removal
 from streams_app.live.core.model import held
 from streams_app.live.core.operations import Change, PageChange, Part
-from streams_app.live.core.state import Item
+from streams_app.live.core.state import EMPTY_PAGE, Item
 from streams_app.live.store.keys import view_keys
 from streams_app.live.store.view_store import Beginning, Marks, ScriptSet, ViewReader, ViewStore, heads_of, script_source
 from tests.conftest import Names
@@ -45,6 +45,8 @@ VARIANTS = [
     Variant("clock before the rest", "expire", "if not is_more and", "if"),
     Variant("expires too early", "expire", "local left, expired", "arg.cutoff_ms = arg.cutoff_ms + 3; local left, expired"),
     Variant("poll compares seq alone", "poll", "state.token == arg.known", "true"),
+    Variant("a page of few is not found", "poll", "by_page[page] or false", "false"),
+    Variant("a page of many is not found", "poll", "held[from + i - 1] = found[i]", "held[from + i - 1] = false"),
 ]
 
 
@@ -132,10 +134,15 @@ class Run:
         """A hub that polls what differs holds what the model says."""
         _, (head,) = await heads_of(self.client, [self.keys])
         assert head is not None
-        polled = await ViewReader(self.client, self.scripts, 50).poll(self.keys, self.known, self.token)
+        # Beside others that hold nothing: of few wanted pages and of many a script finds out in different ways.
+        others = dict.fromkeys(map(str, range(self.random.choice((0, 10)))), "")
+        reader = ViewReader(self.client, self.scripts, 50, has_data=self.has_data)
+        polled = await reader.poll(self.keys, self.known | others, self.token)
         assert polled is not None
+        assert all(polled.pages[name] == EMPTY_PAGE for name in others if name in polled.pages)
         self.token = polled.head.token
-        for name, page in polled.pages.items():
+        for name in self.known.keys() & polled.pages.keys():
+            page = polled.pages[name]
             self.known[name] = page.version
             self.seen[name] = list(reversed(page.items))
         assert str(len(self.meant) - 1) == str(head.fence)

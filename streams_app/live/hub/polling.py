@@ -151,17 +151,19 @@ class ViewSnapshot:
         return state_of(self.heads, now_ms, self.view.expiry_ms)
 
 
+def _reader(view: LiveView, redis: Redis, scripts: Scripts) -> ViewReader:
+    # Of a count the newest item is read, too: its time says how long the way from the record to the browser was.
+    is_list = view.kind == "list"
+    return ViewReader(redis, scripts, view.show if is_list else 1, has_data=is_list)
+
+
 class Poller:
     """Polls Redis for all views of topics, one poll at a time."""
 
     def __init__(self, app_id: str, views: Iterable[LiveView], redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._changed: set[tuple[str, str]] = set()
-        # Of a count the newest item is read, too: its time says how long the way from the record to the browser was.
-        self.views = {
-            view.name: ViewSnapshot(app_id, view, ViewReader(redis, scripts, view.show if view.kind == "list" else 1))
-            for view in views
-        }
+        self.views = {view.name: ViewSnapshot(app_id, view, _reader(view, redis, scripts)) for view in views}
 
     async def poll_once(self, wanted: Mapping[str, Collection[str]]) -> tuple[int, set[tuple[str, str]]]:
         """Reads all heads and what has moved.

@@ -298,17 +298,19 @@ class ViewStore:
 class ViewReader:
     """Reads the shards of one view, for hubs and commands; it changes nothing."""
 
-    def __init__(self, redis: Redis, scripts: Scripts, show: int) -> None:
+    def __init__(self, redis: Redis, scripts: Scripts, show: int, *, has_data: bool = True) -> None:
         """Asks nothing yet.
 
         Args:
             redis: Client of the application's Redis.
             scripts: Its scripts.
-            show: Newest items that are read of each page; 0 for a count.
+            show: Newest items that are read of each page.
+            has_data: Whether they may have payloads.
         """
         self._redis = redis
         self._scripts = scripts.by_name
         self._show = show
+        self._has_data = has_data
 
     async def _call(self, script: str, keys: Sequence[str], **arguments: Any) -> Any:
         return await self._scripts[script](keys, arguments)
@@ -325,8 +327,9 @@ class ViewReader:
             None where the shard does not exist.
         """
         reply = await self._call(
-            "poll", keys.in_order, known=token, wanted=list(known), versions=list(known.values()), show=self._show
-        )
+            "poll", keys.in_order, known=token, wanted=list(known), versions={page: one for page, one in known.items() if one},
+            show=self._show, has_data=self._has_data,
+        )  # fmt: skip
         if reply[0] == b"none":
             return None
         head, found, wanted = _head(reply[1:8]), reply[8:], list(known)
@@ -421,7 +424,7 @@ def _head(marks: Sequence[bytes | None]) -> ShardHead:
 def _items(items: Sequence[bytes], payloads: Sequence[bytes | None]) -> tuple[Item, ...]:
     return tuple(
         Item(item.decode(), int(float(time_ms)), payload or b"")
-        for item, time_ms, payload in zip(items[0::2], items[1::2], payloads, strict=True)
+        for item, time_ms, payload in zip(items[0::2], items[1::2], payloads or [None] * (len(items) // 2), strict=True)
     )
 
 

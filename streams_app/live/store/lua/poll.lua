@@ -4,35 +4,51 @@
 -- KEYS      of the shard, see keys.py
 -- known     text: the token under which the versions were read; "" = none was
 -- wanted    array: pages
--- versions  array: of each page the version that is known, "" where it held nothing
+-- versions  map: page → the version that is known, of those that held anything
 -- show      number: newest items that are returned of each page
+-- has_data  boolean: whether items have payloads
 --
 -- A version counts under its token alone. Under another token all that hold anything are returned: the others hold nothing.
 --
 -- Returns {"ok", token, seq, fence, clock, reading, whole_ms, partitions, and of each page that differs its place among the wanted ones
 --         from 0 on, version, number of items, array of item and time newest first, array of payloads} or {"none"} where there is no state.
--- Cost    O(pages wanted + items returned): about 1 us each.
+-- Cost    O(pages wanted + items returned): about 0.5 us a page, 4 us one that differs, and 1 us each of its items.
 -- include view.lua
 
 if not (state.fence and state.seq and state.clock) then return {'none'} end
 read_marks('reading', 'whole_ms', 'partitions')
-local wanted, versions = arg.wanted, arg.versions
-local is_known = state.token == arg.known
+local wanted, known = arg.wanted, state.token == arg.known and arg.versions or {}
+
+-- Versions of the wanted pages. Of few pages all are read: in a small hash each field is searched for from its begin.
+local held = {}
+if call('HLEN', pages) <= #wanted / 2 then
+  local all, by_page = call('HGETALL', pages), {}
+  for k = 1, #all, 2 do by_page[all[k]] = all[k + 1] end
+  for place, page in ipairs(wanted) do held[place] = by_page[page] or false end
+else
+  for from = 1, #wanted, CHUNK do
+    local found = call('HMGET', pages, unpack(wanted, from, math.min(from + CHUNK - 1, #wanted)))
+    for i = 1, #found do held[from + i - 1] = found[i] end
+  end
+end
+
+local function newest(page)
+  if arg.show <= 0 then return {}, {} end
+  local items, names = call('ZRANGE', items_of .. page, 0, arg.show - 1, 'REV', 'WITHSCORES'), {}
+  if not arg.has_data or #items == 0 then return items, names end
+  for k = 1, #items, 2 do names[#names + 1] = items[k] end
+  return items, call('HMGET', data_of .. page, unpack(names))
+end
+
 local reply = {'ok', state.token, state.seq, state.fence, state.clock, state.reading or '', state.whole_ms or '0', state.partitions or '0'}
-for from = 1, #wanted, CHUNK do
-  local to = math.min(from + CHUNK - 1, #wanted)
-  for i, found in ipairs(call('HMGET', pages, unpack(wanted, from, to))) do
-    local place = from + i - 1
-    local version = found or ''
-    if version ~= (is_known and versions[place] or '') then
-      local items, names, payloads = {}, {}, {}
-      if arg.show > 0 then items = call('ZRANGE', items_of .. wanted[place], 0, arg.show - 1, 'REV', 'WITHSCORES') end
-      for k = 1, #items, 2 do names[#names + 1] = items[k] end
-      if #names > 0 then payloads = call('HMGET', data_of .. wanted[place], unpack(names)) end
-      for _, value in ipairs({place - 1, version, call('ZCARD', items_of .. wanted[place]), items, payloads}) do
-        reply[#reply + 1] = value
-      end
-    end
+local size = #reply
+for place, page in ipairs(wanted) do
+  local version = held[place] or ''
+  if version ~= (known[page] or '') then
+    local items, payloads = newest(page)
+    reply[size + 1], reply[size + 2], reply[size + 3] = place - 1, version, call('ZCARD', items_of .. page)
+    reply[size + 4], reply[size + 5] = items, payloads
+    size = size + 5
   end
 end
 return reply
