@@ -157,6 +157,8 @@ class Run:
         for client in self._clients:
             for shown in client.shown:
                 judge.judge(shown)
+        # Each browser is shown at least one state of a count and one of a list.
+        judge.require(2 * len(self._clients))
         self.wrong += judge.wrong
 
     async def _break(self, names: list[str], seconds: float) -> None:
@@ -261,12 +263,12 @@ class Run:
         ]
         if self._judge is not None:
             ages = sorted(self._judge.ages_ms)
-            late = sum(age > RECENT_MS for age in ages)
             of = {share: ages[min(len(ages) - 1, int(len(ages) * share))] for share in (0.5, 0.99, 1.0)} if ages else {}
             marked = ", ".join(f"{count:,} {name}" for name, count in sorted(self._judge.marked.items()))
             lines.append(
                 f"  {len(ages):,} states without a mark, last so {of.get(0.5, 0)} ms before (p99 {of.get(0.99, 0)}, "
-                f"max {of.get(1.0, 0)}; {late:,} over {RECENT_MS}), {len(self._judge.wrong)} wrong; marked: {marked or 'none'}"
+                f"max {of.get(1.0, 0)}; {self._judge.share_of_old:.2%} over {RECENT_MS}), {len(self._judge.wrong)} wrong; "
+                f"marked: {marked or 'none'}"
             )
         return "\n".join([*lines, *(f"  WRONG: {fault}"[:600] for fault in self.wrong[:5])])
 
@@ -278,10 +280,13 @@ class Run:
 @click.option("--rate", default=50.0, show_default=True, help="Events a second.")
 @click.option("--clients", default=200, show_default=True, help="Browsers.")
 @click.option("--faults", default=None, help="Only these, separated by commas.")
-def main(runs: int, seed: int, seconds: float, rate: float, clients: int, faults: str | None) -> None:
+@click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s with 40 browsers.")
+def main(runs: int, seed: int, seconds: float, rate: float, clients: int, faults: str | None, share: bool) -> None:
     """Breaks workers, hubs, Redis and broker while browsers are connected, and compares what they are shown with what is."""
     for name in ("aiokafka", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
+    if share:
+        runs, seconds, clients = 1, 20.0, 40
     own = (HUB_KILLED, HUB_FROZEN)
     chosen = faults.split(",") if faults else [*FAULTS, *own]
     others = [name for name in chosen if name not in own]

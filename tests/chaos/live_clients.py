@@ -74,8 +74,10 @@ class Client:
             self.connects += 1
             name = ""
             while self.is_settled or loop.time() < until:
-                # The hub beats every second: silence means that the connection is dead.
-                line = await asyncio.wait_for(response.content.readline(), 5.0)
+                # The hub beats every second: silence means that the connection is dead. No wait_for: before Python 3.12 it
+                # may swallow that the browser is told to end.
+                async with asyncio.timeout(5.0):
+                    line = await response.content.readline()
                 if not line:
                     return
                 if line.startswith(b"event: "):

@@ -14,13 +14,13 @@ SHOW: Final = 10
 GONE: Final = "gone"
 
 RECENT_MS: Final = 5_000
-"""What is shown without a mark was so within that time."""
+"""How much of what is shown without a mark is older is reported."""
 
 SETTLED_MS: Final = 2_000
 """So long what has left may be shown: a tick of the worker, a poll of the hub, and the way to the browser."""
 
 OLDEST_MS: Final = 12_000
-"""A view says that it is behind when its clock is 10 s old; hubs look once a second."""
+"""What is older and without a mark is wrong: a view says that it is behind when its clock is 10 s old; hubs look once a second."""
 
 
 @dataclass(slots=True)
@@ -86,6 +86,21 @@ class Judge:
             if any(event.acked_ms is None for event in events):
                 self.excused.add(page)
             events.sort(key=lambda event: event.place)
+
+    @property
+    def share_of_old(self) -> float:
+        """What part of all that was shown without a mark was older than it should be."""
+        return sum(age_ms > RECENT_MS for age_ms in self.ages_ms) / max(1, len(self.ages_ms))
+
+    def require(self, least: int) -> None:
+        """Finds a run wrong that has judged next to nothing.
+
+        Args:
+            least: States without a mark that must have been compared with what was so.
+        """
+        if len(self.ages_ms) < least:
+            why = f"{len(self.excused)} of {len(self.pages)} pages have events of which nobody knows whether they are in the log"
+            self.wrong.append(f"only {len(self.ages_ms)} states were judged, {least} are the least: {why}, marked {self.marked}")
 
     def judge(self, shown: Shown) -> None:
         """One message."""

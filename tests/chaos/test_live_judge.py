@@ -1,0 +1,79 @@
+"""What the judge of ``make chaos-live`` finds wrong, and what it lets pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chaos.live_clients import Shown
+from tests.chaos.live_judge import OLDEST_MS, RECENT_MS, Judge, Produced
+
+T0 = 1_700_000_000_000
+
+
+def judged(*shown: tuple[int, dict[str, Any]], acked_ms: int | None = T0 + 20) -> Judge:
+    """A page to which item a came first, and item b soon after."""
+    events = [Produced("a", T0 - 1_000, False, T0 - 1_000, T0 - 990, 0), Produced("b", T0, False, T0, acked_ms, 1)]
+    judge = Judge({"p": events})
+    for at_ms, state in shown:
+        judge.judge(Shown(at_ms, "p", {"view": "supporters", "state": "ok", **state}))
+    return judge
+
+
+def test_a_state_is_as_old_as_what_came_after_it() -> None:
+    judge = judged((T0 + 500, {"count": 2}), (T0 + 500, {"count": 1}), (T0 + RECENT_MS + 500, {"count": 1}))
+
+    assert judge.wrong == []
+    assert judge.ages_ms[0] == 0
+    assert 0 < judge.ages_ms[1] < RECENT_MS < judge.ages_ms[2] < OLDEST_MS
+    assert round(judge.share_of_old, 3) == 0.333
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "state", "why"),
+    [
+        (T0 + 500, {"count": 3}, "never was"),
+        (T0 + 500, {"view": "news", "count": 2, "items": [{"item": "a", "time_ms": T0 - 1_000}]}, "never was"),
+        (T0 + OLDEST_MS + 500, {"count": 1}, "is not marked"),
+        (T0 + 500, {"state": "behind", "count": 3}, "never was"),
+        (T0 + 500, {"state": "reading", "count": 2}, "values while"),
+        (T0 + 500, {"state": "incomplete", "count": 2}, "is incomplete"),
+    ],
+)
+def test_what_never_was_or_is_old_without_a_mark_is_wrong(at_ms: int, state: dict[str, Any], why: str) -> None:
+    (wrong,) = judged((at_ms, state)).wrong
+
+    assert why in wrong
+
+
+def test_what_is_old_and_says_so_is_right() -> None:
+    judge = judged((T0 + OLDEST_MS + 500, {"state": "behind", "count": 1}))
+
+    assert (judge.wrong, judge.ages_ms, judge.marked) == ([], [], {"behind": 1})
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        judged(),
+        judged((T0 + 500, {"state": "reading"})),
+        judged((T0 + 500, {"state": "behind", "count": 2})),
+        judged((T0 + 500, {"view": "visitors", "count": 2})),
+        judged((T0 + 500, {"count": 2}), acked_ms=None),
+    ],
+    ids=["nothing was shown", "all was being read", "all was behind", "presence alone", "nobody knows what is in the log"],
+)
+def test_a_run_that_judged_nothing_is_wrong(judge: Judge) -> None:
+    assert judge.wrong == []
+    judge.require(1)
+
+    assert len(judge.wrong) == 1
+    assert "only 0 states were judged" in judge.wrong[0]
+
+
+def test_a_run_that_judged_enough_is_right() -> None:
+    judge = judged((T0 + 500, {"count": 2}))
+    judge.require(1)
+
+    assert judge.wrong == []
