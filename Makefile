@@ -45,8 +45,8 @@ docs: install ## writes the tables of docs/reference.md
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-# make bench-live ARGS="--redis redis://localhost:6379/9", an empty one; otherwise an embedded Valkey
-bench-live: install ## what live views cost, beside plain sorted sets and beside being pushed each change
+# make bench-live ARGS="--kafka apache --redis redis", or --redis redis://localhost:6379/9, an empty one; otherwise the embedded servers
+bench-live: install ## what live views cost and how late they are, beside goals, plain sorted sets and being pushed each change
 	@$(BIN)/python -m benchmarks.live $(ARGS)
 
 # Without ARGS subscribers, read stores, live views and the drill of the alerts follow. With them it is the folds alone:
@@ -74,7 +74,7 @@ chaos-stores: install ## the part of it that read stores have
 chaos-subscribers: install ## the part of it that subscribers have
 	@$(BIN)/python -m tests.chaos.subscribers $(ARGS)
 
-# make chaos-live ARGS="--runs 1 --seconds 20"; 200 browsers at 2 hubs under the faults of `make chaos`, and those of hubs
+# make chaos-live ARGS="--runs 1 --seconds 20" or ARGS="--share", which is a minute; 200 browsers at 2 hubs under the faults of `make chaos`, and those of hubs
 chaos-live: install ## the part of it that live views have
 	@$(BIN)/python -m tests.chaos.live $(ARGS)
 
