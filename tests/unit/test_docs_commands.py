@@ -11,6 +11,7 @@ import click
 import pytest
 
 from benchmarks.__main__ import main as bench
+from benchmarks.live import main as bench_live
 from streams_app.cli import group
 from streams_app.cli.demo import command as demo
 from tests.chaos.__main__ import main as chaos
@@ -18,7 +19,14 @@ from tests.chaos.alerts import main as chaos_alerts
 from tests.chaos.subscribers import main as chaos_subscribers
 from tests.pages import PAGES, ROOT, fenced, name_of
 
-TARGETS = {"demo": demo, "bench": bench, "chaos": chaos, "chaos-alerts": chaos_alerts, "chaos-subscribers": chaos_subscribers}
+TARGETS = {
+    "demo": demo,
+    "bench": bench,
+    "bench-live": bench_live,
+    "chaos": chaos,
+    "chaos-alerts": chaos_alerts,
+    "chaos-subscribers": chaos_subscribers,
+}
 """Targets of the Makefile that hand their ARGS to a command."""
 
 
