@@ -3,6 +3,8 @@
 ``STREAMS_APP_TEST_KAFKA``: ``embedded`` (default), ``apache``, or ``host:port`` of one that runs.
 ``STREAMS_APP_TEST_REDIS``: ``embedded`` (default: Valkey), ``redis`` (Redis 7), or a ``redis://`` URL.
 A server that cannot be had skips its tests with the reason; with ``CI=true`` it fails them.
+``STREAMS_APP_TEST_SHARE``: ``1/3`` leaves out two thirds of the tests that neither need Apache Kafka or Redis 7 nor are ``long``.
+``STREAMS_APP_TEST_EXAMPLES``: ``quick`` or ``thorough``, of each property; ``thorough`` with ``CI=true``.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
+from zlib import crc32
 
 import asyncpg
 import hypothesis
@@ -34,6 +37,7 @@ from tests.servers.redis7 import Redis7
 
 KAFKA_CHOICE = os.environ.get("STREAMS_APP_TEST_KAFKA") or "embedded"
 REDIS_CHOICE = os.environ.get("STREAMS_APP_TEST_REDIS") or "embedded"
+SHARE, _, SHARES = (os.environ.get("STREAMS_APP_TEST_SHARE") or "1/1").partition("/")
 
 TRANSPORT = frozenset({"kafka", "redis_server", "broker"})
 FIRST_LOOK = "test_read_store_opensearch_back.py"
@@ -99,7 +103,8 @@ hypothesis.settings.register_profile("thorough", max_examples=400, deadline=None
 
 
 def pytest_configure() -> None:
-    hypothesis.settings.load_profile("thorough" if os.environ.get("CI") == "true" else "quick")
+    is_ci = os.environ.get("CI") == "true"
+    hypothesis.settings.load_profile(os.environ.get("STREAMS_APP_TEST_EXAMPLES") or ("thorough" if is_ci else "quick"))
     if KAFKA_CHOICE not in ("embedded", "apache") and ":" not in KAFKA_CHOICE:
         raise pytest.UsageError(f"STREAMS_APP_TEST_KAFKA={KAFKA_CHOICE}: must be embedded, apache or host:port")
     if REDIS_CHOICE not in ("embedded", "redis") and "://" not in REDIS_CHOICE:
@@ -110,7 +115,7 @@ def pytest_report_header() -> str:
     return f"streams_app: kafka={KAFKA_CHOICE} redis={REDIS_CHOICE}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Gives the marks that follow from what a test uses.
 
     CI runs the tests that use a Kafka or Redis on several; on all others the choice has no effect. Of a read store the transport is
@@ -123,6 +128,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.servers)
         if "opensearch" in kept_in and item.path.name != FIRST_LOOK:
             item.add_marker(pytest.mark.long)
+    config.hook.pytest_deselected(items=[item for item in items if not _is_in_share(item)])
+    items[:] = filter(_is_in_share, items)
+
+
+def _is_in_share(item: pytest.Item) -> bool:
+    if any(map(item.get_closest_marker, ("apache", "redis7", "long"))):
+        return True
+    return crc32(item.nodeid.encode()) % int(SHARES) == int(SHARE) % int(SHARES)
 
 
 def _databases(item: pytest.Item) -> set[str]:
