@@ -115,7 +115,9 @@ class AskingHost(ABC):
         key = TopicPartition(*tp)
 
         async def ask(consumer: AIOKafkaConsumer) -> int:
+            # The end first: what arrives after it must not be passed over where nothing was found.
+            end = (await consumer.end_offsets([key]))[key]
             found = (await consumer.offsets_for_times({key: time_ms}))[key]
-            return int((await consumer.end_offsets([key]))[key] if found is None else found.offset)
+            return int(end if found is None else found.offset)
 
         return await self._asked(ask)

@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 
+from streams_app.delivery.batch import TP
 from streams_app.delivery.commits import Member
 from streams_app.fold import Fold
 from streams_app.kafka.attempts import attempt, is_cancelled
@@ -41,6 +42,33 @@ async def test_a_member_that_lets_go_for_as_long_as_its_grace_is_not_put_out_of_
     await client.stop()
 
     assert client._max_poll_interval_ms > 306_000
+
+
+async def test_record_that_arrives_while_an_offset_is_asked_for_by_its_time_is_not_skipped() -> None:
+    log = [1_000, 2_000]
+
+    class Broker:
+        """Answers as a log does that grows after each answer."""
+
+        async def offsets_for_times(self, times: dict[Any, int]) -> dict[Any, Any]:
+            ((key, time_ms),) = times.items()
+            found = next((SimpleNamespace(offset=at) for at, one in enumerate(log) if one >= time_ms), None)
+            log.append(9_000)
+            return {key: found}
+
+        async def end_offsets(self, keys: list[Any]) -> dict[Any, int]:
+            end = len(log)
+            log.append(9_000)
+            return {keys[0]: end}
+
+    class Asking(GroupMember):
+        async def _asked(self, question: Any) -> Any:
+            return await question(Broker())
+
+    fold = Fold(name="f", source="s", group_key="g", changed="c", quiet_period="1s")
+    member = Asking(Settings(app_id="a", folds=(fold,)), "g", ["t"])
+
+    assert 2 >= await member.offset_at(TP("t", 0), 5_000)
 
 
 class Cancelled(GroupMember):
