@@ -369,17 +369,20 @@ class JournalShardReader(_ScriptCaller):
         return NoState()
 
     async def status(self, keys: JournalKeys) -> ShardStatus | None:
-        """Fence, floor and segments of a shard, of one moment; None where it does not exist."""
-        pipeline = self._redis.pipeline(transaction=True)
+        """Fence, floor and segments of a shard; None where it does not exist.
+
+        They are asked for together, the fence first: segments that were begun since then are left out.
+        """
+        pipeline = self._redis.pipeline(transaction=False)
         pipeline.hmget(keys.meta, ["fence", "clock", "topic_id", "partitions", "owner"])
-        pipeline.zrange(keys.segments, 0, 0)
         pipeline.hgetall(keys.about)
-        (fence, clock, topic_id, partitions, owner), oldest, about = await pipeline.execute()
+        (fence, clock, topic_id, partitions, owner), about = await pipeline.execute()
         if fence is None or clock is None:
             return None
-        floor = int(oldest[0]) if oldest else int(fence) + 1
+        segments = _segments(about, int(fence))
+        floor = segments[0].first if segments else int(fence) + 1
         return ShardStatus(
-            int(partitions or b"0"), int(fence), floor, int(clock), (topic_id or b"").decode(), _segments(about, int(fence)),
+            int(partitions or b"0"), int(fence), floor, int(clock), (topic_id or b"").decode(), segments,
             (owner or b"").decode(),
         )  # fmt: skip
 
