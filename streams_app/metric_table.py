@@ -301,6 +301,55 @@ METRICS: Final = (
         "token: sessions end, or the secrets differ; full: see live_connections; origin: live_server.origins lacks one.",
     ),
     Description(
+        "streams_app_journal_entries_total", "counter", ("journal",), "Events filed in a journal.",
+        "Zero while lag_records rises: see /health/ready and the log of the worker.",
+    ),
+    Description(
+        "streams_app_journal_bytes", "gauge", ("journal", "form"),
+        "Bytes that a journal keeps in Redis, raw or packed (compressed), in the partitions of this worker.",
+        "raw near max_bytes: compression does not keep up, see compressed_bytes_total.",
+    ),
+    Description(
+        "streams_app_journal_segments", "gauge", ("journal", "form"),
+        "Segments of a journal, raw, packed or gap (a range that retention had removed), in the partitions of this worker.",
+        "raw rises: compression does not keep up; raise compress_rate, or add workers.",
+    ),
+    Description(
+        "streams_app_journal_oldest_seconds", "gauge", ("journal",),
+        "How far back a journal reaches, in that partition of this worker in which it is the least.",
+        "Below keep once the journal is as old: max_bytes ends it, see dropped_segments_total.",
+    ),
+    Description(
+        "streams_app_journal_lag_records", "gauge", ("journal",), "Records not yet in a journal.",
+        "Rising: readers wait; add workers up to the number of partitions, or look at Redis.",
+    ),
+    Description(
+        "streams_app_journal_dropped_segments_total", "counter", ("journal", "cause"),
+        "Segments that were removed, by cause: age (older than keep), size (beyond the share of max_bytes) or memory (Redis was "
+        "full).",
+        "size: raise max_bytes, or accept that it reaches less far back; memory: raise maxmemory.",
+    ),
+    Description(
+        "streams_app_journal_compressed_bytes_total", "counter", ("journal", "side"),
+        "Bytes of segments before and after they were compressed.",
+        "Stands still while raw segments rise: the log of the worker says why.",
+    ),
+    Description(
+        "streams_app_journal_gap_offsets_total", "counter", ("journal",),
+        "Offsets that retention had removed from the source before they were filed; readers are told which.",
+        "Keep the source for longer than an outage, and the workers running.",
+    ),
+    Description(
+        "streams_app_journal_unkeyed_total", "counter", ("journal", "reason"),
+        "Events filed without a key: not-json, not-an-object, no-key or key-too-large.",
+        "Producers, or journals.NAME.key.",
+    ),
+    Description(
+        "streams_app_journal_damaged_blocks_total", "counter", ("journal",),
+        "Blocks that could not be decoded when they were to be compressed.",
+        "Above 0: the memory or the disk of Redis is damaged, or somebody else writes there.",
+    ),
+    Description(
         "streams_app_waiting_for", "gauge", ("subscriber", "what"),
         "1 while a subscriber waits: for redis, redis-memory, broker, dead-letters (their topic does not acknowledge them), window "
         "(too many unfinished events), note (it is full) or operator (nothing but a command mends it). One with yes goes on "

@@ -23,6 +23,9 @@ LIVE_RESULTS = ("put", "removed", "late", "other", "refused")
 LIVE_REFUSALS = ("token", "page-not-in-token", "origin", "view", "views", "page", "tab", "full", "redis", "stalled")
 """What a record was to a live view."""
 
+JOURNAL_DROPS = ("age", "size", "memory")
+UNKEYED_REASONS = ("not-json", "not-an-object", "no-key", "key-too-large")
+
 
 class Metrics:
     """The metrics of one worker, in a registry of their own (a process may hold several applications, as tests do).
@@ -86,6 +89,16 @@ class Metrics:
     live_delay_seconds: Histogram
     live_look_seconds: Histogram
     live_refused: Counter
+    journal_entries: Counter
+    journal_bytes: Gauge
+    journal_segments: Gauge
+    journal_oldest_seconds: Gauge
+    journal_lag_records: Gauge
+    journal_dropped_segments: Counter
+    journal_compressed_bytes: Counter
+    journal_gap_offsets: Counter
+    journal_unkeyed: Counter
+    journal_damaged_blocks: Counter
     waiting_for: Gauge
     script_seconds: Histogram
     produce_seconds: Histogram
@@ -102,6 +115,7 @@ class Metrics:
         for metric in METRICS:
             setattr(self, metric.attribute, made(metric, self.registry))
         readers = [[fold.name for fold in settings.folds], [store.name for store in settings.read_stores]]
+        readers.append([journal.name for journal in settings.journals])
         for name in sum(readers, [view.name for view in settings.live_of_topics]):
             self.log_went_back_events.labels(name=name)
         for fold in settings.folds:
@@ -115,6 +129,8 @@ class Metrics:
         for cause in CAUSES:
             self.not_ready.labels(cause=cause)
         self._begin_live(settings)
+        for journal in settings.journals:
+            self._begin_journal(journal.name)
         self.build_info.labels(version=_version(), app_id=settings.app_id).set(1)
         # Memory, processor time and open files of this process, by the names they have everywhere.
         ProcessCollector(registry=self.registry)
@@ -130,6 +146,17 @@ class Metrics:
                 self.live_events.labels(view=view.name, result=result)
         for refusal in LIVE_REFUSALS if settings.live else ():
             self.live_refused.labels(reason=refusal)
+
+    def _begin_journal(self, journal: str) -> None:
+        for metric in METRICS:
+            if metric.kind == "counter" and metric.labels == ("journal",):
+                getattr(self, metric.attribute).labels(journal=journal)
+        for cause in JOURNAL_DROPS:
+            self.journal_dropped_segments.labels(journal=journal, cause=cause)
+        for side in ("before", "after"):
+            self.journal_compressed_bytes.labels(journal=journal, side=side)
+        for reason in UNKEYED_REASONS:
+            self.journal_unkeyed.labels(journal=journal, reason=reason)
 
     def _begin_fold(self, fold: str) -> None:
         for metric in METRICS:

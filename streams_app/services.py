@@ -1,4 +1,4 @@
-"""What runs beside Faust, started and ended together: Redis, HTTP, watchdog, heartbeat, read stores, subscribers, live views."""
+"""What runs beside Faust, started and ended together: Redis, HTTP, watchdog, read stores, subscribers, live views, journals."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from streams_app.errors import TryAgainError
 from streams_app.folding.agents.held import Held
 from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.journal.agents.agent import Journals
 from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.producer import AckedProducer
 from streams_app.live.agents.agent import LiveViews
@@ -89,7 +90,7 @@ class Services:
             )
             await subscribers.require_topics()
             self.status.pages |= {EVENTS_PAGE: subscribers.page, ASYNCAPI_PAGE: subscribers.asyncapi}
-        live = self._live_views()
+        live, journals = self._live_views(), self._journals()
         self.status.groups_provider = lambda fold, limit: groups_of_worker(
             self.held.shards(), self.settings, self.redis, fold, limit
         )
@@ -106,6 +107,8 @@ class Services:
             self._run(subscribers.run(self.stopping), "subscribers")
         if live is not None:
             self._run(live.run(self.stopping), "live views")
+        if journals is not None:
+            self._run(journals.run(self.stopping), "journals")
 
     def _live_views(self) -> LiveViews | None:
         if not (views := self.settings.live_of_topics):
@@ -113,6 +116,11 @@ class Services:
         return LiveViews(
             self.settings, self.redis, self.producer, self.skew.clock, self.metrics, self.watchdog.watch, views
         )  # fmt: skip
+
+    def _journals(self) -> Journals | None:
+        if not (journals := self.settings.journals):
+            return None
+        return Journals(self.settings, self.redis, self.skew.clock, self.metrics, self.watchdog.watch, journals)
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs a task; an error of it is one that nobody knows, and ends the process."""

@@ -1,4 +1,4 @@
-"""A worker that folds nothing: it runs read stores, subscribers or live views.
+"""A worker that folds nothing: it runs read stores, subscribers, live views or journals.
 
 ``streams-app worker --only NAME`` and the worker of an application without folds are such. They are members of their consumer
 groups as any worker is, and share partitions with the others. Faust is not used.
@@ -24,6 +24,7 @@ from streams_app.delivery.trusted_clock import TrustedClock
 from streams_app.errors import ConfigurationError
 from streams_app.folding.store.keys import probe_key
 from streams_app.http import ASYNCAPI_PAGE, EVENTS_PAGE, HttpServer
+from streams_app.journal.agents.agent import Journals
 from streams_app.journal.reading.page import add_journal_pages
 from streams_app.kafka.member import wait
 from streams_app.kafka.producer import AckedProducer
@@ -33,7 +34,7 @@ from streams_app.metrics import Metrics
 from streams_app.read_store.agents.access import require_store_access
 from streams_app.read_store.agents.agent import ReadStoreAgent
 from streams_app.redis_client import connect, require_access
-from streams_app.settings import LiveView, ReadStoreSettings, Settings
+from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.settings.base import suggestion
 from streams_app.status import Status
 from streams_app.subscribers.loading import catalogue_of
@@ -55,20 +56,30 @@ class Chosen(NamedTuple):
         stores: Read stores.
         subscribers: Names of subscribers.
         views: Live views.
+        journals: Journals.
     """
 
     stores: Sequence[ReadStoreSettings]
     subscribers: Collection[str]
     views: Sequence[LiveView] = ()
+    journals: Sequence[JournalSettings] = ()
 
     @property
     def names(self) -> list[str]:
         """All names, for people."""
-        return [*(store.name for store in self.stores), *self.subscribers, *(view.name for view in self.views)]
+        stores, views = (store.name for store in self.stores), (view.name for view in self.views)
+        return [*stores, *self.subscribers, *views, *(journal.name for journal in self.journals)]
+
+    @property
+    def is_in_redis(self) -> bool:
+        """Whether anything of it is in Redis; a read store alone has nothing there."""
+        return bool(self.subscribers or self.views or self.journals)
 
 
 def chosen(settings: Settings, names: Collection[str]) -> Chosen:
-    """What is called by these names: read stores, subscribers, live views; without a name all enabled subscribers and all views.
+    """What is called by these names: read stores, subscribers, live views, journals.
+
+    Without a name that is all enabled subscribers, all views and all journals.
 
     Raises:
         ConfigurationError: Nothing is called so, a subscriber is not enabled, or there is nothing to run.
@@ -79,25 +90,27 @@ def chosen(settings: Settings, names: Collection[str]) -> Chosen:
         enabled = {one.name: one.is_enabled for one in found}
     stores = {store.name: store for store in settings.read_stores}
     views = {view.name: view for view in settings.live_of_topics}
-    known = list(dict.fromkeys([*stores, *enabled, *views]))
+    journals = {journal.name: journal for journal in settings.journals}
+    known = list(dict.fromkeys([*stores, *enabled, *views, *journals]))
     folds, there = {fold.name for fold in settings.folds}, ", ".join(known) or "none"
     faults = [
-        f"there is no read store, subscriber or live view {name!r}{_hint(name, known, folds)} (there are: {there})"
+        f"there is no read store, subscriber, live view or journal {name!r}{_hint(name, known, folds)} (there are: {there})"
         for name in names
         if name not in known
     ]
     if faults and settings.events.catalogue is None:
         faults.append("subscribers are declared in a catalogue, and events.catalogue is not set")
-    others = {*stores, *views}
+    others = {*stores, *views, *journals}
     faults += [f"subscriber {name!r} is not enabled" for name in names if name not in others and enabled.get(name) is False]
-    if not names and not views and not any(enabled.values()):
-        faults.append("there is nothing to run: no fold, no live view of a topic, and no subscriber that is enabled")
+    if not names and not views and not journals and not any(enabled.values()):
+        faults.append("there is nothing to run: no fold, no live view of a topic, no journal, and no subscriber that is enabled")
     if faults:
         raise ConfigurationError(faults)
     return Chosen(
         [stores[name] for name in names if name in stores],
         [name for name in names or enabled if enabled.get(name)],
         [views[name] for name in names or views if name in views],
+        [journals[name] for name in names or journals if name in journals],
     )
 
 
@@ -121,15 +134,15 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     subscriptions = [one for one in enabled_of(settings) if one.subscriber.name in runs.subscribers] if runs.subscribers else []
-    await require_rights(settings, list(needed_apart(settings, runs.stores, subscriptions, runs.views)))
+    await require_rights(settings, list(needed_apart(settings, runs.stores, subscriptions, runs.views, runs.journals)))
     async with AsyncExitStack() as stack:
         works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}  # called once nothing can fail any more
         # Of the folds, which other workers run, this one tells nothing; and a read store keeps nothing in Redis.
         foldless = settings.model_copy(update={"folds": ()})
-        watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=bool(runs.subscribers or runs.views))
+        watchdog = Watchdog(foldless, clock, metrics, status, asks_redis=runs.is_in_redis)
         agents = [(store, ReadStoreAgent(settings, store, metrics, clock)) for store in runs.stores]
         await require_store_access(runs.stores)
-        if runs.subscribers or runs.views:
+        if runs.is_in_redis:
             producer = AckedProducer(settings.kafka, client_id=f"{settings.app_id}-letters")
             stack.push_async_callback(producer.stop)
             redis = connect(settings.redis)
@@ -149,6 +162,10 @@ async def _serve(settings: Settings, runs: Chosen) -> None:
             live = LiveViews(settings, redis, producer, skew.clock, metrics, watchdog.watch, runs.views)
             await live.require_topics()
             works["live views"] = partial(live.run, stop)
+        if runs.journals:
+            journals = Journals(settings, redis, skew.clock, metrics, watchdog.watch, runs.journals)
+            await journals.require_topics()
+            works["journals"] = partial(journals.run, stop)
         for store, agent in agents:
             watchdog.watch_transactions(store.group, agent.ownership)
             works[store.group] = partial(agent.run, stop)

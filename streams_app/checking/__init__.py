@@ -1,4 +1,4 @@
-"""Can this run? Findings about HTTP, servers, rights, logs, transactions, stores, subscribers and live views, with advice.
+"""Can this run? Findings about HTTP, servers, rights, logs, transactions, stores, subscribers, live views, journals.
 
 Each finding is given as soon as it is made, and a server that says nothing is given up after a few seconds. A check that fails does
 not keep the others from being made. What only a write can tell is tried by a write that is taken back: one key of Redis, and a
@@ -12,6 +12,7 @@ from contextlib import aclosing
 
 from streams_app.checking.finding import Finding, Level
 from streams_app.checking.http import http_finding
+from streams_app.checking.journals import journal_findings
 from streams_app.checking.kafka import kafka_findings
 from streams_app.checking.live import live_findings
 from streams_app.checking.logs import log_findings
@@ -38,6 +39,7 @@ async def findings(settings: Settings, clock: Clock) -> AsyncGenerator[Finding, 
     others = [] if away else [rights_findings(settings), log_findings(settings)]
     others += [read_store_findings(settings)]
     others += [subscriber_findings(settings, asks=not away), live_findings(settings, asks=not away)]
+    others += [journal_findings(settings, asks=not away)]
     others += [] if away else [transaction_findings(settings)]
     for looks in others:
         async with aclosing(looks) as found:

@@ -22,6 +22,7 @@ from streams_app.delivery.fingerprints import OTHER, Fingerprint, common_end, of
 from streams_app.delivery.marks import noted_in
 from streams_app.delivery.processor import READS_NOTHING
 from streams_app.errors import StreamsAppError, text_of
+from streams_app.journal.store.keys import journal_keys
 from streams_app.kafka.admin import admin_client, partition_counts
 from streams_app.kafka.group_offsets import held_in, in_group
 from streams_app.kafka.log_reader import log_reader
@@ -166,7 +167,7 @@ def _partitions(topics: Iterable[str], counts: Mapping[str, int]) -> list[TP]:
 
 
 async def _in_redis(settings: Settings) -> dict[Reader, Read]:
-    """What folds and live views have read, as Redis knows it."""
+    """What folds, live views and journals have read, as Redis knows it."""
     readers: dict[Reader, Read] = defaultdict(dict)
     async with redis_of(settings) as redis:
         for place in await places_of(redis, settings, None):
@@ -175,16 +176,32 @@ async def _in_redis(settings: Settings) -> dict[Reader, Read]:
             readers[Reader(f"fold {place.fold.name}", advice)][TP(place.fold.source, place.partition)] = ReadSoFar(
                 _text(topic_id), max(place.fence, int(to or -1)) + 1, of_text(_text(log))
             )
-        if settings.live_of_topics:
+        metas = [
+            (Reader(f"live view {view.name}"), view.source, partial(_meta_of_view, settings.app_id, view.name))
+            for view in settings.live_of_topics
+        ]
+        for journal in settings.journals:
+            reader = Reader(
+                f"journal {journal.name}", f"streams-app reset --journal {journal.name} (it says first what it would do)"
+            )
+            metas.append((reader, journal.source, partial(_meta_of_journal, settings.app_id, journal.name)))
+        if metas:
             async with admin_client(settings.kafka) as client:
-                counts = await partition_counts(client, [view.source for view in settings.live_of_topics])
-        for view in settings.live_of_topics:
-            for tp in _partitions([view.source], counts):
-                meta = view_keys(settings.app_id, view.name, *tp).meta
-                topic_id, log, fence = await redis.hmget(meta, ["topic_id", "log", "fence"])
+                counts = await partition_counts(client, list({source for _, source, _ in metas}))
+        for reader, source, meta_of in metas:
+            for tp in _partitions([source], counts):
+                topic_id, log, fence = await redis.hmget(meta_of(*tp), ["topic_id", "log", "fence"])
                 if fence is not None:
-                    readers[Reader(f"live view {view.name}")][tp] = ReadSoFar(_text(topic_id), int(fence) + 1, of_text(_text(log)))
+                    readers[reader][tp] = ReadSoFar(_text(topic_id), int(fence) + 1, of_text(_text(log)))
     return readers
+
+
+def _meta_of_view(app_id: str, view: str, topic: str, partition: int) -> str:
+    return view_keys(app_id, view, topic, partition).meta
+
+
+def _meta_of_journal(app_id: str, journal: str, topic: str, partition: int) -> str:
+    return journal_keys(app_id, journal, topic, partition).meta
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""``streams-app reset``: remove a fold's or a live view's state, or let a subscriber begin somewhere else."""
+"""``streams-app reset``: remove the state of a fold, live view or journal, or let a subscriber begin somewhere else."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--fold", metavar="NAME", help="Its name; it need not be in the settings any more.")
 @click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; wants --at.")
 @click.option("--live", metavar="VIEW", help="A live view, instead of a fold; workers that run read it from Kafka once more.")
+@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; workers that run file it again from its source.")
 @click.option(
     "--at",
     "moment",
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 )
 @click.option("--yes", is_flag=True, help="Do it; without this nothing is changed.")
 def command(
-    settings: Settings, fold: str | None, subscriber: str | None, live: str | None, moment: str | None, is_emitted: bool, yes: bool
+    settings: Settings, fold: str | None, subscriber: str | None, live: str | None, journal: str | None, moment: str | None,
+    is_emitted: bool, yes: bool,
 ) -> None:  # fmt: skip
-    """Remove a fold's or a live view's state, or let a subscriber begin somewhere else.
+    """Remove the state of a fold, live view or journal, or let a subscriber begin somewhere else.
 
     Without --yes it only says what would be done. The workers of the application must be stopped, those of a subscriber those that
     run it.
@@ -59,15 +61,20 @@ def command(
 
     --live VIEW: to read it from Kafka once more, or to uninstall it; it need not be in the settings any more. Its workers may run:
     they read it again, and meanwhile pages keep what they show, marked.
+
+    --journal NAME: after its source was deleted and made again, to file under another key, or to uninstall it. Its workers may
+    run: they file it again, as far back as its source reaches; what only Redis still has is gone.
     """  # noqa: D301  # \b is for click: keep these lines as they are
-    if sum(name is not None for name in (fold, subscriber, live)) != 1:
-        raise click.UsageError("name one of --fold, --subscriber and --live")
+    if sum(name is not None for name in (fold, subscriber, live, journal)) != 1:
+        raise click.UsageError("name one of --fold, --subscriber, --live and --journal")
     if (subscriber is None) != (moment is None):
         raise click.UsageError("--subscriber and --at belong together: where does it begin?")
     if is_emitted and fold is None:
         raise click.UsageError("--emit wants --fold: only a fold has open groups")
     if live is not None:
         _reset_live(settings, live, yes=yes)
+    elif journal is not None:
+        _reset_journal(settings, journal, yes=yes)
     elif fold is not None:
         _reset_fold(settings, fold, is_emitted=is_emitted, yes=yes)
     elif subscriber is not None and moment is not None:
@@ -86,6 +93,20 @@ def _reset_live(settings: Settings, name: str, *, yes: bool) -> None:
     asyncio.run(remove_keys(settings, keys))
     click.echo("removed")
     audit(SystemClock(), "reset", live=name, keys=len(keys))
+
+
+def _reset_journal(settings: Settings, name: str, *, yes: bool) -> None:
+    from streams_app.operating.audit import audit
+    from streams_app.operating.reset_journal import keys_of_journal, remove_journal
+
+    keys = asyncio.run(keys_of_journal(settings, name))
+    click.echo(f"journal {name}: {counted(len(keys), 'key')} in Redis")
+    if not yes:
+        click.echo("nothing was changed; --yes does it")
+        return
+    asyncio.run(remove_journal(settings, name, keys))
+    click.echo("removed")
+    audit(SystemClock(), "reset", journal=name, keys=len(keys))
 
 
 def _at(text: str) -> At:

@@ -34,10 +34,10 @@ from streams_app.settings import Settings
     "--only",
     multiple=True,
     metavar="NAME",
-    help="Run this read store or subscriber, and no fold; may be repeated. Workers without it share them.",
+    help="Run this read store, subscriber, live view or journal, and no fold; may be repeated. Workers without it share them.",
 )
 def command(config: Path | None, app: str | None, log_level: str, log_format: str, only: tuple[str, ...]) -> None:  # fmt: skip
-    """Run one worker: fold the sources, emit the records, sync the read stores, call the subscribers.
+    """Run one worker: fold the sources, emit the records, sync the read stores, call the subscribers, fill views and journals.
 
     Start as many as there are cores; they share the partitions. SIGTERM ends it within 20 seconds, in which functions of
     subscribers that run may end; where worker.grace is longer than 15s it takes as much longer. Another worker (or this one,

@@ -18,7 +18,7 @@ from streams_app.errors import ConfigurationError, TryAgainError
 from streams_app.kafka.client import client_options
 from streams_app.kafka.diagnosis import NOT_ALLOWED, not_allowed, why_unreachable
 from streams_app.kafka.rights import TOPIC, Right, grant_command, rights_on_topics
-from streams_app.settings import KafkaSettings, LiveView, Settings
+from streams_app.settings import JournalSettings, KafkaSettings, LiveView, Settings
 
 TOPIC_EXISTS = 36
 NO_RETENTION_LIMIT = -1
@@ -33,7 +33,7 @@ class Topic:
     Attributes:
         name: Name of the topic.
         role: ``source``, ``output``, ``dead letters``, ``events`` or ``put back``.
-        users: Names of what uses it: folds, read stores, events, subscribers, live views.
+        users: Names of what uses it: folds, read stores, events, subscribers, live views, journals.
     """
 
     name: str
@@ -51,7 +51,17 @@ def topics_of(settings: Settings) -> list[Topic]:
         found.setdefault(store.dead_letters, ("dead letters", []))[1].append(store.name)
     for topic in topics_of_views(settings.live_of_topics):
         found.setdefault(topic.name, (topic.role, []))[1].extend(topic.users)
+    for topic in topics_of_journals(settings.journals):
+        found.setdefault(topic.name, (topic.role, []))[1].extend(topic.users)
     return [Topic(name, role, tuple(users)) for name, (role, users) in found.items()]
+
+
+def topics_of_journals(journals: Sequence[JournalSettings]) -> list[Topic]:
+    """Every topic that journals name, each once."""
+    found: dict[str, list[str]] = {}
+    for journal in journals:
+        found.setdefault(journal.source, []).append(journal.name)
+    return [Topic(name, "source", tuple(users)) for name, users in found.items()]
 
 
 def topics_of_views(views: Sequence[LiveView]) -> list[Topic]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from streams_app.fold import Fold
 from streams_app.kafka.admin import Topic, topics_of
 from streams_app.kafka.rights import GROUP, TOPIC, Needed, Right
-from streams_app.settings import LiveView, ReadStoreSettings, Settings
+from streams_app.settings import JournalSettings, LiveView, ReadStoreSettings, Settings
 from streams_app.subscribers.loading import catalogue_of
 from streams_app.subscribers.put_back import again_topic
 from streams_app.subscribers.subscription import Subscription, subscriptions_of
@@ -33,7 +33,7 @@ def needed_rights(settings: Settings) -> list[Needed]:
     """
     found = [
         *of_folds(settings.app_id, settings.folds),
-        *needed_apart(settings, settings.read_stores, enabled_of(settings), settings.live_of_topics),
+        *needed_apart(settings, settings.read_stores, enabled_of(settings), settings.live_of_topics, settings.journals),
     ]
     used = {one.name for one in found if one.kind == TOPIC}
     topics: list[Topic] = [*declared_topics(settings), *topics_of(settings)]
@@ -45,8 +45,9 @@ def needed_apart(
     stores: Sequence[ReadStoreSettings],
     subscriptions: Sequence[Subscription],
     views: Sequence[LiveView],
+    journals: Sequence[JournalSettings] = (),
 ) -> Iterator[Needed]:
-    """What read stores, subscribers and live views need."""
+    """What read stores, subscribers, live views and journals need."""
     app_id = settings.app_id
     for store in stores:
         what = f"read store {store.name}"
@@ -65,6 +66,10 @@ def needed_apart(
         yield Needed(Right.READ, TOPIC, view.source, f"source of {what}")
         yield Needed(Right.WRITE, TOPIC, view.dead_letters, f"dead letters of {what}")
         yield Needed(Right.READ, GROUP, f"{app_id}.{view.group}", what)
+    for journal in journals:
+        what = f"journal {journal.name}"
+        yield Needed(Right.READ, TOPIC, journal.source, f"source of {what}")
+        yield Needed(Right.READ, GROUP, f"{app_id}.{journal.group}", what)
 
 
 def of_folds(app_id: str, folds: Sequence[Fold]) -> Iterator[Needed]:

@@ -61,10 +61,18 @@ VIEW_LAG = series("live_lag_records", VIEW)
 VIEW_READING = series("live_reading", VIEW)
 VIEW_PAGES = series("live_pages", VIEW)
 VIEW_PUT = series("live_events_total", VIEW, 'result="put"')
+JOURNAL = 'journal="accounts"'
+JOURNAL_LAG = series("journal_lag_records", JOURNAL)
+JOURNAL_ENTRIES = series("journal_entries_total", JOURNAL)
+JOURNAL_CUT = series("journal_dropped_segments_total", JOURNAL, 'cause="memory"')
+JOURNAL_AGED = series("journal_dropped_segments_total", JOURNAL, 'cause="age"')
+JOURNAL_GAP = series("journal_gap_offsets_total", JOURNAL)
+JOURNAL_DAMAGED = series("journal_damaged_blocks_total", JOURNAL)
 VIEW_REFUSED = series("live_events_total", VIEW, 'result="refused"')
 
 LABELS: Final = {
     "app_id": "social", "instance": "a:8080", "job": "w", "fold": "likes", "store": "read", "subscriber": "ship", "view": "news",
+    "journal": "accounts",
 }  # fmt: skip
 
 
@@ -113,6 +121,7 @@ FIRES: dict[str, list[Case]] = {
         Case({RUNNING: "0x60 stale _x29", INFO: "1x90"}, "subscriber"),
         Case({STORE_LAG: "0x60 stale _x29", INFO: "1x90"}, "store"),
         Case({VIEW_PAGES: "7x60 stale _x29", INFO: "1x90"}, "view"),
+        Case({JOURNAL_LAG: "0x60 stale _x29", INFO: "1x90"}, "journal"),
     ],
     "OpenTransaction": [
         Case({series("open_transaction_seconds", 'reader="folds"', 'topic="t"'): "0x80 0+60x10"}, "reader=folds topic=t"),
@@ -162,6 +171,13 @@ FIRES: dict[str, list[Case]] = {
         Case({VIEW_REFUSED: "0x85 1x5"}, "view"),
         Case({VIEW_REFUSED: "_x85 3x5"}, "view"),
     ],
+    "JournalStandsStill": [
+        Case({JOURNAL_LAG: "0x80 9x10", JOURNAL_ENTRIES: "0+9x80 720x10"}, "journal"),
+        Case({JOURNAL_LAG: "5x90", JOURNAL_ENTRIES: "0x90"}, "journal"),  # it has never worked
+    ],
+    "JournalCutShort": [Case({JOURNAL_CUT: "0x60 1x30"}, "journal cause=memory")],
+    "JournalGap": [Case({JOURNAL_GAP: "0x60 7x30"}, "journal"), Case({JOURNAL_GAP: "_x85 7x5"}, "journal")],
+    "JournalDamaged": [Case({JOURNAL_DAMAGED: "0x60 1x30"}, "journal"), Case({JOURNAL_DAMAGED: "_x85 1x5"}, "journal")],
     "SubscriberBackPressure": [
         Case({OLDEST: "0+30x90", RUNNING: "16x90"}, "subscriber"),
         Case({OLDEST: "0+30x90", RUNNING: " ".join(["1 1 0"] * 30)}, "subscriber"),  # a slot was seen between two events
@@ -225,6 +241,13 @@ SILENT: dict[str, dict[str, str]] = {
     "a server of live views, and nothing to show": ALIVE | {VIEW_STATE: "0x90", VIEW_POLLS: "0+240x90", INFO_OTHER: "1x90"},
     "an application that shows live views alone": {INFO_OTHER: "1x90", VIEW_POLLS: "0+240x90", UP_OTHER: "1x90"},
     "a live view of a quiet topic": ALIVE | {VIEW_LAG: "0x31 1 0x58", VIEW_PUT: "0x32 1x58", VIEW_PAGES: "7x90"},
+    "a journal of a quiet topic, whose oldest day leaves": ALIVE | {
+        JOURNAL_LAG: "0x31 1 0x58", JOURNAL_ENTRIES: "0x32 1x58", JOURNAL_AGED: "0x40 4x50", JOURNAL_CUT: "3x90",
+        JOURNAL_GAP: "0x90", JOURNAL_DAMAGED: "0x90",
+    },
+    "a journal that is filed again after Redis was wiped": ALIVE | {
+        JOURNAL_LAG: "0x40 9000 6000 3000 0x47", JOURNAL_ENTRIES: "0+3000x90",
+    },
     "another program that is down": ALIVE | {'up{instance="c:1", job="other"}': "0x90"},
     "a quiet topic": ALIVE | {
         LAG: f"0x30 1 0x30 1 0x{90 - 62}", FOLDED: "0x30 1x31 2x29", STORE_LAG: "0x31 1 0x58", STORE_WRITES: "0x32 1x58",
@@ -233,7 +256,7 @@ SILENT: dict[str, dict[str, str]] = {
         LAG: f"0x20 30000-1000x30 0x{90 - 52}", FOLDED: "0x20 0+1000x30 30000x40",
     },
     "a dead letter and a loss of long ago": ALIVE | {
-        REFUSED: "3x90", KNOWN_LOSS: "7x90", MISROUTED: "4x90", STORE_LOSS: "2x90", WENT_BACK: "7x90",
+        REFUSED: "3x90", KNOWN_LOSS: "7x90", MISROUTED: "4x90", STORE_LOSS: "2x90", WENT_BACK: "7x90", JOURNAL_GAP: "7x90",
     },
     "a backlog of a subscriber that is worked off": ALIVE | {OLDEST: "3000-30x90", RUNNING: "16x90"},
     "a subscriber that is idle now and then": ALIVE | {OLDEST: "0 1x89", RUNNING: "16 0x89"},
@@ -244,7 +267,7 @@ SILENT: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """What is normal → series, of which nothing fires within an hour and a half, except what is said of the past."""
 
-PAST: Final = frozenset({"DeadLetters", "KnownLoss", "LogWentBack"})
+PAST: Final = frozenset({"DeadLetters", "JournalGap", "KnownLoss", "LogWentBack"})
 """Alerts that a Prometheus without a memory gives once of what was counted before it began."""
 
 LONG: dict[str, str] = {

@@ -59,6 +59,9 @@ source = "{source}"
 page = "account_id"
 expiry = "1h"
 public = true
+[journals.accounts]
+source = "{source}"
+key = "account_id"
 """
 
 

@@ -55,7 +55,7 @@ async def app(guarded: SecuredKafka, authority: Authority, redis_server: RedisSe
 def needed(app_id: str) -> set[Grant]:
     """What a worker of the whole application needs."""
     letters = [f"{app_id}.events.dead", f"{app_id}.dead", *(f"{app_id}.events.{name}.dead" for name in PROMISES)]
-    groups = [app_id, *(f"{app_id}.{name}" for name in ("read-store.store", "live.seen", *PROMISES))]
+    groups = [app_id, *(f"{app_id}.{name}" for name in ("read-store.store", "live.seen", "journal.kept", *PROMISES))]
     topics = [("Read", f"{app_id}.{name}") for name in ("events", "folded", "again")]
     topics += [("Write", name) for name in (f"{app_id}.folded", *letters)]
     return {*((right, TOPIC, name) for right, name in topics), *(("Read", GROUP, name) for name in groups)}
@@ -98,6 +98,7 @@ FEWER = {
     "group of a subscriber": ("Read", GROUP, "{}.yes", "subscriber yes"),
     "dead letters of a subscriber": ("Write", TOPIC, "{}.events.yes.dead", "dead letters of subscriber yes"),
     "group of a view": ("Read", GROUP, "{}.live.seen", "live view seen"),
+    "group of a journal": ("Read", GROUP, "{}.journal.kept", "journal kept"),
 }
 
 

@@ -21,6 +21,7 @@ from tests.checker import event
 from tests.conftest import Names, RedisServer
 from tests.helpers import read_topic, wait_until
 from tests.integration.commands import run
+from tests.integration.journaled import Journaled
 from tests.integration.site import LIMIT_SECONDS, Site, metric
 from tests.servers.apache_kafka import ApacheKafka
 from tests.servers.cache import ROOT
@@ -236,3 +237,30 @@ async def test_every_reader_goes_on_from_the_common_end(place: Site, disk: Disk,
     assert [] == [line for line in calls if calls.count(line) > 1 and not line.startswith("again")]
     readers_named = ["live view view", "fold folded", *(f"subscriber {name}" for name in SUBSCRIBERS if comes_back == "log")]
     assert [] == [name for name in readers_named if f"{name} had read from offset {KEPT}" not in checked], checked
+
+
+@pytest.mark.parametrize("worker_is", ["stopped", "running"])
+async def test_journal_files_again_from_the_segment_that_holds_the_common_end(place: Site, disk: Disk, worker_is: str) -> None:
+    journaled = Journaled(place)
+    config = journaled.config()
+    await journaled.topics(partitions=1)
+    with ExitStack() as workers:
+        worker = workers.enter_context(place.worker(config))
+        await journaled.put(range(KEPT))
+        await journaled.has(range(KEPT))
+        disk.copy()
+        await journaled.put(range(1_000, 1_000 + LOST))
+        await journaled.has([*range(KEPT), *range(1_000, 1_000 + LOST)])
+        if worker_is == "stopped":
+            assert 0 == await worker.terminate()
+        disk.go_back()
+        await journaled.put(range(2_000, 2_000 + NEW))
+        if worker_is == "stopped":
+            worker = workers.enter_context(place.worker(config))
+        await journaled.has([*range(KEPT), *range(2_000, 2_000 + NEW)])
+        lost = metric(worker, "streams_app_log_went_back_events_total")
+        said = worker.log()
+
+    assert LOST == lost, said
+    assert f"offsets={KEPT}-{KEPT + LOST - 1}" in said
+    assert "the log of a journal went back: filed again from offset 0" in said

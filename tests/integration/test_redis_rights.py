@@ -66,7 +66,7 @@ async def test_everything_runs_with_the_documented_rights(site: Site, server: re
             commands = [("groups", "list"), ("groups", "flush", "--all"), ("live", "show", PAGE), ("dead-letters", "list")]
             codes = {" ".join(words): (await app.run(*words)).code for words in commands}
             code = await worker.terminate()
-    resets = [("reset", "--fold", "folded", "--yes"), ("reset", "--live", "seen", "--yes")]
+    resets = [("reset", *words, "--yes") for words in (("--fold", "folded"), ("--live", "seen"), ("--journal", "kept"))]
     codes |= {" ".join(words): (await app.run(*words)).code for words in resets}
 
     assert [] == [line for line in checked.text.splitlines() if line.startswith("error") and "Redis" in line]
@@ -104,7 +104,7 @@ async def test_wrong_password_ends_worker_and_commands_with_1(site: Site, server
         codes = [await folding.wait_exit(LIMIT_SECONDS), await apart.wait_exit(LIMIT_SECONDS)]
     commands = [
         ("check",), ("groups", "list"), ("groups", "flush", "--all"), ("live", "show", PAGE), ("live", "serve"),
-        ("reset", "--fold", "folded", "--yes"), ("reset", "--live", "seen", "--yes"),
+        ("reset", "--fold", "folded", "--yes"), ("reset", "--live", "seen", "--yes"), ("reset", "--journal", "kept", "--yes"),
     ]  # fmt: skip
     ran = {" ".join(words): await app.run(*words) for words in commands}
 

@@ -1,4 +1,4 @@
-"""An application with everything that uses Redis: a fold, its read store, a subscriber of each promise, and a live view."""
+"""An application with everything that uses Redis: a fold, its read store, a subscriber of each promise, a live view, a journal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 
+from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet
+from streams_app.journal.store.keys import journal_keys
+from streams_app.operating.groups import redis_of
 from streams_app.operating.live import page_of_views
 from streams_app.settings import Settings
 from tests.conftest import KAFKA_CHOICE
@@ -76,6 +79,7 @@ class WholeApp:
             + f'[read_stores.store]\nurl = "sqlite:///{site.folder}/read.db"\nfolds = ["folded"]\nsource = "carried"\n'
             + f'dead_letters = "{dead}"\n[live.seen]\nsource = "{site.names.topic("events")}"\nkind = "count"\n'
             + f'page = "page"\nitem = "id"\nexpiry = "1h"\npublic = true\ndead_letters = "{dead}"\n'
+            + f'[journals.kept]\nsource = "{site.names.topic("events")}"\nkey = "account_id"\n'
             + '[live.here]\nkind = "presence"\nexpiry = "20s"\npublic = true\n'
             + '[events]\ncatalogue = "whole_events:catalogue"\n'
         )
@@ -123,12 +127,22 @@ class WholeApp:
         (found,) = await page_of_views(self.settings, PAGE, ["seen"])
         return found.state.count if found.state.state == "ok" else None
 
+    async def filed(self) -> int:
+        """Events in the journal."""
+        async with redis_of(self.settings) as redis:
+            reader = JournalShardReader(redis, ScriptSet(redis))
+            shards = [
+                await reader.status(journal_keys(self.settings.app_id, "kept", self.site.names.topic("events"), partition))
+                for partition in range(self.settings.kafka.partitions)
+            ]
+        return sum(segment.entries for shard in shards if shard is not None for segment in shard.segments)
+
     async def until_all_arrived(self) -> None:
-        """Returns when all that was sent is in the read store and the live view, and every subscriber was called with it."""
+        """Returns when all that was sent is in read store, live view and journal, and every subscriber was called with it."""
 
         async def arrived() -> dict[str, int | None]:
             calls = {name: len(numbers) for name, numbers in self.calls().items()}
-            return {**calls, "store": self.stored(), "live": await self.shown()}
+            return {**calls, "store": self.stored(), "live": await self.shown(), "journal": await self.filed()}
 
         found: dict[str, int | None] = {}
 

@@ -32,27 +32,38 @@ def test_without_a_name_all_subscribers_run_that_are_enabled() -> None:
     assert (["recompute"], []) == (runs.subscribers, runs.stores)
 
 
+def test_journals_run_without_a_name_and_by_their_name_alone() -> None:
+    given = settings(journals=[{"name": "accounts", "source": "s", "key": "id"}, {"name": "posts", "source": "s", "key": "@key"}])
+
+    assert ["ship", "recompute", "accounts", "posts"] == chosen(given, ()).names
+    assert (["posts"], True) == (chosen(given, ["posts"]).names, chosen(given, ["posts"]).is_in_redis)
+
+
 @pytest.mark.parametrize(
     ("names", "more", "fault"),
     [
-        (["shp"], {}, "there is no read store, subscriber or live view 'shp', did you mean 'ship'? (there are: ship, recompute)"),
+        (
+            ["shp"],
+            {},
+            "there is no read store, subscriber, live view or journal 'shp', did you mean 'ship'? (there are: ship, recompute)",
+        ),
         (
             ["account-metrics"],
             {},
-            "there is no read store, subscriber or live view 'account-metrics', but a fold: workers without --only run all folds "
-            "(there are: ship, recompute)",
+            "there is no read store, subscriber, live view or journal 'account-metrics', but a fold: workers without --only run "
+            "all folds (there are: ship, recompute)",
         ),
         (
             ["ship"],
             {"events": EventsSettings()},
-            "there is no read store, subscriber or live view 'ship' (there are: none)\n"
+            "there is no read store, subscriber, live view or journal 'ship' (there are: none)\n"
             "subscribers are declared in a catalogue, and events.catalogue is not set",
         ),
         (["ship"], {"subscribers": [{"name": "ship", "enabled": False}]}, "subscriber 'ship' is not enabled"),
         (
             [],
             {"events": EventsSettings()},
-            "there is nothing to run: no fold, no live view of a topic, and no subscriber that is enabled",
+            "there is nothing to run: no fold, no live view of a topic, no journal, and no subscriber that is enabled",
         ),
     ],
 )

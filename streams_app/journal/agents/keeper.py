@@ -173,6 +173,8 @@ class Keeper:
         closed = self._shard.closed
         if not closed or not await self._shard.store.drop(closed[0].first):
             return False
+        if closed[0].first not in {segment.first for segment in self._shard.segments}:
+            return True  # filing and keeper may want the same one to go: it is counted once
         self._shard.dropped(closed[0])
         self._keeping.on_dropped(closed[0], cause)
         logger.info(

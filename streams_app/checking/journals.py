@@ -1,0 +1,86 @@
+"""Findings about journals: whether their sources keep as much as they do, and whether Redis has room for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from streams_app.checking.finding import Finding, Level, lasting
+from streams_app.errors import StreamsAppError
+from streams_app.kafka.admin import NO_RETENTION_LIMIT, admin_client, partition_counts, topic_configs
+from streams_app.redis_client import REDIS_ERRORS, connect_briefly, servers_of
+from streams_app.settings import JournalSettings, Settings
+
+logger = logging.getLogger(__name__)
+
+MOST_PERCENT: Final = 80
+"""Of the memory of Redis that journals may take, at most: folds, views and what is being compressed need some, too."""
+
+
+async def journal_findings(settings: Settings, *, asks: bool) -> AsyncGenerator[Finding, None]:
+    """Looks at the memory of Redis and at the sources.
+
+    Args:
+        settings: Settings of the application.
+        asks: Whether servers are asked.
+    """
+    if not (asks and settings.journals):
+        return
+    redis = connect_briefly(settings.redis)
+    try:
+        yield room_finding(settings.journals, (await servers_of(redis)).values())
+    except REDIS_ERRORS as error:
+        logger.debug("room for journals is not known", exc_info=error)  # a finding of its own says why
+    finally:
+        await redis.aclose()
+    try:
+        async with admin_client(settings.kafka) as client:
+            sources = list(await partition_counts(client, [journal.source for journal in settings.journals]))
+            configs = await topic_configs(client, sources) if sources else {}
+    except StreamsAppError:
+        return  # the same
+    for journal in settings.journals:
+        if journal.source in configs:
+            for finding in source_findings(journal, configs[journal.source]):
+                yield finding
+
+
+def room_finding(journals: Sequence[JournalSettings], servers: Collection[Mapping[str, Any]]) -> Finding:
+    """Compares what journals may take with the memory of Redis (pure).
+
+    Args:
+        journals: All of them.
+        servers: What each server says of itself, see ``INFO``; of a cluster each of its primaries.
+    """
+    wanted = sum(journal.max_bytes for journal in journals)
+    names = ", ".join(journal.name for journal in journals)
+    masters = [info for info in servers if info.get("role", "master") == "master"]
+    limits = [int(info.get("maxmemory", 0)) for info in masters]
+    what = "maxmemory" if all(limits) else "the memory of its machine"
+    room = sum(limits) if all(limits) else sum(int(info.get("total_system_memory", 0)) for info in masters)
+    if not room:
+        return Finding(Level.OK, f"journals ({names}) may take {_megabytes(wanted)} of Redis, which does not say how much it has")
+    text = f"journals ({names}) may take {_megabytes(wanted)}; {what} of Redis is {_megabytes(room)}"
+    if wanted * 100 > room * MOST_PERCENT:
+        return Finding(Level.WARNING, text, "lower max_bytes, or give Redis more: once it is full, journals lose their past first")
+    return Finding(Level.OK, text)
+
+
+def source_findings(journal: JournalSettings, config: Mapping[str, str]) -> list[Finding]:
+    """Compares a journal with the configuration of its source (pure)."""
+    found = []
+    kept_ms = int(config.get("retention.ms", NO_RETENTION_LIMIT))
+    if kept_ms != NO_RETENTION_LIMIT and kept_ms < journal.keep_ms:
+        kept = f"topic {journal.source} is kept for {lasting(kept_ms)}"
+        what = f"{kept}, and journal {journal.name} keeps {lasting(journal.keep_ms)} of it"
+        advice = f"after a loss of Redis it reaches no further back than the topic: retention.ms={journal.keep_ms} or more"
+        found.append(Finding(Level.WARNING, what, advice))
+    if "compact" in config.get("cleanup.policy", ""):
+        what = f"topic {journal.source} is compacted: after a loss of Redis journal {journal.name} has one event of each record key"
+        found.append(Finding(Level.WARNING, what, "a topic that is not compacted"))
+    return found or [Finding(Level.OK, f"topic {journal.source} keeps what journal {journal.name} does")]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size // 1_000_000} MB"

@@ -1,0 +1,187 @@
+"""The journals of a worker: each is a member of a consumer group of its own, ``<app_id>.journal.<name>``.
+
+A journal that is filed again from its source, a rebalance of its group or a client that fails delays no fold, no view and no
+subscriber.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from redis.asyncio import Redis
+
+from streams_app.delivery.ownership import Ownership
+from streams_app.delivery.surroundings import Surroundings
+from streams_app.delivery.trusted_clock import TrustedClock
+from streams_app.journal.agents.keeper import Keeping
+from streams_app.journal.agents.processor import JournalContext, JournalProcessors
+from streams_app.journal.agents.shard import FORMS, Filing
+from streams_app.journal.store.journal_store import Scripts, ScriptSet, Segment
+from streams_app.kafka.admin import require, topics_of_journals
+from streams_app.kafka.member import GroupMember, wait
+from streams_app.metrics import Metrics
+from streams_app.patience import Patience
+from streams_app.settings import JournalSettings, Settings
+from streams_app.status import Status
+
+logger = logging.getLogger(__name__)
+
+REPORT_EVERY_SECONDS: Final = 2.0
+
+FETCH_WAIT_MS: Final = 200
+"""The clock of a shard that has caught up is when its last fetch was asked for."""
+
+
+class JournalAgent:
+    """Fills one journal; several workers share the partitions of its source.
+
+    Attributes:
+        ownership: Of its partitions.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: JournalSettings,
+        redis: Redis,
+        scripts: Scripts,
+        clock: TrustedClock,
+        metrics: Metrics,
+        keeping: Keeping,
+    ) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application.
+            journal: The journal.
+            redis: The application's Redis.
+            scripts: Those of journals there.
+            clock: Of the worker.
+            metrics: Where it counts.
+            keeping: What the keepers of all journals of this worker share.
+        """
+        self._journal = journal
+        self._metrics = metrics
+        on_damaged = metrics.journal_damaged_blocks.labels(journal=journal.name).inc
+        keeping = replace(keeping, on_dropped=self._on_dropped, on_packed=self._on_packed, on_damaged=on_damaged)
+        self._processors = JournalProcessors(
+            JournalContext(
+                settings.app_id, journal, settings.limits, redis, scripts, clock, keeping, Patience(f"journal {journal.name}"),
+                self._on_filed, metrics.journal_gap_offsets.labels(journal=journal.name).inc,
+            )
+        )  # fmt: skip
+        self._member = GroupMember(settings, journal.group, self._processors.topics, fetch_wait_ms=FETCH_WAIT_MS)
+        self.ownership = Ownership(
+            self._member,
+            self._processors,
+            Surroundings(
+                clock,
+                Status(),  # a worker whose journal is filed again is ready: it folds, and readers are told
+                on_fatal=self._member.fail,
+                on_resync=lambda name, cause: None,
+                on_went_back=metrics.went_back,
+                session_ms=settings.kafka.session_timeout_ms,
+                tick_seconds=settings.worker.tick_ms / 1000,
+            ),
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Fills the journal until told to stop, then commits and leaves the group; whatever is away is waited for.
+
+        Args:
+            stop: Set by the application.
+        """
+        reporting = asyncio.create_task(self._report(stop), name=f"journal-report {self._journal.name}")
+        try:
+            await self._member.run(self.ownership, stop)
+        finally:
+            reporting.cancel()
+
+    async def _report(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self._report_segments()
+            try:
+                places = await self._member.places(self.ownership.positions())
+            except Exception as error:  # whatever it is: it is asked again
+                logger.debug("lag of a journal is not known now", exc_info=error)
+            else:
+                lag = sum(max(0, end - position) for position, end in places.values())
+                self._metrics.journal_lag_records.labels(journal=self._journal.name).set(lag)
+            await wait(stop, REPORT_EVERY_SECONDS)
+
+    def _report_segments(self) -> None:
+        name, metrics = self._journal.name, self._metrics
+        shards = self._processors.shards()
+        segments = [segment for shard in shards for segment in shard.segments]
+        for form in FORMS:
+            metrics.journal_segments.labels(journal=name, form=form).set(sum(one.form == form for one in segments))
+            stored = sum(one.stored_bytes for one in segments if one.form == form)
+            metrics.journal_bytes.labels(journal=name, form=form).set(stored)
+        reach = [shard.clock_ms - shard.segments[0].newest_ms for shard in shards if shard.segments]
+        metrics.journal_oldest_seconds.labels(journal=name).set(max(0, min(reach, default=0)) / 1000)
+
+    def _on_dropped(self, segment: Segment, cause: str) -> None:
+        self._metrics.journal_dropped_segments.labels(journal=self._journal.name, cause=cause).inc()
+
+    def _on_packed(self, before: int, after: int) -> None:
+        for side, size in (("before", before), ("after", after)):
+            self._metrics.journal_compressed_bytes.labels(journal=self._journal.name, side=side).inc(size)
+
+    def _on_filed(self, filing: Filing) -> None:
+        name, chunk = self._journal.name, filing.chunk
+        self._metrics.journal_entries.labels(journal=name).inc(len(chunk.rows))
+        for reason, count in chunk.unkeyed.items():
+            self._metrics.journal_unkeyed.labels(journal=name, reason=reason).inc(count)
+
+
+class Journals:
+    """The journals that a worker fills."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        redis: Redis,
+        clock: TrustedClock,
+        metrics: Metrics,
+        watch: Callable[[str, Ownership], None],
+        journals: Sequence[JournalSettings],
+    ) -> None:
+        """Connects nothing yet.
+
+        Args:
+            settings: Of the application.
+            redis: The application's Redis.
+            clock: Of the worker.
+            metrics: Where the journals count.
+            watch: Called with the group and the ownership of each journal whose progress is to be watched.
+            journals: Those that this worker fills.
+        """
+        self._settings = settings
+        self._journals = journals
+        self._watch = watch
+        scripts = ScriptSet(redis, lambda name: metrics.script_seconds.labels(script=name).time())
+        keeping = Keeping()
+        self._agents = [JournalAgent(settings, journal, redis, scripts, clock, metrics, keeping) for journal in journals]
+
+    async def require_topics(self) -> None:
+        """Refuses to start where a topic is missing.
+
+        Raises:
+            ConfigurationError: Topics are missing; all are named.
+            TryAgainError: The broker cannot be reached.
+        """
+        await require(self._settings.kafka, topics_of_journals(self._journals))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Fills them until told to stop.
+
+        Args:
+            stop: Set by the application.
+        """
+        for journal, agent in zip(self._journals, self._agents, strict=True):
+            self._watch(journal.group, agent.ownership)
+        await asyncio.gather(*(agent.run(stop) for agent in self._agents))

@@ -1,0 +1,83 @@
+"""How the state of a journal is removed, also while workers fill it: they file it again, as far back as its source reaches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from redis.asyncio import Redis
+
+from streams_app.errors import ConfigurationError
+from streams_app.fold import FOLD_NAME
+from streams_app.journal.store.keys import journal_pattern
+from streams_app.operating.groups import redis_of
+from streams_app.settings import Settings
+
+SCANNED: Final = 1_000
+UNLINKED: Final = 500
+"""Keys of a shard that one command removes, at most, beside its marks."""
+
+META: Final = b":meta"
+MARKS: Final = (META, b":segments", b":about")
+
+
+async def keys_of_journal(settings: Settings, name: str) -> list[bytes]:
+    """Every key of a journal, which need not be declared any more.
+
+    Raises:
+        ConfigurationError: No journal can have this name, or there is nothing of it.
+        TryAgainError: Redis does not answer.
+    """
+    known = ", ".join(journal.name for journal in settings.journals) or "none"
+    if not FOLD_NAME.fullmatch(name):
+        # The name becomes part of a pattern for Redis, in which "*" would be every journal there is.
+        raise ConfigurationError([f"{name!r} is not the name of a journal (a-z, 0-9, _ and -); declared are: {known}"])
+    async with redis_of(settings) as redis:
+        keys = await _scanned(redis, journal_pattern(settings.app_id, name))
+    if not keys:
+        raise ConfigurationError([f"there is nothing of a journal {name!r} in Redis; declared are: {known}"])
+    return keys
+
+
+async def remove_journal(settings: Settings, name: str, keys: Sequence[bytes]) -> None:
+    """Removes what :func:`keys_of_journal` has found, shard by shard.
+
+    Args:
+        settings: Settings of the application.
+        name: Of the journal.
+        keys: Its keys.
+
+    Raises:
+        TryAgainError: Redis does not answer; it may be repeated.
+    """
+    async with redis_of(settings) as redis:
+        owners = set()
+        for of_shard in _by_shard(keys):
+            marks = [key for key in of_shard if key.endswith(MARKS)]
+            owners |= {await redis.hget(key, "token") for key in marks if key.endswith(META)}
+            # In one command: whoever claims the shard after it finds nothing, and never a part.
+            if marks:
+                await redis.unlink(*marks)
+            await _unlink(redis, [key for key in of_shard if key not in marks])
+        # Owners may have begun segments since the keys were listed; by now their scripts are refused.
+        left = await _scanned(redis, journal_pattern(settings.app_id, name))
+        await _unlink(redis, [key for key in left if key.rpartition(b":")[2] in owners])
+
+
+async def _scanned(redis: Redis, pattern: str) -> list[bytes]:
+    return [key async for key in redis.scan_iter(match=pattern, count=SCANNED)]
+
+
+async def _unlink(redis: Redis, keys: Sequence[bytes]) -> None:
+    for of_shard in _by_shard(keys):
+        for at in range(0, len(of_shard), UNLINKED):
+            await redis.unlink(*of_shard[at : at + UNLINKED])
+
+
+def _by_shard(keys: Iterable[bytes]) -> Iterable[Sequence[bytes]]:
+    """Keys of one shard each, which are in one slot of a cluster."""
+    shards: dict[bytes, list[bytes]] = defaultdict(list)
+    for key in keys:
+        shards[key[: key.index(b"}")]].append(key)
+    return shards.values()

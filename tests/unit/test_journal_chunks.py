@@ -1,0 +1,101 @@
+"""Chunks of a journal: whatever a range holds, each record is in one chunk, and none reaches over the end of a segment."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streams_app.journal.core.block import MOST_CHUNK_BYTES, MOST_CHUNK_EVENTS
+from streams_app.journal.core.chunk import MOST_COUNTED, Chunk, Chunker, Largest, Open
+from streams_app.journal.core.day import day_of
+from streams_app.journal.core.entry import Row
+from streams_app.settings import JournalSettings, Limits
+
+DAY_MS = 86_400_000
+NOW_MS = 20_000 * DAY_MS + DAY_MS // 2
+TODAY = day_of(NOW_MS)
+JOURNAL = JournalSettings(name="a", source="t", key="id")
+
+
+def record(offset: int, time_ms: int | None = NOW_MS, value: bytes = b'{"id": 1}') -> Any:
+    return SimpleNamespace(offset=offset, timestamp=time_ms, key=b"k", value=value, headers=())
+
+
+def chunks_of(
+    records: list[Any], end: int, clock_ms: int = NOW_MS - DAY_MS, segment: Open | None = None, segment_bytes: int = 10**9
+) -> list[Chunk]:
+    """All chunks of a range, each made as its owner makes it."""
+    chunker, found = Chunker(JOURNAL, Limits(), segment_bytes), []
+    fence = -1
+    while fence < end - 1:
+        left = [one for one in records if one.offset > fence]
+        chunk = chunker.chunk_of(left, end, clock_ms, NOW_MS, segment)
+        had = 0 if segment is None or chunk.begins else segment.received_bytes
+        segment = Open(day_of(chunk.clock_ms) if segment is None or chunk.begins else segment.day, had + chunk.received_bytes)
+        fence, clock_ms = chunk.to, chunk.clock_ms
+        found.append(chunk)
+    return found
+
+
+def test_range_without_records_moves_the_fence_and_opens_a_segment_only_where_there_is_none() -> None:
+    (first,) = chunks_of([], 7)
+    (other,) = chunks_of([], 7, segment=Open(TODAY, 5))
+
+    assert (6, True, []) == (first.to, first.begins, first.rows)
+    assert (6, False, []) == (other.to, other.begins, other.rows)
+
+
+def test_chunk_is_bounded_by_events_and_by_bytes_and_the_last_takes_what_the_log_skips() -> None:
+    small = chunks_of([record(offset) for offset in range(0, 2 * MOST_CHUNK_EVENTS, 2)], 2 * MOST_CHUNK_EVENTS + 50)
+    large = chunks_of([record(offset, value=b'{"id": "%s"}' % (b"x" * MOST_CHUNK_BYTES)) for offset in range(3)], 3)
+
+    assert [MOST_CHUNK_EVENTS] == [len(chunk.rows) for chunk in small]
+    assert 2 * MOST_CHUNK_EVENTS + 49 == small[-1].to
+    assert [1, 1, 1] == [len(chunk.rows) for chunk in large]
+    assert [True, False, False] == [chunk.begins for chunk in large]
+
+
+def test_day_that_changes_within_a_range_begins_a_segment_in_a_chunk_of_its_own() -> None:
+    times = [NOW_MS - 2 * DAY_MS, NOW_MS - 2 * DAY_MS + 5, NOW_MS - DAY_MS, NOW_MS - 2 * DAY_MS, NOW_MS]
+    found = chunks_of([record(offset, time_ms) for offset, time_ms in enumerate(times)], 5, clock_ms=0)
+
+    # The fourth is late: it stands in the day in which it was read.
+    assert [[0, 1], [2, 3], [4]] == [[row.offset for row in chunk.rows] for chunk in found]
+    assert [True, True, True] == [chunk.begins for chunk in found]
+    assert [day_of(NOW_MS - 2 * DAY_MS), day_of(NOW_MS - DAY_MS), TODAY] == [day_of(chunk.clock_ms) for chunk in found]
+
+
+@pytest.mark.parametrize("time_ms", [None, -1, 0, 4_102_444_800_000], ids=["none", "negative", "1970", "2100"])
+def test_record_of_another_century_moves_the_clock_no_further_than_the_wall_clock(time_ms: int | None) -> None:
+    (chunk,) = chunks_of([record(0, time_ms)], 1, clock_ms=NOW_MS - 5, segment=Open(TODAY, 0))
+
+    assert NOW_MS - 5 <= chunk.clock_ms <= NOW_MS
+    assert [time_ms if time_ms is not None else -1] == [row.time_ms for row in chunk.rows]
+
+
+def test_segment_is_over_once_it_has_received_its_share() -> None:
+    size = len(b'{"id": 1}') + len(b"j1")
+    found = chunks_of([record(offset) for offset in range(10)], 10, segment_bytes=3 * size)
+
+    assert [3, 3, 3, 1] == [len(chunk.rows) for chunk in found]
+    assert all(chunk.begins for chunk in found)
+
+
+def test_unkeyed_records_are_counted_by_reason() -> None:
+    values = [b"{", b"[]", b"{}", b'{"id": 1}']
+    (chunk,) = chunks_of([record(offset, value=value) for offset, value in enumerate(values)], 4)
+
+    assert {"not-json": 1, "not-an-object": 1, "no-key": 1} == dict(chunk.unkeyed)
+    assert [b"", b"", b"", b"j1"] == [row.key for row in chunk.rows]
+
+
+def test_largest_keys_are_found_among_very_many_and_go_on_with_what_was_known() -> None:
+    largest = Largest([(b"known", 10_000)])
+    largest.add([Row(b"often", number, 0, b"x" * 100) for number in range(50)])
+    for begin in range(0, 5 * MOST_COUNTED, 100):
+        top = largest.add([Row(b"k%d" % number, number, 0, b"") for number in range(begin, begin + 100)])
+
+    assert [(b"known", 10_000), (b"often", 50 * 105)] == list(top[:2])
+    assert 10 == len(top)
