@@ -25,7 +25,7 @@ journal_option = click.option(
 
 @click.group(name="journal")
 def command() -> None:
-    """Read the events of a key, and look after journals."""
+    """Read the events of a key, and maintain journals."""
 
 
 @command.command(name="read")
@@ -129,8 +129,8 @@ async def _print(
         is_whole = count != limit
     end = "all that is there now" if is_whole else "there may be more"
     unread = reading.unread if is_whole else []
-    told = f"{escaped(shown)}: {'no event' if not count else counted(count, 'event')}, {end}"
-    click.echo(told + (f"; --from {cursor} goes on behind it" if cursor else ""), err=True)
+    summary = f"{escaped(shown)}: {'no event' if not count else counted(count, 'event')}, {end}"
+    click.echo(summary + (f"; --from {cursor} goes on behind it" if cursor else ""), err=True)
     if unread:
         listed = ", ".join(map(str, unread))
         click.echo(f"not read yet by a worker, or lost by Redis: partition {listed} of {journal.source}", err=True)
@@ -272,7 +272,7 @@ def verify(settings: Settings, name: str | None) -> int:
 def drop(settings: Settings, name: str | None, day: str, dry_run: bool, yes: bool) -> None:
     """Remove the oldest days of a journal from Redis.
 
-    Readers that have not come so far are told. A worker that is running has to take its partitions back, which it does by itself
+    Readers that have not come so far learn it. A worker that is running has to take its partitions back, which it does by itself
     within seconds.
     """
     from streams_app.operating.audit import audit

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import cramjam
@@ -14,6 +16,7 @@ from crc32c import crc32c
 
 from streams_app import JournalReader
 from streams_app.codec import member_of
+from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.errors import ConfigurationError, CursorError, JournalGoneError, TryAgainError
 from streams_app.journal.core.block import position
@@ -21,6 +24,7 @@ from streams_app.journal.core.cursor import parse_start
 from streams_app.journal.core.entry import Row
 from streams_app.journal.reading.entries import Entry, Gap
 from streams_app.journal.reading.reader import Reading
+from streams_app.redis_client import connect
 from streams_app.settings import Settings
 from tests.conftest import Names, RedisServer
 from tests.helpers import wait_until
@@ -293,6 +297,26 @@ async def test_wiped_journal_that_begins_later_now_says_so(shard: JournalShard, 
         await read(reader, "0-12")
 
 
+async def test_reader_comes_to_an_end_although_the_journal_grows_as_fast_as_it_is_read(
+    shard: JournalShard, reader: JournalReader
+) -> None:
+    for offset in range(3):
+        await shard.append([row("a", offset, 0, _incompressible(600_000))])
+    found = []
+    async for one in reader.read("a"):
+        found.append(one)
+        if len(found) > 20:
+            break
+        await shard.append([row("a", 2 + len(found), 0, _incompressible(600_000))])
+
+    assert [0, 1, 2] == offsets(found)[:3]
+    assert len(found) < 6
+
+
+def _incompressible(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
 # Damage
 
 
@@ -349,7 +373,7 @@ async def test_follower_gets_what_is_appended_through_swap_take_over_wipe_and_mi
 
     async def follow() -> None:
         async for one in reader.read("a", follow=True):
-            found.append(one)  # noqa: PERF401  # what was had is looked at meanwhile
+            found.append(one)  # noqa: PERF401  # what was had is compared meanwhile
 
     async def had(wanted: list[int]) -> None:
         await wait_until(lambda: offsets(found) == wanted, 20, f"{wanted}")
@@ -429,3 +453,27 @@ async def test_redis_that_is_away_is_an_error_to_try_again(names: Names) -> None
     async with JournalReader(declared(names, f"redis://127.0.0.1:{free_port()}/0")) as reader:
         with pytest.raises(TryAgainError, match="cannot reach Redis"):
             await read(reader)
+
+
+async def test_follower_waits_for_a_redis_that_is_away_and_goes_on(valkey: Valkey, names: Names, tmp_path: Path) -> None:
+    settings = declared(names, valkey.url)
+    found: list[Entry | Gap] = []
+
+    async def follow() -> None:
+        async with JournalReader(settings) as reader:
+            async for one in reader.read("a", follow=True):
+                found.append(one)  # noqa: PERF401  # what was had is compared meanwhile
+
+    async with connect(settings.redis) as client:
+        shard = JournalShard(client, settings)
+        await shard.claim()
+        await shard.append(of_day(0))
+        following = asyncio.create_task(follow())
+        try:
+            await wait_until(lambda: offsets(found) == OF_A[:5], 20, "what is there")
+            valkey.stop()
+            with Valkey.start(valkey.port, tmp_path / "valkey", appendonly=True):
+                await shard.append(of_day(1))
+                await wait_until(lambda: offsets(found) == OF_A[:10], 30, "what came after the outage")
+        finally:
+            following.cancel()

@@ -10,11 +10,13 @@ import pytest
 import redis
 from redis.asyncio.connection import AbstractConnection
 
+from streams_app import JournalReader
 from streams_app.clock import SystemClock
 from streams_app.embedded import Valkey
 from streams_app.embedded.ports import free_port
 from streams_app.errors import TryAgainError
 from streams_app.fold import Fold
+from streams_app.journal.reading.entries import Entry
 from streams_app.operating.replay_lease import replay_lease
 from streams_app.redis_client import REDIS_ERRORS, connect
 from streams_app.settings import RedisSettings, Settings
@@ -22,6 +24,7 @@ from tests.checker import event, outcome_of
 from tests.conftest import KafkaServer, Names
 from tests.helpers import create_topics, produce, read_topic, wait_until, wait_until_sync
 from tests.integration.site import riddles, write_config
+from tests.journals import JournalShard, row
 from tests.workers import WorkerProcess
 
 SLOTS = ((0, 5461), (5462, 10922), (10923, 16383))
@@ -140,3 +143,24 @@ async def test_there_is_one_replay_at_a_time_in_a_redis_cluster(masters: list[re
                 pass
     async with replay_lease(settings, address, SystemClock()) as lease:
         await lease.require()
+
+
+@pytest.mark.long
+async def test_journal_is_read_in_a_redis_cluster(masters: list[redis.Redis], nodes: list[Valkey], names: Names) -> None:
+    declared = {"name": "accounts", "source": "events", "key": "account_id"}
+    url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
+    settings = Settings.model_validate({"app_id": names.app_id, "redis": {"url": url}, "journals": [declared]})
+    client = connect(settings.redis)
+    try:
+        for partition in range(6):
+            shard = JournalShard(client, settings, partition, partitions=6)
+            await shard.claim()
+            await shard.append([row("a", 0), row("a", 1, 1)])
+    finally:
+        await client.aclose()
+    async with JournalReader(settings) as reader:
+        found = [(one.partition, one.cursor) async for one in reader.read("a") if isinstance(one, Entry)]
+        fences = await reader.fences(6)
+
+    assert [(partition, partition) for partition in range(6) for _ in range(2)] == [(one, one) for one, _ in found]
+    assert dict.fromkeys(range(6), 1) == fences

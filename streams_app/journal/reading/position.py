@@ -59,6 +59,11 @@ class ShardPosition:
         """Whether everything up to the fence was had."""
         return self.fence is not None and self.offset >= self.fence
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something up to the fence that was not had."""
+        return self.fence is not None and self.offset < self.fence
+
     def take(self, keys: Sequence[bytes], replies: Sequence[Reply]) -> Taken:
         """Takes over what was read behind the offset, of each key one reply.
 

@@ -1,7 +1,7 @@
 """Reads the events of a key from a journal, in Python: :class:`JournalReader`.
 
 Only Redis is asked, no worker and no Kafka. All partitions are read: no partitioner is trusted. What is compressed, removed, moved
-to another worker or read once more meanwhile changes nothing of what a reader gets, or it is told.
+to another worker or read once more meanwhile changes nothing of what a reader gets, or the reader learns it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams_app.journal.reading.entries import Entry, Gap, key_of
 from streams_app.journal.reading.position import Lost, ShardPosition, last_offset
 from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet
 from streams_app.journal.store.keys import JournalKeys, journal_keys
-from streams_app.redis_client import REDIS_ERRORS, connect, why_unreachable
+from streams_app.redis_client import ANSWER_SECONDS, REDIS_ERRORS, connect, why_unreachable
 from streams_app.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,8 @@ class JournalReader:
         self.journal = settings.journal(journal)
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._redis = connect(settings.redis)
+        # Somebody waits for it; and whoever follows tries as long as it takes.
+        self._redis = connect(settings.redis, retries=1, socket_connect_timeout=ANSWER_SECONDS, socket_timeout=ANSWER_SECONDS)
         self._shards = JournalShardReader(self._redis, ScriptSet(self._redis))
         self._partitions, self._counted_ms = 0, 0
         self._fences: dict[int, int | None] = {}
@@ -268,11 +269,14 @@ class Reading:
         """Everything up to where the journal ends now, partition by partition."""
         await self._begin()
         for partition, position in enumerate(self._positions):
+            end: int | None = None
             while True:
                 async with aclosing(self._read_once(partition, position)) as found:
                     async for one in found:
                         yield one
-                if position.is_caught_up or position.fence is None:
+                # A partition that grows as fast as it is read comes to an end, too: at its first fence.
+                end = position.fence if end is None else end
+                if position.fence is None or position.is_caught_up or (end is not None and position.offset >= end):
                     break
 
     async def page(self, limit: int, most_bytes: int) -> JournalPage:
@@ -311,7 +315,7 @@ class Reading:
             if await self._reader.partitions() > len(self._positions):
                 return
             fences = await self._reader.fences(len(self._positions))
-            if any(fences[number] != position.fence for number, position in enumerate(self._positions)):
+            if any(one.fence != fences[number] or one.has_more for number, one in enumerate(self._positions)):
                 return
 
     async def _begin(self) -> None:

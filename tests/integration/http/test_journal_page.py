@@ -82,11 +82,11 @@ async def test_what_is_removed_is_410_with_the_floor_and_a_cursor_that_goes_on(j
     await journals.shard.store.drop(0)
     status, gone = await journals("key=a&from=0-0")
     _, went_on = await journals(f"key=a&from={gone['next']}")
-    _, told = await journals("key=a&from=0-0&from_floor=1")
+    _, with_gap = await journals("key=a&from=0-0&from_floor=1")
 
     assert (410, "0-2", "0-1") == (status, gone["floor"], gone["next"])
     assert ["0-2"] == [one["cursor"] for one in went_on["entries"]]
-    assert [{"partition": 0, "first": 1, "last": 1, "why": "removed", "cursor": "0-1"}] == told["gaps"]
+    assert [{"partition": 0, "first": 1, "last": 1, "why": "removed", "cursor": "0-1"}] == with_gap["gaps"]
 
 
 async def test_request_waits_until_there_is_something(journals: Journals) -> None:
