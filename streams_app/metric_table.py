@@ -321,7 +321,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_journal_lag_records", "gauge", ("journal",), "Records not yet in a journal.",
-        "Rising: readers wait; add workers up to the number of partitions, or look at Redis.",
+        "Rising: readers wait; add workers up to the number of partitions, or see what Redis does.",
     ),
     Description(
         "streams_app_journal_dropped_segments_total", "counter", ("journal", "cause"),
@@ -336,7 +336,7 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_journal_gap_offsets_total", "counter", ("journal",),
-        "Offsets that retention had removed from the source before they were filed; readers are told which.",
+        "Offsets that retention had removed from the source before they were filed; readers are given them as gaps.",
         "Keep the source for longer than an outage, and the workers running.",
     ),
     Description(

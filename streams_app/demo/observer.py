@@ -30,6 +30,7 @@ class Seen:
         redelivered: Number of records whose id had been seen before.
         dead_letters: Number of refused events.
         latest: The newest records, decoded.
+        largest: The record with most events, of those that are whole.
     """
 
     records: int = 0
@@ -37,6 +38,7 @@ class Seen:
     redelivered: int = 0
     dead_letters: int = 0
     latest: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=LATEST))
+    largest: dict[str, Any] | None = None
 
 
 class Observer:
@@ -96,6 +98,9 @@ class Observer:
         self.seen.records += 1
         self.seen.events += fold["events"]
         self.seen.latest.append(record)
+        largest = self.seen.largest
+        if "#" not in fold["id"] and (largest is None or largest["fold"]["events"] < fold["events"]):
+            self.seen.largest = record
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ class Gauges:
     read_store_lag: int = 0
     recomputed: int = 0
     retried: int = 0
+    journaled: int = 0
+    journal_bytes: int = 0
 
 
 async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
@@ -127,6 +134,8 @@ async def scrape(session: aiohttp.ClientSession, url: str) -> Gauges | None:
         read_store_lag=_total(samples, "streams_app_read_store_lag_records"),
         recomputed=_total(samples, "streams_app_subscriber_finished_total", result="done"),
         retried=_total(samples, "streams_app_subscriber_attempts_total", outcome="error"),
+        journaled=_total(samples, "streams_app_journal_entries_total"),
+        journal_bytes=_total(samples, "streams_app_journal_bytes"),
     )
 
 

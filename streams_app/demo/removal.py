@@ -32,6 +32,7 @@ async def remove_all(settings: Settings) -> None:
         async with admin_client(settings.kafka) as client:
             await client.delete_topics([topic.name for topic in (*topics_of(settings), *declared_topics(settings))])
             names = [store.group for store in settings.read_stores] + [view.group for view in settings.live_of_topics]
+            names += [journal.group for journal in settings.journals]
             names += [one.name for one in catalogue_of(settings).subscribers]
             for group in (settings.app_id, *(f"{settings.app_id}.{name}" for name in names)):
                 await _remove_group(client, group)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from streams_app.clock import Clock, SystemClock
 from streams_app.delivery.outgoing import Outgoing
+from streams_app.demo.explaining import HOT_KEY, Explained, explained, follow_command
 from streams_app.demo.fields import fault_of
 from streams_app.demo.interruption import Interruption
 from streams_app.demo.kept import Kept
@@ -48,13 +49,14 @@ PATIENCE_MS: Final = 60_000
 """How long nothing may move while the last records come out; after that the demo has failed."""
 
 SHOWN_DIFFERENCES: Final = 10
-HOT_PAGE: Final = "/?page=account_1"
-"""Of an account that never rests, whoever has it open."""
+HOT_PAGE: Final = f"/?page={HOT_KEY}"
+"""Whoever has it open."""
 
 CONSUMERS: Final = """\
   read store  SQLite: of each folded record the values that have changed, summed up anew
-  subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried"""
-"""What the worker does with folded records."""
+  subscriber  recomputes a score for each folded record; every tenth fails at first, on purpose, and is retried
+  journal     keeps each raw event by its account"""
+"""What the worker does beside folding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,8 @@ class _Demo:
         self._is_loading = False
         self._is_asked_to_end = False
         self._is_stopped_at_once = False
-        self._sent = 0
+        self._sent = self._sent_bytes = 0
+        self._explained: Explained | None = None
         self._begin_ms = self._began_ms = 0
         self._load_ms = 1
         self._rate_seen: tuple[int, int, float] = (0, 0, 0.0)
@@ -187,13 +190,17 @@ class _Demo:
         await worker.ready(self._clock)
         await hub.ready(self._clock)
         page = "/" if self._options.replay else HOT_PAGE
-        self._view.step(f"  ready, metrics at {worker.url}/metrics\n  live page   {hub.url}{page}\n")
+        self._view.step(f"  ready, metrics at {worker.url}/metrics\n  live page   {hub.url}{page}")
+        follow = follow_command(self._config, "KEY" if self._options.replay else HOT_KEY)
+        self._view.step(f"  one account {follow}  (in a second terminal)\n")
         await self._observer.start(PARTITIONS)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             with self._view.running():
                 self._is_loading = True
                 await self._play(worker, session)
                 await self._drain(worker, session)
+                if (largest := self._observer.seen.largest) is not None:
+                    self._explained = await explained(self._settings, largest)
 
     def _listen(self) -> None:
         """Hands signals to the loop from now on, between two of its steps."""
@@ -244,6 +251,7 @@ class _Demo:
         if failed is not None:
             raise TryAgainError(f"the broker does not take events: {failed!r}") from failed
         self._sent += len(updates)
+        self._sent_bytes += sum(len(update.key or b"") + len(update.value) for update in updates)
         self._kept.add(updates, self._began_ms)
 
     async def _drain(self, worker: WorkerProcess, session: aiohttp.ClientSession) -> None:
@@ -253,7 +261,14 @@ class _Demo:
             await self._look(worker, session, "silence")
             seen = self._observer.seen
             gauges = self._gauges
-            now = (seen.records, seen.dead_letters, gauges.values_written, gauges.read_store_lag, gauges.recomputed)
+            now = (
+                seen.records,
+                seen.dead_letters,
+                gauges.values_written,
+                gauges.read_store_lag,
+                gauges.recomputed,
+                gauges.journaled,
+            )
             if now != before:
                 before, moved_ms = now, self._clock.monotonic_ms()
             elif self._clock.monotonic_ms() - moved_ms > PATIENCE_MS:
@@ -264,7 +279,7 @@ class _Demo:
     def _is_complete(self) -> bool:
         seen = self._observer.seen
         # What the worker says of its subscriber is a second old, and would be the last that is shown of it.
-        is_told = self._gauges.recomputed >= seen.records
+        is_told = self._gauges.recomputed >= seen.records and self._gauges.journaled >= self._sent
         return is_told and seen.events + seen.dead_letters >= self._sent and not self._differences()
 
     def _differences(self) -> list[str]:
@@ -286,7 +301,8 @@ class _Demo:
         seen, gauges = self._observer.seen, self._gauges
         return Snapshot(
             elapsed_ms, phase, self._sent, rate, gauges.open_groups, gauges.lag_events, seen.records, seen.events,
-            gauges.values_written, list(seen.latest), gauges.recomputed, gauges.retried,
+            gauges.values_written, list(seen.latest), gauges.recomputed, gauges.retried, gauges.journaled,
+            self._sent_bytes, gauges.journal_bytes,
         )  # fmt: skip
 
     def _summary(self) -> None:
@@ -313,6 +329,9 @@ class _Demo:
             faults.insert(0, f"{self._sent:,} events went in, {out:,} came out in folded records and dead letters")
         if seen.dead_letters != self._write_side.refused:
             faults.insert(0, f"{self._write_side.refused:,} events cannot be folded, {seen.dead_letters:,} are dead letters")
+        if self._gauges.journaled != self._sent:
+            faults.append(f"{self._sent:,} events went in, the journal has {self._gauges.journaled:,}")
+        faults += self._explained.faults if self._explained is not None else []
         if not faults and seen.events == 0:
             faults = ["no event was folded: there is nothing that could be wrong, and nothing that was checked"]
         if faults:
@@ -323,5 +342,5 @@ class _Demo:
             f"the read store equals a recomputation from all {self._sent:,} events"
         )
         step("                   and so do the scores of the subscriber, which has done each folded record")
-        for line in self._kept.lines():
+        for line in [*(self._explained.lines if self._explained is not None else ()), *self._kept.lines()]:
             step(line)

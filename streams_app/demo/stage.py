@@ -30,6 +30,7 @@ from streams_app.settings import Settings
 
 FOLD: Final = "account-metrics"
 STORE: Final = "dashboard"
+JOURNAL: Final = "accounts"
 DEMO_FOLDER: Final = "DEMO_FOLDER"
 """Variable that tells the subscriber of the demo where the databases are."""
 
@@ -79,6 +80,11 @@ folds = ["{fold}"]
 source = "sql"
 source_url = "sqlite:///{folder}/write.db"
 sql = \"\"\"{sql}\"\"\"
+
+[journals.{journal}]
+source = "{source}"
+key = {group_key}
+max_bytes = 200_000_000
 
 [live.updates]
 kind = "count"
@@ -162,6 +168,7 @@ def demo_settings(on: Servers, folder: Path, *, group_key: str, changed: str) ->
     path.write_text(
         TEMPLATE.format(
             app_id=app_id, bootstrap=on.bootstrap, redis=on.redis_url, partitions=PARTITIONS, fold=FOLD, store=STORE, source=source,
+            journal=JOURNAL,
             group_key=json.dumps(group_key), changed=json.dumps(changed), quiet_period=QUIET_PERIOD, max_hold=MAX_HOLD,
             folder=folder, sql=SUM, shown_for=SHOWN_FOR,
         ),

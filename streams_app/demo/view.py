@@ -38,6 +38,9 @@ class Snapshot:
         latest: The newest folded records.
         recomputed: Number of folded records that the subscriber has done.
         retried: Number of its attempts that failed and were made again.
+        journaled: Number of events that the journal has.
+        journal_received: Bytes of keys and values of all events.
+        journal_kept: Bytes that the journal keeps of them in Redis.
     """
 
     elapsed_ms: int = 0
@@ -52,6 +55,9 @@ class Snapshot:
     latest: list[dict[str, Any]] = field(default_factory=list)
     recomputed: int = 0
     retried: int = 0
+    journaled: int = 0
+    journal_received: int = 0
+    journal_kept: int = 0
 
     @property
     def folding_ratio(self) -> float:
@@ -111,7 +117,8 @@ class View:
             f"open groups {now.open_groups:>5,}  folded records {now.records:>6,}  "
             f"folding ratio {share(now.folding_ratio, now.records):>6}  "
             f"read-store writes {now.values_written:>6,} ({share(now.writes_saved, now.values_written)} saved)  "
-            f"recomputed {now.recomputed:>6,} ({now.retried:,} retried)"
+            f"recomputed {now.recomputed:>6,} ({now.retried:,} retried)  "
+            f"journal {now.journaled:>8,} ({_megabytes(now.journal_kept)} of {_megabytes(now.journal_received)})"
         )
 
     def picture(self, now: Snapshot) -> Group:
@@ -129,12 +136,18 @@ class View:
             f"{now.values_written:,}   ({share(now.writes_saved, now.values_written)} saved against one per event)",
         )
         table.add_row("subscriber", f"{now.recomputed:,} recomputed   ({now.retried:,} attempts failed and made again)")
+        sizes = f"{_megabytes(now.journal_received)} received, {_megabytes(now.journal_kept)} kept"
+        table.add_row("journal", f"{now.journaled:,} events   ({sizes})")
         width = self.console.width
         examples = [Text(self._describe(record, width), style="cyan", no_wrap=True) for record in reversed(now.latest)]
         return Group(table, "", *examples)
 
     def _describe(self, record: dict[str, Any], width: int) -> str:
         return describe(record, self._group_field, self._changed, width)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB"
 
 
 def share(ratio: float, of: int) -> str:

@@ -1,4 +1,4 @@
-"""How the state of a journal is removed, also while workers fill it: they file it again, as far back as its source reaches."""
+"""How the state of a journal is removed, also while workers fill it: they file it anew, as far back as its source reaches."""
 
 from __future__ import annotations
 

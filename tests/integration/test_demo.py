@@ -133,6 +133,10 @@ def test_the_demo_folds_checks_itself_and_leaves_nothing(demo: Demo) -> None:
     assert 0 < figure(text, "read-store writes") < 3_000
     assert figure(text, "subscriber") == records
     assert re.search(r"^subscriber +[\d,]+ records done, [1-9]\d* attempts? failed and made again$", text, re.MULTILINE), text
+    explained = re.search(r"^one record +(\S+) of account_\d+: the journal has ([\d,]+) raw events of it$", text, re.MULTILINE)
+    assert explained, text
+    assert re.search(r"^ +\d-\d+  changed \w+", text, re.MULTILINE), text
+    assert re.search(r"journal read account_1 --follow --config \S+  \(in a second terminal\)$", text, re.MULTILINE), text
     assert "\x1b" not in text  # no terminal, no escape sequences
     assert "Traceback" not in text
     assert {} == demo.processes()

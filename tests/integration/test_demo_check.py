@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from streams_app.demo.explaining import differences as differences_of_record
 from streams_app.demo.load import Update
 from streams_app.demo.recomputing import Recomputed, undone
 from streams_app.demo.write_side import WriteSide, differences
 from streams_app.fold import Fold
+from streams_app.journal.core.entry import Row
+from streams_app.journal.reading.entries import Entry
+from streams_app.operating.folded_events import RawEvent
 from streams_app.read_store.targets.sqlite import SqliteStore
 from streams_app.settings import Limits
 
@@ -106,3 +110,26 @@ def test_sums_of_fractions_may_differ_in_their_last_digits(read_db: Path) -> Non
     expected = {("a", "likes"): 9, ("a", "shares"): 1, ("b", "likes"): 0.75 + 1e-15}
 
     assert [] == differences(read_db, "folded_values", expected)
+
+
+def raw(offset: int, *changed: str) -> RawEvent:
+    return RawEvent(Entry.of(Row(b"sa", offset, 0, b"{}"), 0, f"0-{offset}"), changed)
+
+
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        ([raw(1, "likes"), raw(3, "likes", "shares")], []),
+        ([raw(1, "likes", "shares")], ["f:events:0:1-3: 2 events in the record, 1 in the journal"]),
+        ([raw(1, "likes"), raw(2, "shares"), raw(3, "likes")], ["f:events:0:1-3: 2 events in the record, 3 in the journal"]),
+        (
+            [raw(1, "likes"), raw(3, "saves")],
+            ["f:events:0:1-3: the record says that likes, shares changed, the events in the journal likes, saves"],
+        ),
+    ],
+    ids=["equal", "fewer", "more", "other names"],
+)
+def test_a_record_that_its_raw_events_do_not_explain_is_found_out(taken: list[RawEvent], said: list[str]) -> None:
+    record = {"account_id": "a", "metrics": ["likes", "shares"], "fold": {"id": "f:events:0:1-3", "events": 2}}
+
+    assert said == differences_of_record(record, ["likes", "shares"], taken)

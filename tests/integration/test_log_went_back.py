@@ -263,4 +263,4 @@ async def test_journal_files_again_from_the_segment_that_holds_the_common_end(pl
 
     assert LOST == lost, said
     assert f"offsets={KEPT}-{KEPT + LOST - 1}" in said
-    assert "the log of a journal went back: filed again from offset 0" in said
+    assert "the log of a journal went back: filed anew from offset 0" in said

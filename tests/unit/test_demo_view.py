@@ -15,10 +15,10 @@ from rich.console import Console, RenderableType
 
 from streams_app.demo.view import Snapshot, View, describe
 
-LABELS = ["raw events", "open groups", "folded records", "folding ratio", "read-store writes", "subscriber"]
+LABELS = ["raw events", "open groups", "folded records", "folding ratio", "read-store writes", "subscriber", "journal"]
 NUMBERS = [
     "1,234,567   (12,345 a second, 65,432 not yet folded)", "4,321", "9,876", "99.0%", "55,555   (95.5% saved",
-    "9,870 recomputed   (1,234 attempts failed and made again)",
+    "9,870 recomputed   (1,234 attempts failed and made again)", "1,234,500 events   (246.9 MB received, 12.3 MB kept)",
 ]  # fmt: skip
 NAMES = ["likes", "shares", "comments", "impressions", "saves", "clicks"]
 
@@ -36,7 +36,23 @@ def view(width: int) -> tuple[View, StringIO]:
 def lines(width: int, latest: list[dict[str, Any]]) -> list[str]:
     shown, out = view(width)
     picture: RenderableType = shown.picture(
-        Snapshot(123_000, "load", 1_234_567, 12_345.4, 4_321, 65_432, 9_876, 987_654, 55_555, latest, 9_870, 1_234)
+        Snapshot(
+            123_000,
+            "load",
+            1_234_567,
+            12_345.4,
+            4_321,
+            65_432,
+            9_876,
+            987_654,
+            55_555,
+            latest,
+            9_870,
+            1_234,
+            1_234_500,
+            246_913_400,
+            12_345_678,
+        )
     )
     shown.console.print(picture)
     return out.getvalue().splitlines()
@@ -46,15 +62,15 @@ def lines(width: int, latest: list[dict[str, Any]]) -> list[str]:
 def test_labels_and_numbers_stay_when_examples_come(width: int) -> None:
     printed = lines(width, [record(), record("account_" + "1234567890" * 9), record("[red]x[/red]", ["[/y]"])])
 
-    assert 11 == len(printed)
+    assert 12 == len(printed)
     assert all(cell_len(line) <= width for line in printed), printed
-    assert LABELS == [line.split("  ")[0] for line in printed[1:7]]
-    assert [] == [number for number, line in zip(NUMBERS, printed[1:7], strict=True) if number not in line]
-    assert 3 == sum("12,345 events in one record" in line for line in printed[8:])
+    assert LABELS == [line.split("  ")[0] for line in printed[1:8]]
+    assert [] == [number for number, line in zip(NUMBERS, printed[1:8], strict=True) if number not in line]
+    assert 3 == sum("12,345 events in one record" in line for line in printed[9:])
 
 
 def test_an_example_at_80_columns_is_cut_in_its_names_and_in_the_middle_of_its_key() -> None:
-    markup, long, usual = lines(80, [record(), record("account_" + "1234567890" * 9), record("[red]x", ["[/y]"])])[8:]
+    markup, long, usual = lines(80, [record(), record("account_" + "1234567890" * 9), record("[red]x", ["[/y]"])])[9:]
 
     assert "account_1: likes, shares, …  (12,345 events in one record, reason max_events)" == usual.strip()
     assert long.startswith("accoun…67890: ")

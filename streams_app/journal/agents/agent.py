@@ -1,6 +1,6 @@
 """The journals of a worker: each is a member of a consumer group of its own, ``<app_id>.journal.<name>``.
 
-A journal that is filed again from its source, a rebalance of its group or a client that fails delays no fold, no view and no
+A journal that is filed anew from its source, a rebalance of its group or a client that fails delays no fold, no view and no
 subscriber.
 """
 
@@ -80,7 +80,7 @@ class JournalAgent:
             self._processors,
             Surroundings(
                 clock,
-                Status(),  # a worker whose journal is filed again is ready: it folds, and readers are told
+                Status(),  # a worker whose journal is filed anew is ready: it folds, and readers are given what there is
                 on_fatal=self._member.fail,
                 on_resync=lambda name, cause: None,
                 on_went_back=metrics.went_back,
@@ -106,7 +106,7 @@ class JournalAgent:
             self._report_segments()
             try:
                 places = await self._member.places(self.ownership.positions())
-            except Exception as error:  # whatever it is: it is asked again
+            except Exception as error:  # whatever it is: it is asked once more
                 logger.debug("lag of a journal is not known now", exc_info=error)
             else:
                 lag = sum(max(0, end - position) for position, end in places.values())

@@ -34,7 +34,7 @@ async def taken(store: JournalStore, journal: JournalSettings, claim: Claim, clo
     cut = await store.claim(claim.topic_id, claim.partitions, fence_at_most=common)
     assert cut is not None  # it was there, and is ours
     logger.warning(
-        "the log of a journal went back: filed again from offset %d journal=%s source=%s", cut.fence + 1, journal.name, claim.tp
+        "the log of a journal went back: filed anew from offset %d journal=%s source=%s", cut.fence + 1, journal.name, claim.tp
     )  # fmt: skip
     return cut
 

@@ -1,7 +1,7 @@
 """The processors of one journal: each files the events of one partition of its source.
 
-Redis holds what was filed, with the fence; what is committed to Kafka is for those who look at the lag there. A state that is lost
-is filed again from the log, as far back as the journal keeps events, also below the commit.
+Redis holds what was filed, with the fence; what is committed to Kafka is for those who watch the lag there. A state that is lost
+is filed anew from the log, as far back as the journal keeps events, also below the commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streams_app.settings import JournalSettings, Limits
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""A Redis that has failed is asked again after at most so long: everything that happens waits for it."""
+"""A Redis that has failed is asked once more after at most so long: everything that happens waits for it."""
 
 WORDS: Final = {
     "token": "another worker has taken the journal over",
@@ -177,7 +177,7 @@ class JournalProcessor(Processor):
         if self._context.patience.fault is not None or self.shard is None:
             return None
         journal = self._context.journal.name
-        why = f"journal {journal} does not look after {self._tp}"
+        why = f"journal {journal} does not check {self._tp}"
         return Moves(self._served, self._served + self._is_due, f"journal={journal} source={self._tp}", why)
 
     async def revoke(self, seconds: float) -> None:
@@ -192,7 +192,7 @@ class JournalProcessor(Processor):
         if not gone:
             return
         logger.error(
-            "retention overtook a journal, what is missing is told to its readers journal=%s source=%s offsets=%d-%d",
+            "retention overtook a journal, its readers are given a gap journal=%s source=%s offsets=%d-%d",
             self._context.journal.name, self._tp, gone[0], gone[-1],
         )  # fmt: skip
         await shard.skip(gone[-1])
@@ -204,7 +204,7 @@ class JournalProcessor(Processor):
         while True:
             if self._is_due:
                 self._is_due = False
-                await self._insist(lambda: self._look_after(claim, shard), keeper)
+                await self._insist(lambda: self._check_state(claim, shard), keeper)
                 self._served += 1
             if self._batches and not keeper.is_behind:
                 await self._file(claim, shard, keeper)
@@ -228,7 +228,7 @@ class JournalProcessor(Processor):
         self.held -= len(batch.records) - len(left.records)
         claim.applied()
 
-    async def _look_after(self, claim: Claim, shard: Shard) -> None:
+    async def _check_state(self, claim: Claim, shard: Shard) -> None:
         """Moves the clock of a shard that has caught up, closes its day, and finds out whether the state is still ours.
 
         Raises:
@@ -243,11 +243,11 @@ class JournalProcessor(Processor):
         await shard.close_day()
         token, fence = await self._context.redis.hmget(self._meta, ["token", "fence"])
         if token is None or fence is None:
-            raise RefusedError("look after", "no-state")
+            raise RefusedError("check", "no-state")
         if token != claim.token.encode():
-            raise RefusedError("look after", "token")
+            raise RefusedError("check", "token")
         if int(fence) != shard.fence:
-            raise RefusedError("look after", "fence")
+            raise RefusedError("check", "fence")
 
     async def _insist(self, step: Callable[[], Awaitable[object]], keeper: Keeper) -> None:
         """Does something in Redis as soon as that works; where Redis is full, the oldest closed segment goes first.

@@ -109,7 +109,7 @@ class Shard:
         """Files a chunk.
 
         Raises:
-            RefusedError: Another owner, or Redis has lost what it held; nothing was written.
+            RefusedError: Another owner, or Redis has lost what it had; nothing was written.
         """
         log = self._log if filing.chunk.last is None else followed_by(self._log, filing.chunk.last)
         await self.store.append(self.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, log)

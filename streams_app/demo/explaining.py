@@ -1,0 +1,80 @@
+"""A folded record of the demo explained by its raw events, as ``journal read KEY --fold ID`` explains it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from streams_app.codec import member_of
+from streams_app.demo.kept import program
+from streams_app.demo.stage import FOLD, JOURNAL
+from streams_app.operating.folded_events import RawEvent, parse_fold_id, raw_events
+from streams_app.operating.text import shown, shown_key
+from streams_app.settings import Settings
+from streams_app.words import counted
+
+MOST_SHOWN: Final = 3
+"""Raw events that are shown."""
+
+HOT_KEY: Final = "account_1"
+"""An account that never rests."""
+
+
+class Explained(NamedTuple):
+    """What the journal says of a folded record.
+
+    Attributes:
+        lines: For people.
+        faults: What differs, a sentence each.
+    """
+
+    lines: list[str]
+    faults: list[str]
+
+
+def follow_command(config: Path, key: str) -> str:
+    """The command that shows the events of a key as they come, for a second terminal."""
+    return shlex.join([*program(), "journal", "read", key, "--follow", "--config", str(config)])
+
+
+async def explained(settings: Settings, record: Mapping[str, Any]) -> Explained:
+    """Compares a folded record with its raw events in the journal.
+
+    Args:
+        settings: Of the demo.
+        record: The folded record.
+
+    Raises:
+        TryAgainError: Redis does not answer.
+    """
+    fold, journal = settings.fold(FOLD), settings.journal(JOURNAL)
+    group = record[fold.group_fields[0]]
+    key = group.encode() if journal.is_by_record_key else member_of((group,))
+    found = [one async for one in raw_events(settings, journal, (key,), parse_fold_id(record["fold"]["id"]))]
+    taken = [one for one in found if isinstance(one, RawEvent) and not one.refused]
+    return Explained(lines_of(record, shown_key(group), taken), differences(record, record[fold.changed_field], taken))
+
+
+def lines_of(record: Mapping[str, Any], key: str, taken: list[RawEvent]) -> list[str]:
+    """The first raw events of a record, for people (pure)."""
+    lines = [f"one record         {record['fold']['id']} of {key}: the journal has {counted(len(taken), 'raw event')} of it"]
+    lines += [
+        f"                   {one.entry.partition}-{one.entry.offset}  changed {', '.join(map(shown, one.changed))}"
+        for one in taken[:MOST_SHOWN]
+    ]
+    return lines + (["                   ..."] if len(taken) > MOST_SHOWN else [])
+
+
+def differences(record: Mapping[str, Any], names: list[str], taken: list[RawEvent]) -> list[str]:
+    """Where the raw events of a record do not say what it says (pure)."""
+    fold = record["fold"]
+    faults = []
+    if len(taken) != fold["events"]:
+        faults.append(f"{fold['id']}: {counted(fold['events'], 'event')} in the record, {len(taken)} in the journal")
+    changed = {name for one in taken for name in one.changed}
+    if changed != set(names):
+        found, meant = (", ".join(map(shown, sorted(some))) for some in (changed, names))
+        faults.append(f"{fold['id']}: the record says that {meant} changed, the events in the journal {found}")
+    return faults
