@@ -20,6 +20,8 @@ from unittest.mock import patch
 
 from streams_app.folding.store import scripts as scripts_module
 from streams_app.folding.store.scripts import script_text
+from streams_app.journal.store import journal_store as journal_store_module
+from streams_app.journal.store.journal_store import script_text as journal_script_text
 from streams_app.live.store import view_store as view_store_module
 from streams_app.live.store.view_store import script_text as view_script_text
 from streams_app.subscribers import store as store_module
@@ -27,6 +29,7 @@ from streams_app.subscribers.store import text_of
 
 SUBSCRIBERS = "subscribers/"
 VIEWS = "live/"
+JOURNALS = "journal/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Change:
 
     Attributes:
         where: ``module:function`` or ``module:Class.method`` (it may be a property) below ``streams_app``, or ``script.lua`` of
-            the folds, ``subscribers/script.lua`` or ``live/script.lua``.
+            the folds, ``subscribers/script.lua``, ``live/script.lua`` or ``journal/script.lua``.
         old: Text that is there once; of one line.
         new: What is put instead; further lines are indented as the line of ``old`` is.
     """
@@ -135,6 +138,7 @@ def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
         patch.object(scripts_module, "script_text", lambda name: texts.get(name) or script_text(name)),
         patch.object(store_module, "text_of", lambda name: texts.get(f"{SUBSCRIBERS}{name}") or text_of(name)),
         patch.object(view_store_module, "script_text", lambda name: texts.get(f"{VIEWS}{name}") or view_script_text(name)),
+        patch.object(journal_store_module, "script_text", lambda name: texts.get(f"{JOURNALS}{name}") or journal_script_text(name)),
     ):
         yield
 
@@ -142,4 +146,6 @@ def _broken_scripts(scripts: dict[str, list[Change]]) -> Iterator[None]:
 def _text_of(name: str) -> str:
     if name.startswith(VIEWS):
         return view_script_text(name.removeprefix(VIEWS))
+    if name.startswith(JOURNALS):
+        return journal_script_text(name.removeprefix(JOURNALS))
     return text_of(name.removeprefix(SUBSCRIBERS)) if name.startswith(SUBSCRIBERS) else script_text(name)

@@ -80,7 +80,7 @@ class Server:
         has_sealed = self.subject.ran(name, keys, args, reply)
         if self.world.is_snapshot_due(has_sealed):
             self.take_snapshot()
-        if name not in ("watermark", "progress"):  # these only read
+        if name not in ("watermark", "progress", "scan"):  # these only read
             self._check_owner(name, keys[0], self.subject.token(args), reply[0] if isinstance(reply, list) else b"")
         return reply
 

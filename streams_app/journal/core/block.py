@@ -45,6 +45,7 @@ BLOCK_OVERHEAD: Final = 100
 _OFFSET: Final = struct.Struct(">Q")
 _REST: Final = struct.Struct(">BII")  # codec, raw length, checksum
 _HEAD: Final = struct.Struct(">BI")  # what the checksum covers of that
+_CHECKSUM: Final = struct.Struct(">I")
 
 
 class DamagedBlockError(ValueError):
@@ -160,10 +161,6 @@ def _parsed(member: bytes) -> tuple[bytes, int, int]:
     return member[:end].replace(b"\0\xff", b"\0"), _OFFSET.unpack_from(member, end + 1)[0], at
 
 
-def _checksum(place: bytes, codec: int, raw_length: int, payload: bytes) -> int:
-    return crc32c(payload, crc32c(_HEAD.pack(codec, raw_length), crc32c(place)))
-
-
 def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
     """Key, last offset, codec and rows of a member, checked and decompressed."""
     key, last_offset, at = _parsed(member)
@@ -171,7 +168,7 @@ def _opened(member: bytes) -> tuple[bytes, int, int, bytes]:
         raise DamagedBlockError("the block ends within its head")
     codec, raw_length, checksum = _REST.unpack_from(member, at)
     payload = member[at + _REST.size :]
-    if checksum != _checksum(member[:at], codec, raw_length, payload):
+    if checksum != crc32c(payload, crc32c(member[: at + _HEAD.size])):
         raise DamagedBlockError("the checksum of the block does not match")
     if codec not in (PLAIN, COMPRESSED, SEVERAL_KEYS) or raw_length > MOST_RAW_BYTES:
         raise DamagedBlockError(f"the block cannot be decoded: codec {codec}, {raw_length} bytes")
@@ -194,5 +191,5 @@ def _short(row: Row) -> list[Any]:
 
 
 def _member(last: Row, codec: int, raw_length: int, payload: bytes) -> bytes:
-    place = position(last.key, last.offset)
-    return place + _REST.pack(codec, raw_length, _checksum(place, codec, raw_length, payload)) + payload
+    head = position(last.key, last.offset) + _HEAD.pack(codec, raw_length)
+    return head + _CHECKSUM.pack(crc32c(payload, crc32c(head))) + payload

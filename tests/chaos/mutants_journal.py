@@ -1,0 +1,241 @@
+"""The broken variants of journals: of what files each event once, and of what packs, drops and reads it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.mutants import Change, Mutant
+
+SHARD = "journal.agents.shard:Shard"
+KEEPER = "journal.agents.keeper:Keeper"
+BEGINNING = "journal.agents.beginning:_created"
+IN_ORDER = "journal.core.repack:RowsInOrder.of"
+ROWS_IN = "journal.reading.position:rows_in"
+ANYTHING = ("history", "", "lossy crash rebalance history")
+DEATHS = (
+    "dying:append crash:9 history",
+    "dying:append crash:6 zombie:6 lossy history",
+    "dying:append zombie:9 rebalance:3 history",
+)
+DYING = ("dying:append history", "dying:append crash:3 rebalance:3 history", "dying:append lossy crash zombie history")
+TAKEOVERS = ("lossy crash zombie:4 rebalance:3 history", "zombie:9 history", "fragile:append fragile:stage zombie:6 history")
+PACKING = ("fragile:stage fragile:swap history", "fragile:stage fragile:swap lossy rebalance:2 history")
+LOSSES = ("wipe:4", "wipe:4 history", "wipe:3 rollback:2 crash")
+
+JOURNALS: Final = (
+    Mutant(
+        "a claim keeps segments above the fence",
+        "Its range is filed once more, by another owner in another segment.",
+        DEATHS,
+        (Change("journal/claim.lua", "if is_known and tonumber(first) <= fence then", "if is_known then"),),
+    ),
+    Mutant(
+        "a segment that was begun counts as one",
+        "A script that died between the two writes leaves a segment that no reader finds.",
+        DYING,
+        (Change("journal/append.lua", "not call('ZSCORE', segments, arg.first)", "not known"),),
+    ),
+    Mutant(
+        "the fence moves first",
+        "A script that dies behind it has lost its events.",
+        DYING,
+        (
+            Change(
+                "journal/append.lua",
+                "call('HSET', about, arg.first, arg.about)",
+                "call('HSET', meta, 'clock', arg.clock, 'fence', arg.to)\ncall('HSET', about, arg.first, arg.about)",
+            ),
+        ),
+    ),
+    Mutant(
+        "an append asks for neither token nor fence",
+        "A former owner files its events over those of the next.",
+        TAKEOVERS,
+        (Change("journal/append.lua", "local refused = refusal()", "local refused"),),
+    ),
+    Mutant(
+        "stage does not ask for the token",
+        "A former owner removes what the next one has staged.",
+        TAKEOVERS,
+        (Change("journal/stage.lua", "local refused = refusal()", "local refused"),),
+    ),
+    Mutant(
+        "swap does not ask for the token",
+        "A former owner says what a segment is that the next one has packed.",
+        (*PACKING, *TAKEOVERS),
+        (Change("journal/swap.lua", "local refused = refusal()", "local refused"),),
+    ),
+    Mutant(
+        "drop does not ask for the token",
+        "A former owner, whose clock may be another one, removes segments.",
+        ("fragile:drop zombie:6 history", "zombie:9 history", "lossy zombie:6 rebalance:3 history"),
+        (Change("journal/drop.lua", "local refused = refusal()", "local refused"),),
+    ),
+    Mutant(
+        "a claim leaves what was staged",
+        "Blocks that nobody will swap in stay in Redis.",
+        ("crash:5 history", *TAKEOVERS),
+        (Change("journal/claim.lua", "remove_staged()", "local unchanged"),),
+    ),
+    Mutant(
+        "late blocks are staged",
+        "A copy of a request that comes late leaves blocks that nobody names.",
+        PACKING,
+        (
+            Change(
+                "journal/stage.lua",
+                "if names[1] ~= arg.first or names[2] ~= arg.generation then return {'gone'} end",
+                "local unchanged",
+            ),
+        ),
+    ),
+    Mutant(
+        "raw blocks go before packed ones are named",
+        "A script that dies in between has lost a segment.",
+        ("dying:swap history", "dying:swap crash rebalance history"),
+        (
+            Change(
+                "journal/swap.lua",
+                "call('HSET', about, arg.first, arg.about)",
+                "call('UNLINK', blocks_key(arg.first, known))\ncall('HSET', about, arg.first, arg.about)",
+            ),
+        ),
+    ),
+    Mutant(
+        "packed blocks are not read back",
+        "What memory has damaged takes the place of what was whole.",
+        ("flips history", "flips:2"),
+        (Change(f"{KEEPER}._pack", "if await self._digest(packed) != expected:", "if False:"),),
+    ),
+    Mutant(
+        "a swap whose reply was lost is given up",
+        "Its owner takes the segment for removed, and never removes it.",
+        PACKING,
+        (Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise"),),
+    ),
+    Mutant(
+        "rows beyond the segment are packed",
+        "They stand in two segments.",
+        DEATHS,
+        (Change(IN_ORDER, "behind < offset and first <= offset <= last", "behind < offset"),),
+    ),
+    Mutant(
+        "a segment that is closed is appended to",
+        "What is packed meanwhile is lost.",
+        ANYTHING,
+        (
+            Change(f"{SHARD}.open", "newest.is_closed or ", ""),
+            Change("journal/append.lua", "(known and known.is_closed) or ", ""),
+        ),
+    ),
+    Mutant(
+        "the wall clock files while there is more to read",
+        "Events of days ago stand in today's segment, and live for too long.",
+        ("history", "freeze:3 history", "behind freeze:3"),
+        (Change("journal.agents.processor:JournalProcessor._check_state", "caught_up=is_known", "caught_up=True"),),
+    ),
+    Mutant(
+        "a future date moves the clock",
+        "One event dated 2099 makes everything old.",
+        ANYTHING,
+        (
+            Change(
+                "journal.core.day:clock_after",
+                "min(-1 if record_ms is None else record_ms, trusted_ms)",
+                "-1 if record_ms is None else record_ms",
+            ),
+        ),
+    ),
+    Mutant(
+        "the day of a silent partition is never over",
+        "Its last segment is neither packed nor removed.",
+        ANYTHING,
+        (Change(f"{SHARD}.close_day", "known is None or day_of(self.clock_ms) <= known.day", "True"),),
+    ),
+    Mutant(
+        "the open segment is dropped",
+        "What is appended next has nowhere to go.",
+        ANYTHING,
+        (
+            Change(f"{SHARD}.closed", "self.segments if self.open is None else self.segments[:-1]", "self.segments"),
+            Change(
+                "journal/drop.lua",
+                "oldest ~= arg.first or not (segment.is_closed or first_after(arg.first))",
+                "oldest ~= arg.first",
+            ),
+        ),
+    ),
+    Mutant(
+        "a lost journal is filed from the commit on",
+        "What was filed before is missing for as long as it would have been kept.",
+        LOSSES,
+        (Change(BEGINNING, "max(edges.begin, start)", "max(edges.begin, claim.mark.offset if claim.mark else start)"),),
+    ),
+    Mutant(
+        "NUL is not escaped",
+        "Events of one key stand under another.",
+        ANYTHING,
+        (Change("journal.core.block:escaped", 'key.replace(b"\\0", b"\\0\\xff") + b"\\0"', 'key + b"\\0"'),),
+    ),
+    Mutant(
+        "an escaped byte is taken for an offset",
+        "The block of a longer key ends the search, though it begins with rows of this one.",
+        ANYTHING,
+        (Change("journal/read.lua", " and block:byte(#prefix + 1) ~= 255", ""),),
+    ),
+    Mutant(
+        "offsets are little endian",
+        "Blocks are not in the order of their offsets.",
+        ANYTHING,
+        (
+            Change("journal.core.block:position", "_OFFSET.pack(offset)", 'offset.to_bytes(8, "little")'),
+            Change(
+                "journal.core.block:_parsed",
+                "_OFFSET.unpack_from(member, end + 1)[0]",
+                'int.from_bytes(member[end + 1 : at], "little")',
+            ),
+        ),
+    ),
+    Mutant(
+        "a block of a later key is not returned",
+        "Its first rows are the last ones of the key.",
+        ANYTHING,
+        (Change("journal/read.lua", "if is_packed then found", "if false then found"),),
+    ),
+    Mutant(
+        "the segment is that of the last offset had",
+        "A reader at the end of a segment never comes to the next.",
+        ANYTHING,
+        (Change("journal/read.lua", "first_up_to(up_to + 1)", "first_up_to(up_to)"),),
+    ),
+    Mutant(
+        "a reader stays where it finds nothing",
+        "It asks for the same segments for ever.",
+        ANYTHING,
+        (Change("journal/read.lua", "  up_to = last", "  local unchanged"),),
+    ),
+    Mutant(
+        "a gap is passed over",
+        "A reader is not told what the source had lost.",
+        ("retention:9 freeze:3", "retention:9 crash:3 history", "retention:9 zombie:3"),
+        (Change("journal/read.lua", "elseif segment.form == 'gap' then", "elseif false then"),),
+    ),
+    Mutant(
+        "a reader takes all that is in a block",
+        "It has events once more, and those of other keys.",
+        ANYTHING,
+        (Change(ROWS_IN, "row.key != key or not after < row.offset <= up_to", "False"),),
+    ),
+    Mutant(
+        "a reader takes what it has had",
+        "It has the events of a block that begins below its cursor once more.",
+        ANYTHING,
+        (Change(ROWS_IN, "not after < row.offset <= up_to", "row.offset > up_to"),),
+    ),
+    Mutant(
+        "blocks beyond the fence are returned",
+        "A reader is shown what was never appended, and once more when it is.",
+        DYING,
+        (Change("journal/read.lua", "if to > last then return true end", "local unchanged"),),
+    ),
+)

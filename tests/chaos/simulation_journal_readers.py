@@ -1,0 +1,119 @@
+"""Readers of journals in a simulation: each follows one key from a cursor, and checks that it has missed nothing untold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from streams_app.journal.core.entry import Row
+from streams_app.journal.reading.position import Lost, ShardPosition
+from streams_app.journal.store.journal_store import Gone, JournalShardReader, NoState, Reply, ScriptSet
+from tests.chaos.simulation_hubs import HubLink
+from tests.chaos.simulation_journals import JournalModel
+
+if TYPE_CHECKING:
+    from tests.chaos.simulation import World
+
+READERS = 3
+MAX_BYTES = (1, 300, 5_000)
+STALL_SECONDS = 3.0
+
+
+class JournalReading:
+    """One reader of one key."""
+
+    def __init__(self, world: World, model: JournalModel, reader: JournalShardReader, key: bytes) -> None:
+        self._position = ShardPosition(is_followed=True)
+        self._world = world
+        self._model = model
+        self._reader = reader
+        self._key = key
+
+    @property
+    def after(self) -> int:
+        """Offset it has come to."""
+        return self._position.offset
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has come to the end of the log."""
+        return self.after + 1 >= self._world.log.end
+
+    async def run(self) -> None:
+        """Reads for ever, now and then from another cursor."""
+        world = self._world
+        while True:
+            await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS if world.has_fault(0.1) else 0.4))  # virtual time
+            if world.has_fault(0.03):
+                self._position = ShardPosition(world.rng.randint(-1, max(0, world.log.stable - 1)), is_followed=True)
+            try:
+                reply = await self._reader.read(self._model.keys, self._key, self.after, world.rng.choice(MAX_BYTES))
+            except RedisError:
+                continue
+            self._take(reply)
+
+    def _take(self, reply: Reply) -> None:
+        before = self.after
+        taken = self._position.take([self._key], [reply])
+        for item in taken.items:
+            self._position.had(item)
+        self._position.settle(taken.up_to)
+        if not isinstance(reply, NoState) and (self.after < before or (self.after == before < reply.fence)):
+            self._tell(f"stays at {self.after}, the fence is {reply.fence}")
+        if not isinstance(reply, NoState | Gone) and self.after > max(before, reply.fence):
+            self._tell(f"is at {self.after}, the fence is {reply.fence}")
+        lost = [item for item in taken.items if isinstance(item, Lost)]
+        for item in lost:
+            if not self._is_known(item, reply):
+                self._tell(f"is told of {item}, which is there")
+        expected = [
+            row
+            for (key, offset), row in self._model.expected(before + 1, self.after).items()
+            if key == self._key and not any(first <= offset <= last for first, last, _ in lost)
+        ]
+        if (rows := [item for item in taken.items if isinstance(item, Row)]) != expected:
+            self._tell(f"has {[row.offset for row in rows]} up to {self.after}, not {[row.offset for row in expected]}")
+
+    def _is_known(self, lost: Lost, reply: Reply) -> bool:
+        """Whether a reader may be told of it."""
+        match lost.why:
+            case "removed":
+                return isinstance(reply, Gone) and lost.last < reply.floor
+            case "retention":
+                return lost.last < self._world.log.start
+        return "flips" in self._world.mix.faults
+
+    def _tell(self, what: str) -> None:
+        self._world.tell("read", f"{self._key!r} of {self._model.journal.name} after {self.after} {what}")
+
+
+class Readership:
+    """The readers of a schedule."""
+
+    def __init__(self, world: World, models: list[JournalModel], keys: list[list[bytes]]) -> None:
+        """Starts them; within the loop.
+
+        Args:
+            world: The schedule.
+            models: The journals.
+            keys: The keys of each.
+        """
+        self._world = world
+        link: Any = HubLink(world)
+        reader = JournalShardReader(link, ScriptSet(link))
+        self.readers = [
+            JournalReading(world, model, reader, world.rng.choice(some))
+            for model, some in zip(models, keys, strict=True)
+            for _ in range(READERS)
+        ]
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(reader.run(), context=contextvars.Context()) for reader in self.readers]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._world.tell("crash", f"{task} {error!r}")

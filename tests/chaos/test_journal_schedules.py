@@ -1,0 +1,58 @@
+"""Journals under random schedules: each event once, in segments that are what they say, whatever is packed, dropped or lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import redis
+
+from tests.chaos.catching import first_catch
+from tests.chaos.mutants import Mutant
+from tests.chaos.mutants_journal import JOURNALS
+from tests.chaos.simulation import run_schedule
+from tests.chaos.simulation_journaling import Journaling
+
+SCHEDULES = 3
+CATCHING = 12
+"""Schedules that are tried for each mix of a broken variant."""
+
+MIXES = [
+    "",
+    "history",
+    "lossy",
+    "lossy drops:3 rebalance:2",
+    "lossy crash zombie rebalance",
+    "lossy crash zombie rebalance drops history",
+    "lossy freeze:3 crash history",
+    "behind lossy",
+    "forget crash",
+    "wipe:3 rollback:2",
+    "wipe:3 history",
+    "flips history",
+    "fragile:append fragile:stage fragile:swap fragile:drop freeze zombie rebalance:2 history",
+    "dying:append crash lossy history",
+    "dying:stage dying:swap dying:drop crash rebalance history",
+    "dying:claim dying:append dying:swap rebalance:3 zombie lossy history",
+    "fragile:hub lossy wipe rollback crash zombie rebalance drops",
+    "retention:3 freeze zombie rebalance:2",
+    "retention:3 wipe lossy drops crash history",
+]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: mix or "no faults")
+def test_journals_hold_each_event_once_and_readers_miss_nothing_untold(client: redis.Redis, mix: str) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SCHEDULES):
+        outcome = run_schedule(client, mix, seed, subject=Journaling)
+        counts.update(outcome.counts)
+
+        assert outcome.violations == [], outcome
+    assert counts["records"] > 25 * SCHEDULES
+    assert counts["packed"] > 2 * SCHEDULES
+    assert counts["dropped"] > 2 * SCHEDULES
+
+
+@pytest.mark.parametrize("mutant", JOURNALS, ids=lambda mutant: mutant.name)
+def test_a_broken_journal_is_caught(client: redis.Redis, mutant: Mutant) -> None:
+    assert first_catch(client, mutant, Journaling, CATCHING) is not None, f"survived: {mutant.why}"
