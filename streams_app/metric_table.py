@@ -367,8 +367,8 @@ METRICS: Final = (
     ),
     Description(
         "streams_app_open_transaction_records", "gauge", ("reader", "topic"),
-        "Offsets of a topic that an open transaction hides from a reader (folds, a subscriber, a read store, a live view), in the "
-        "partitions of this worker.",
+        "Offsets of a topic that an open transaction hides from a reader (folds, a subscriber, read store, live view or journal), "
+        "in the partitions of this worker.",
         "Above 0 now and then: a producer works with transactions. For long: see open_transaction_seconds.",
     ),
     Description(

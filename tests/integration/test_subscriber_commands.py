@@ -53,7 +53,7 @@ async def test_a_reset_lets_a_subscriber_begin_somewhere_else_while_no_worker_ru
     [
         (("--subscriber", "ship"), "--subscriber and --at belong together"),
         (("--fold", "folded", "--at", "latest"), "--subscriber and --at belong together"),
-        (("--fold", "folded", "--subscriber", "ship", "--at", "latest"), "name one of --fold, --subscriber and --live"),
+        (("--fold", "folded", "--subscriber", "ship", "--at", "latest"), "name one of --fold, --subscriber, --live and --journal"),
         (("--subscriber", "ship", "--at", "yesterday"), "--at: neither earliest nor latest"),
         (
             ("--subscriber", "shipp", "--at", "latest"),

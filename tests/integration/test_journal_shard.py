@@ -1,0 +1,112 @@
+"""What the owner of a shard does to it on a real Redis: days that are over are closed, and nothing is written twice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from streams_app.delivery.scripts import RefusedError
+from streams_app.journal.agents.shard import Shard
+from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet
+from streams_app.journal.store.keys import journal_keys
+from streams_app.settings import JournalSettings, Limits
+from tests.conftest import Names
+
+DAY_MS = 86_400_000
+NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
+JOURNAL = JournalSettings(name="accounts", source="t", key="id")
+
+
+class Owner:
+    """Claims the shard, with a state that begins at 0 where there is none."""
+
+    def __init__(self, client: redis.asyncio.Redis, names: Names) -> None:
+        self.keys = journal_keys(names.app_id, "accounts", "t", 0)
+        self._scripts = ScriptSet(client)
+        self.reader = JournalShardReader(client, self._scripts)
+
+    async def shard(self, token: str) -> Shard:
+        store = JournalStore(self._scripts, self.keys, token)
+        claimed = await store.claim("", 1) or await store.claim("", 1, begin=Beginning(-1, NOON_MS))
+        assert claimed is not None
+        return Shard(JOURNAL, 1, Limits(), store, token, claimed)
+
+
+@pytest.fixture
+def owner(redis_client: redis.asyncio.Redis, names: Names) -> Owner:
+    return Owner(redis_client, names)
+
+
+def records(begin: int, end: int, time_ms: int = NOON_MS) -> list[Any]:
+    return [
+        SimpleNamespace(offset=offset, timestamp=time_ms, key=b"k", value=b'{"id": 1}', headers=()) for offset in range(begin, end)
+    ]
+
+
+async def file(shard: Shard, begin: int, end: int, now_ms: int = NOON_MS) -> None:
+    while shard.fence < end - 1:
+        left = [one for one in records(begin, end, now_ms) if one.offset > shard.fence]
+        await shard.write(shard.filing_of(left, end, now_ms))
+
+
+async def test_day_that_is_over_is_closed_while_nothing_comes_and_takes_nothing_any_more(owner: Owner) -> None:
+    shard = await owner.shard("a")
+    await file(shard, 0, 3)
+    await shard.close_day()
+    still_open = shard.open
+    shard.clock_ms = NOON_MS + DAY_MS // 2
+    await shard.close_day()
+    closed = shard.open
+    status = await owner.reader.status(owner.keys)
+    await file(shard, 3, 5, shard.clock_ms)
+
+    assert still_open is not None
+    assert closed is None
+    assert status is not None
+    assert [True] == [segment.is_closed for segment in status.segments]
+    assert [(0, 2), (3, 4)] == [(segment.first, segment.last) for segment in shard.segments]
+    assert shard.segments[0].day < shard.segments[1].day
+
+
+async def test_next_owner_goes_on_in_the_open_segment_with_what_is_known_of_it(owner: Owner) -> None:
+    first = await owner.shard("a")
+    await file(first, 0, 3)
+    second = await owner.shard("b")
+    await file(second, 3, 5)
+    (segment,) = second.segments
+    found = await owner.reader.read(owner.keys, b"j1", -1)
+    with pytest.raises(RefusedError) as refused:
+        await file(first, 3, 4)
+
+    assert "token" == refused.value.cause
+    assert (0, 4, 5) == (segment.first, segment.last, segment.entries)
+    assert ((b"j1", 5 * 11),) == segment.largest
+    assert isinstance(found, Found)
+    assert (second.fence, first.fence) == (4, 2)
+
+
+async def test_chunk_whose_reply_was_lost_is_written_once(owner: Owner) -> None:
+    shard = await owner.shard("a")
+    filing = shard.filing_of(records(0, 3), 3, NOON_MS)
+    await shard.store.append(shard.fence, filing.chunk.to, filing.blocks, filing.segment, filing.chunk.clock_ms, ())
+    await shard.write(filing)
+    status = await owner.reader.status(owner.keys)
+
+    assert status is not None
+    assert (2, [3]) == (status.fence, [segment.entries for segment in status.segments])
+
+
+async def test_gap_ends_a_segment_and_what_follows_begins_another(owner: Owner) -> None:
+    shard = await owner.shard("a")
+    await file(shard, 0, 2)
+    await shard.skip(6)
+    await file(shard, 7, 8)
+    found = await owner.shard("b")
+
+    expected = [(0, 1, "raw"), (2, 6, "gap"), (7, 7, "raw")]
+    assert expected == [(one.first, one.last, one.form) for one in shard.segments]
+    assert expected == [(one.first, one.last, one.form) for one in found.segments]
+    assert [0, 1, 2] == [one.part for one in found.segments]
