@@ -23,7 +23,8 @@ def command(settings: Settings) -> int:
 
     Kafka, topics, rights on topics and groups, retention against max_hold, Redis version, eviction policy, memory and persistence,
     clock skew, topics that were made again, read store; of subscribers their topics, retention against retries and patience, keys,
-    fields of folded records and their types, commits, and the memory of ids. Redis and the read store are tried by a write that is
+    fields of folded records and their types, commits, and the memory of ids; of journals retention against keep, and room for
+    max_bytes. Redis and the read store are tried by a write that is
     taken back. Each finding says what to do. Exit code 1 if there is an error.
     """
     from streams_app.checking import findings
