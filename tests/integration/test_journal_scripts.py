@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -180,6 +181,28 @@ async def test_a_state_of_which_redis_has_lost_something_begins_anew(shard: Shar
 
     assert Claimed(99, CLOCK_MS, "id", (), (), is_new=True) == claimed
     assert {"meta"} == {name for name in await shard.names() if lost == "meta" or not name.startswith("blocks")}
+
+
+async def test_of_the_largest_keys_a_segment_names_as_many_as_there_is_room_for(shard: Shard) -> None:
+    store = await shard.claimed()
+    largest = tuple((bytes([n]) * 250, 9 - n) for n in range(9))
+    await fill(store, 9, 12, segment(10, largest=largest))
+
+    assert largest[:2] == (await shard.segments())[0].largest
+
+
+@pytest.mark.parametrize("options", [{"fence_at_most": 5}, {"begin": Beginning(9, CLOCK_MS)}], ids=["went back", "lost"])
+async def test_many_segments_are_removed_by_several_scripts(shard: Shard, options: dict[str, Any]) -> None:
+    store = await shard.claimed()
+    for first in range(10, 2_600):
+        await fill(store, first - 1, first, segment(first, part=first), encode_by_key(rows(b"a", first)) if first > 2_500 else ())
+    if "begin" in options:
+        await shard.client.hdel(shard.keys.meta, "clock")
+    claimed = await shard.store("b").claim("id", 4, **options)
+
+    assert claimed is not None
+    assert () == claimed.segments
+    assert {"meta"} == await shard.names()
 
 
 # Writing

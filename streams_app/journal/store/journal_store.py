@@ -29,6 +29,9 @@ STAGED_BYTES: Final = 1_000_000
 MOST_STAGED: Final = 1_000
 """Blocks of one call of *stage*, at most."""
 
+LARGEST_BYTES: Final = 600
+"""Bytes of the largest keys of a segment together: a claim reads those of all segments."""
+
 Form = Literal["raw", "packed", "gap"]
 
 
@@ -47,7 +50,7 @@ class Segment:
         received_bytes: Keys, values and headers of its events.
         stored_bytes: Bytes that its blocks take in Redis, see ``core/block.py``.
         newest_ms: Newest record time in it, capped by the clock of the shard.
-        largest: The keys with most received bytes, and those bytes; at most ten.
+        largest: The keys with most received bytes, and those bytes; at most ten, and as many as :data:`LARGEST_BYTES` hold.
         last: Last offset; of the segment that is appended to, the fence.
     """
 
@@ -252,11 +255,14 @@ class JournalStore(_ScriptCaller):
             None where there is nothing and nothing was to be created.
         """
         fence, clock_ms = begin or (0, 0)
-        reply = await self._call(
-            "claim", self._keys, token=self._token, owner=self._owner, topic_id=topic_id, partitions=partitions,
-            begin="" if begin is None else str(fence), clock=str(clock_ms),
-            fence_at_most="" if fence_at_most is None else str(fence_at_most),
-        )  # fmt: skip
+        while True:
+            reply = await self._call(
+                "claim", self._keys, token=self._token, owner=self._owner, topic_id=topic_id, partitions=partitions,
+                begin="" if begin is None else str(fence), clock=str(clock_ms),
+                fence_at_most="" if fence_at_most is None else str(fence_at_most),
+            )  # fmt: skip
+            if reply[0] != b"more":
+                break
         if reply[0] == b"none":
             return None
         fence = int(reply[1])
@@ -408,6 +414,8 @@ def script_text(name: str) -> str:
 
 def _of_segment(segment: Segment) -> bytes:
     about = {name: getattr(segment, name) for name in Segment.__slots__ if name not in ("first", "last")}
+    while sum(len(key) for key, _ in about["largest"]) > LARGEST_BYTES:
+        about["largest"] = about["largest"][:-1]
     packed: bytes = msgpack.packb({**about, "last": segment.last}, use_bin_type=False)
     return packed
 
