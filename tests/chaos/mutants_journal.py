@@ -9,7 +9,6 @@ from tests.chaos.mutants import Change, Mutant
 SHARD = "journal.agents.shard:Shard"
 KEEPER = "journal.agents.keeper:Keeper"
 BEGINNING = "journal.agents.beginning:_created"
-IN_ORDER = "journal.core.repack:RowsInOrder.of"
 ROWS_IN = "journal.reading.position:rows_in"
 ANYTHING = ("history", "", "lossy crash rebalance history")
 DEATHS = (
@@ -106,12 +105,6 @@ JOURNALS: Final = (
         "Its owner takes the segment for removed, and never removes it.",
         PACKING,
         (Change(f"{KEEPER}._swap", "self._failed_with(error)", "raise"),),
-    ),
-    Mutant(
-        "rows beyond the segment are packed",
-        "They stand in two segments.",
-        DEATHS,
-        (Change(IN_ORDER, "behind < offset and first <= offset <= last", "behind < offset"),),
     ),
     Mutant(
         "a segment that is closed is appended to",
