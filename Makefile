@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo test lint docs bench bench-live chaos chaos-alerts chaos-live chaos-stores chaos-subscribers clean
+.PHONY: install help demo test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-live chaos-stores chaos-subscribers clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -44,6 +44,10 @@ docs: install ## writes the tables of docs/reference.md
 # make bench ARGS="--loads hot --runs 1"; `make bench QUICK=1 ARGS="--check-ratio 0.5"`: a minute, fails below half of the README's ratio
 bench: install ## speed, beside bare reading and the obvious Faust program
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+# make bench-journal ARGS="--kafka apache --redis redis --scale 0.2"; the Redis is emptied, as with bench-live
+bench-journal: install ## what a journal takes of Redis, and how fast it is, beside goals, a plain stream a key and a stream a key and day
+	@$(BIN)/python -m benchmarks.journal $(ARGS)
 
 # make bench-live ARGS="--kafka apache --redis redis", or --redis redis://localhost:6379/9, an empty one; otherwise the embedded servers
 bench-live: install ## what live views cost and how late they are, beside goals, plain sorted sets and being pushed each change

@@ -84,7 +84,7 @@ async def contest(name: str, scale: float, runs: int, servers: Servers, folder: 
         say(f"{name}: {expected.events:,} events, {expected.sessions:,} sessions, {expected.merge:,} groups")
         found = Contest(load, expected)
         for number in range(runs):
-            found.runs.append(await _bare(servers, source, expected.events))
+            found.runs.append(await bare(servers, source, expected.events))
             _tell(say, name, found.runs[-1])
             if number == 0 and not short:
                 found.runs.append(await _stock(servers, source, min(STOCK_EVENTS, expected.events)))
@@ -107,7 +107,8 @@ def _tell(say: Say, name: str, run: Run) -> None:
     say(f"{name}: {run.contestant}: {run.events_per_second:,.0f} events/s{until}, cpu {run.cpu}{' '.join(['', *run.faults])}")
 
 
-async def _bare(servers: Servers, source: str, events: int) -> Run:
+async def bare(servers: Servers, source: str, events: int) -> Run:
+    """Bare reading of a topic that holds so many events."""
     found = await _process("benchmarks.bare", servers.bootstrap, source, str(events))
     return Run("bare", events / found["seconds"], cpu=found["cpu"], peak_rss_mb=found["peak_rss_mb"])
 

@@ -1,4 +1,4 @@
-"""What a bench of live views says: figures beside what they are compared with and their goals, and how large it is."""
+"""What a bench of live views or journals says: figures beside what they are compared with and their goals, and how large it is."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ class Row:
 
     Attributes:
         name: What was measured.
-        value: The figure, of which less is better.
+        value: The figure, of which less is better, unless ``at_least``.
         goal: At most that.
         unit: Of both; ``%`` for parts of a core.
         beside: What it is compared with, in the same run, and what else is known of it.
         fault: Why the figure does not count; "" where it does.
+        at_least: The goal is a least value, and more is better.
     """
 
     name: str
@@ -58,11 +59,12 @@ class Row:
     unit: str
     beside: str = ""
     fault: str = ""
+    at_least: bool = False
 
     @property
     def is_reached(self) -> bool:
         """Whether the goal is reached."""
-        return not self.fault and self.value <= self.goal
+        return not self.fault and (self.value >= self.goal if self.at_least else self.value <= self.goal)
 
     @property
     def text(self) -> str:

@@ -138,6 +138,7 @@ async def deployed(
     max_hold: str = "6h",
     backlog: str = "merge",
     partitions: int = PARTITIONS,
+    more: str = "",
 ) -> AsyncIterator[Deployment]:
     """The defaults of the settings, but for what is given; topics and keys are gone when the block ends.
 
@@ -149,6 +150,7 @@ async def deployed(
         max_hold: M.
         backlog: ``merge`` or ``sessions``.
         partitions: Of the topics.
+        more: Sections of the settings beside the fold.
     """
     app_id = f"bench-{secrets.token_hex(4)}"
     output, dead = f"{app_id}.folded", f"{app_id}.dead"
@@ -170,7 +172,7 @@ changed = "metrics"
 quiet_period = "{quiet_period}"
 max_hold = "{max_hold}"
 backlog = "{backlog}"
-"""
+{more}"""
     config = folder / f"{app_id}.toml"
     config.write_text(text, "utf-8")
     timeout = aiohttp.ClientTimeout(total=10)

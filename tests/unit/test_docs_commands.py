@@ -11,6 +11,7 @@ import click
 import pytest
 
 from benchmarks.__main__ import main as bench
+from benchmarks.journal import main as bench_journal
 from benchmarks.live import main as bench_live
 from streams_app.cli import group
 from streams_app.cli.demo import command as demo
@@ -22,6 +23,7 @@ from tests.pages import PAGES, ROOT, fenced, name_of
 TARGETS = {
     "demo": demo,
     "bench": bench,
+    "bench-journal": bench_journal,
     "bench-live": bench_live,
     "chaos": chaos,
     "chaos-alerts": chaos_alerts,

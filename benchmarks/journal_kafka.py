@@ -1,0 +1,170 @@
+"""A journal with a worker and a broker: how late a follower is, how fast it is filled beside bare reading, what folding loses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from aiokafka import AIOKafkaProducer
+
+from benchmarks import topics
+from benchmarks.contest import bare, long_ago_ms
+from benchmarks.journal_rows import Sizes
+from benchmarks.live_redis import now_ms
+from benchmarks.live_rows import Row, percentile
+from benchmarks.loads import LOADS, PARTITIONS
+from benchmarks.servers import Servers
+from benchmarks.subscribers import create_topics
+from benchmarks.worker import FOLDED, Metrics, deployed
+from streams_app.journal.reading.entries import Entry
+from streams_app.journal.reading.reader import JournalReader
+from streams_app.settings.loading import load as load_settings
+from tests.helpers import wait_until
+from tests.workers import WorkerProcess
+
+FILED: Final = "streams_app_journal_entries_total"
+ACCOUNTS: Final = 5
+EVENTS_A_SECOND: Final = 20
+LIMIT_SECONDS: Final = 300
+GOALS: Final = {"hot": 0.4, "wide": 0.1}
+"""Load → filed events/s, of those of a bare reader."""
+
+
+def journal(source: str) -> str:
+    """The section of a journal."""
+    return f'[journals.accounts]\nsource = "{source}"\nkey = "account_id"\nkeep = "30d"\n'
+
+
+@asynccontextmanager
+async def alone(servers: Servers, folder: Path, source: str) -> AsyncIterator[Path]:
+    """Settings of an application that has a journal and nothing else; what it holds is gone when the block ends."""
+    app_id = f"bench-{secrets.token_hex(4)}"
+    config = folder / f"{app_id}.toml"
+    config.write_text(
+        f'app_id = "{app_id}"\n[kafka]\nbootstrap_servers = {json.dumps(servers.bootstrap)}\n'
+        f"[redis]\nurl = {json.dumps(servers.redis_url)}\n[http]\nport = 0\n{journal(source)}",
+        "utf-8",
+    )
+    try:
+        yield config
+    finally:
+        servers.forget(app_id)
+
+
+async def follower(servers: Servers, folder: Path, sizes: Sizes) -> Row:
+    """Events for a while, each of which somebody who follows its key is given."""
+    topic = f"bench-journal-{time.time_ns():x}"
+    took: list[float] = []
+    await topics.make(servers.bootstrap, topic)
+
+    async def follow(reader: JournalReader, account: int) -> None:
+        async with aclosing(reader.read(f"account_{account}", follow=True)) as found:
+            async for item in found:
+                assert isinstance(item, Entry)
+                took.append((now_ms() - item.at_ms) / 1000)
+
+    try:
+        async with alone(servers, folder, topic) as config:
+            await create_topics(config, {})
+            with WorkerProcess(config, folder) as worker:
+                await worker.wait_ready()
+                async with JournalReader(load_settings(config, {})) as reader:
+                    tasks = [asyncio.create_task(follow(reader, account)) for account in range(ACCOUNTS)]
+                    try:
+                        # At first: until each of them has learned that its partitions are claimed, and connected.
+                        await _produce(servers.bootstrap, topic, ACCOUNTS)
+                        await wait_until(lambda: len(took) >= ACCOUNTS, 60, "all who follow a key are given its first event")
+                        took.clear()
+                        produced = await _produce(servers.bootstrap, topic, max(ACCOUNTS, sizes.seconds * EVENTS_A_SECOND))
+                        await wait_until(lambda: len(took) >= produced, 60, f"{produced} events reach those who follow their keys")
+                    finally:
+                        for task in tasks:
+                            task.cancel()
+                        await asyncio.gather(*tasks, return_exceptions=True)
+                await worker.terminate()
+    finally:
+        await topics.remove(servers.bootstrap, topic)
+    if len(took) != produced:
+        raise RuntimeError(f"{produced} events were produced, {len(took)} came")
+    beside = f"median {percentile(took, 0.5):.2f} s, of {produced} events, {servers.broker}"
+    return Row("event -> follower of its key, p99", percentile(took, 0.99), 0.5, "s", beside)
+
+
+async def _produce(bootstrap: str, topic: str, count: int) -> int:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
+    await producer.start()
+    try:
+        due = time.monotonic()
+        for number in range(count):
+            account = f"account_{number % ACCOUNTS}"
+            value = json.dumps({"account_id": account, "n": number}).encode()
+            await producer.send_and_wait(topic, value, account.encode(), timestamp_ms=now_ms())
+            due += 1 / EVENTS_A_SECOND
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+        return count
+    finally:
+        await producer.stop()
+
+
+async def speed(servers: Servers, folder: Path, sizes: Sizes) -> list[Row]:
+    """A topic is read by a bare reader and by a journal alone; the hot one also by a fold without a journal, and with one."""
+    rows = []
+    for name, goal in GOALS.items():
+        source, load = f"bench-{name}-{secrets.token_hex(4)}", LOADS[name]
+        await topics.make(servers.bootstrap, source)
+        try:
+            events = list(load.generate(sizes.backlog / load.events, PARTITIONS))
+            await topics.fill(servers.bootstrap, source, iter(events), long_ago_ms())
+            reader = (await bare(servers, source, len(events))).events_per_second
+            async with alone(servers, folder, source) as config:
+                await create_topics(config, {})
+                filed = await _rate(config, folder, FILED, len(events))
+            beside = f"{filed:,.0f} events/s of one worker, bare {reader:,.0f}"
+            rows.append(Row(f"filed a second, of bare reading, {name}", filed / reader, goal, "x", beside, at_least=True))
+            if name == "hot":
+                rows.append(await _loss(servers, folder, source, len(events)))
+        finally:
+            await topics.remove(servers.bootstrap, source)
+    return rows
+
+
+async def _loss(servers: Servers, folder: Path, source: str, events: int) -> Row:
+    """What folding a backlog loses while the same worker files it: the better of two runs of each, one after the other."""
+    rates = {"": 0.0, journal(source): 0.0}
+    for more in [*rates] * 2:
+        async with deployed(servers, folder, source, quiet_period="60s", backlog="sessions", more=more) as deployment:
+            rates[more] = max(rates[more], await _rate(folder / f"{deployment.app_id}.toml", folder, FOLDED, events))
+    without, with_ = rates.values()
+    beside = f"a backlog, folding {without:,.0f} events/s without a journal, {with_:,.0f} while the same worker fills one"
+    return Row("folding loses while a journal is filled", 1 - with_ / without, 0.03, "%", beside)
+
+
+async def _rate(config: Path, folder: Path, metric: str, events: int) -> float:
+    """Events/s by a counter of one worker, from the first to the last."""
+    with WorkerProcess(config, folder) as worker:
+
+        async def count() -> int:
+            if worker.exit_code is not None:
+                raise RuntimeError(f"the worker ended with exit code {worker.exit_code}:\n{worker.log()[-2_000:]}")
+            status, page = await worker.get("/metrics") if worker.url else (0, "")
+            return int(Metrics.of(page).value(metric)) if status == 200 else 0
+
+        deadline = time.monotonic() + LIMIT_SECONDS
+        first, began, found = 0, time.monotonic(), 0
+        while found < events:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{found:,} of {events:,} events after {LIMIT_SECONDS} s:\n{worker.log()[-2_000:]}")
+            await asyncio.sleep(0.1 if first else 0.02)
+            asked = time.monotonic()
+            found = await count()
+            if not first and found:
+                first, began = found, asked
+        seconds = time.monotonic() - began
+        await worker.terminate()
+    return (events - first) / seconds if events > first else events / max(seconds, 0.02)
