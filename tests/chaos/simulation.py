@@ -86,19 +86,24 @@ class World:
         """Virtual seconds."""
         return asyncio.get_running_loop().time()
 
-    def latency_seconds(self) -> float:
+    def rng_of(self, name: str) -> random.Random:
+        """Chance of one actor alone: the order in which a set wakes several at one moment changes nothing."""
+        return random.Random(f"{self.app_id}/{name}")
+
+    def latency_seconds(self, rng: random.Random | None = None) -> float:
         """Of half a call."""
-        slow = 0.3 if self.is_faulty and self.rng.random() < 0.02 else self._slow
-        return self.rng.uniform(0.0, slow)
+        rng = rng or self.rng
+        slow = 0.3 if self.is_faulty and rng.random() < 0.02 else self._slow
+        return rng.uniform(0.0, slow)
 
-    def has_fault(self, chance: float) -> bool:
+    def has_fault(self, chance: float, rng: random.Random | None = None) -> bool:
         """Whether a fault of this probability happens now."""
-        return self.is_faulty and self.rng.random() < chance
+        return self.is_faulty and (rng or self.rng).random() < chance
 
-    def has_lost_something(self, call: str) -> bool:
+    def has_lost_something(self, call: str, rng: random.Random | None = None) -> bool:
         """Whether a request or a reply is lost now."""
         chance = FRAGILE_LOSS if call in self.mix.fragile else self._loss
-        return chance > 0 and self.has_fault(chance)
+        return chance > 0 and self.has_fault(chance, rng)
 
     def is_snapshot_due(self, has_sealed: bool) -> bool:
         """Whether a copy of Redis is kept, to come back to; with ``rewind`` mostly one in which something waits to be sent."""

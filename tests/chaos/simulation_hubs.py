@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +40,15 @@ STALE_SECONDS = 10.0
 class HubLink:
     """One hub's client: the part of ``redis.asyncio.Redis`` that it uses."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, rng: random.Random | None = None) -> None:
         self._world = world
+        self._rng = rng
 
     async def call(self, execute: Callable[[], Any]) -> Any:
         """Sends a command over the wire."""
         for step in (lambda: None, execute):
-            await asyncio.sleep(self._world.latency_seconds())  # virtual time: the way to the server, and back
-            if self._world.has_lost_something("hub"):
+            await asyncio.sleep(self._world.latency_seconds(self._rng))  # virtual time: the way to the server, and back
+            if self._world.has_lost_something("hub", self._rng):
                 raise RedisConnectionError("lost on the way")
             reply = step()
         return reply
@@ -111,7 +113,8 @@ class Browser:
 
     def __init__(self, world: World, hubs: Sequence[Hub], settings: Settings, models: Mapping[str, ViewModel], number: int) -> None:
         """The first one leaves for good at the end."""
-        self.page = world.rng.choice("pqrs")
+        self._rng = rng = world.rng_of(f"browser {number}")
+        self.page = rng.choice("pqrs")
         self.tab = f"tab-{number:08d}"
         self.shown: dict[str, ViewState] = {}
         self.is_here = False
@@ -136,20 +139,20 @@ class Browser:
         while self._stays or world.is_faulty:
             connection = _Checked(self.page, self._views, self.tab)
             connection.browser = self
-            hub = world.rng.choice(self._hubs)
+            hub = self._rng.choice(self._hubs)
             hub.open(connection)
             self.is_here, self.came_at = True, world.now()
-            until = world.now() + world.rng.uniform(*VISIT_SECONDS)
+            until = world.now() + self._rng.uniform(*VISIT_SECONDS)
             while (self._stays and not world.is_faulty) or world.now() < until:
                 await asyncio.wait([waiting := asyncio.create_task(connection.changed.wait())], timeout=1.0)
                 waiting.cancel()
                 self._take(connection)
-                if world.has_fault(0.1):
-                    await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS))  # virtual time: it does not read
+                if world.has_fault(0.1, self._rng):
+                    await asyncio.sleep(self._rng.uniform(0.0, STALL_SECONDS))  # virtual time: it does not read
             hub.close(connection)
             self.is_here = False
-            if world.rng.random() < 0.5:  # else it is a reload
-                await asyncio.sleep(world.rng.uniform(0.0, STALL_SECONDS))  # virtual time: until it comes back
+            if self._rng.random() < 0.5:  # else it is a reload
+                await asyncio.sleep(self._rng.uniform(0.0, STALL_SECONDS))  # virtual time: until it comes back
 
     def _take(self, connection: Connection) -> None:
         for message in connection.take():
@@ -170,8 +173,8 @@ class Audience:
         self._presence = [view.name for view in settings.live if not view.is_of_topic]
         self._same_at: float | None = None
         stop = asyncio.Event()
-        link: Any = HubLink(world)
-        hubs = [Hub(settings, link, LoopClock(), Metrics(settings), Status()) for _ in range(HUBS)]
+        links: list[Any] = [HubLink(world, world.rng_of(f"hub {number}")) for number in range(HUBS)]
+        hubs = [Hub(settings, link, LoopClock(), Metrics(settings), Status()) for link in links]
         self._browsers = [Browser(world, hubs, settings, models, number) for number in range(BROWSERS)]
         loop = asyncio.get_running_loop()
         works = [*(hub.run(stop) for hub in hubs), *(browser.run() for browser in self._browsers)]
@@ -190,8 +193,9 @@ class Audience:
     async def _lose_tabs(self, here: Sequence[PresenceKeys]) -> None:
         """Redis loses who has pages open, and nothing else."""
         world = self._world
+        rng = world.rng_of("tabs")
         while world.is_faulty:
-            await asyncio.sleep(world.rng.expovariate(0.2))  # virtual time: until the next loss
+            await asyncio.sleep(rng.expovariate(0.2))  # virtual time: until the next loss
             for keys in here:
                 world.server.client.delete(keys.marker, *(keys.here_prefix + page for page in "pqrs"))
             world.count("tabs")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LATE_MS: Final = 1_500
 """A hub evaluates what it knows once a second, also while Redis does not answer."""
 
+PAGES: Final = "pqrs"
+
 Pages = dict[str, list[Item]]
 """Page → its items, oldest first."""
 
@@ -75,28 +77,41 @@ class ViewModel:
         found = cast("Mapping[bytes, bytes]", self._world.server.client.hgetall(self._keys.meta))
         return {name.decode(): value for name, value in found.items()}
 
-    def pages(self) -> Pages:
+    def note(self) -> dict[str, bytes]:
+        """Remembers the state that Redis has, if it is another one.
+
+        Returns:
+            The marks as they are now.
+        """
+        # One round trip: it is asked before and after each script.
+        pipe = self._world.server.client.pipeline(transaction=False)
+        pipe.hgetall(self._keys.meta)
+        pipe.hkeys(self._keys.pages)
+        for page in PAGES:
+            pipe.zrange(self._keys.items_prefix + page, 0, -1, withscores=True)
+            pipe.hgetall(self._keys.data_prefix + page)
+        found, index, *contents = pipe.execute()
+        meta = {name.decode(): value for name, value in found.items()}
+        now = Stored(0, 0, False, {})
+        if "fence" in meta:
+            pages = self._pages(index, contents)
+            now = Stored(int(meta["clock"]), int(meta["whole_ms"]), meta["reading"] == b"", pages)
+        if not self.stored or now != self.stored[-1]:
+            self.stored.append(now)
+        return meta
+
+    def _pages(self, index: list[bytes], contents: list[Any]) -> Pages:
         """What is stored now, whatever the index says of it."""
-        client, pages = self._world.server.client, Pages()
-        for page in "pqrs":
-            found = cast("list[tuple[bytes, float]]", client.zrange(self._keys.items_prefix + page, 0, -1, withscores=True))
-            data = cast("dict[bytes, bytes]", client.hgetall(self._keys.data_prefix + page))
-            if self.view.kind == "list" and {name for name, _ in found} != data.keys():
-                self._world.tell("state", f"{self.view.name} holds payloads of {sorted(data)}, and {found}")
-            if found:
-                pages[page] = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in found]
-        indexed = {page.decode() for page in cast("list[bytes]", client.hkeys(self._keys.pages))}
+        pages = Pages()
+        for page, items, data in zip(PAGES, contents[::2], contents[1::2], strict=True):
+            if self.view.kind == "list" and {name for name, _ in items} != data.keys():
+                self._world.tell("state", f"{self.view.name} holds payloads of {sorted(data)}, and {items}")
+            if items:
+                pages[page] = [Item(name.decode(), int(time_ms), data.get(name, b"")) for name, time_ms in items]
+        indexed = {page.decode() for page in index}
         if indexed != pages.keys():
             self._world.tell("state", f"{self.view.name} says that {indexed} hold something, it is {set(pages)}")
         return pages
-
-    def note(self) -> None:
-        """Remembers the state that Redis has, if it is another one."""
-        meta, now = self.meta(), Stored(0, 0, False, {})
-        if "fence" in meta:
-            now = Stored(int(meta["clock"]), int(meta["whole_ms"]), meta["reading"] == b"", self.pages())
-        if not self.stored or now != self.stored[-1]:
-            self.stored.append(now)
 
     # ---- what must be there
 
@@ -116,9 +131,8 @@ class ViewModel:
 
     def on_script(self, name: str, args: Mapping[str, Any], reply: Any) -> None:
         """A script was run that takes, changes or expires the state."""
-        meta = self.meta()
+        meta = self.note()
         if "fence" not in meta:
-            self.note()
             return
         fence, start = int(meta["fence"]), self._world.log.start
         place = meta["token"], fence
@@ -131,7 +145,6 @@ class ViewModel:
             self._lost[place] = self._lost.get((meta["token"], first - 1), frozenset()) | lost
             self._check_refused(first, fence, lost)
         self._lost[b"", fence] = self._lost.get(place, frozenset())
-        self.note()
         self._check(fence, self._lost.get(place, frozenset()))
 
     def _check(self, fence: int, lost: frozenset[int]) -> None:

@@ -1,4 +1,4 @@
-"""Broken variants of live views for which schedules have no part: the test of the rule goes red with each."""
+"""Broken variants of live views that schedules do not show, or too seldom: the test of the rule goes red with each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import redis.asyncio
 from streams_app.live.core.state import ShardHead
 from streams_app.settings import LiveView
 from tests.chaos.mutants import Mutant
-from tests.chaos.mutants_live import HUBS
+from tests.chaos.mutants_live import NAMED
 from tests.conftest import Names, RedisServer
 from tests.integration import test_live_hub as of_hub
+from tests.integration import test_live_polling as of_polling
 from tests.integration.hubs import RunningHub, running_hub
 from tests.unit import test_acknowledged_until as of_clock
+from tests.unit import test_live_operations as of_operations
 from tests.unit import test_live_state as of_state
 
-MISSING, NEWEST_CLOCK, HIDDEN, CONNECT_ONLY = HUBS
+MISSING, NEWEST_CLOCK, HIDDEN, CONNECT_ONLY, FORGOTTEN, FAILED_POLL, STAYS, ONE_NUMBER, UNSEEN_EXPIRY = NAMED
 LATE_MS = of_state.NOW_MS - 10_001
 
 
@@ -41,6 +43,31 @@ def test_a_view_is_not_as_true_as_its_best_shard(
 def test_an_open_transaction_does_not_hide_nothing() -> None:
     with HIDDEN.applied(), pytest.raises(AssertionError):
         of_clock.test_while_a_transaction_is_open_what_was_acknowledged_is_known_until_it_began()
+
+
+def test_a_removal_before_a_put_is_not_forgotten() -> None:
+    with FORGOTTEN.applied(), pytest.raises(AssertionError):
+        of_operations.test_an_item_that_was_removed_and_came_back_is_still_removed_first(5)
+
+
+def test_a_put_before_a_removal_does_not_stay() -> None:
+    with STAYS.applied(), pytest.raises(AssertionError):
+        of_operations.test_what_was_put_before_a_removal_does_not_come_with_it()
+
+
+async def test_two_states_have_two_numbers(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    with ONE_NUMBER.applied(), pytest.raises(AssertionError):
+        await of_polling.test_each_state_of_one_owner_is_polled(redis_client, names)
+
+
+async def test_expiry_does_not_leave_the_version(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    with UNSEEN_EXPIRY.applied(), pytest.raises(AssertionError):
+        await of_polling.test_that_some_items_have_expired_is_polled(redis_client, names)
+
+
+async def test_a_poll_that_failed_does_not_count(redis_client: redis.asyncio.Redis, names: Names) -> None:
+    with FAILED_POLL.applied(), pytest.raises(AssertionError):
+        await of_polling.test_what_a_poll_that_failed_would_have_said_is_asked_for_once_more(redis_client, names)
 
 
 async def test_a_token_is_not_seen_at_connect_only(

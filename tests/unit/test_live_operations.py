@@ -1,0 +1,29 @@
+"""What a part of a log does to a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams_app.live.core.operations import PageChange
+from streams_app.live.core.state import Item
+
+
+@pytest.mark.parametrize("came_back_ms", [5, 9, 12])
+def test_an_item_that_was_removed_and_came_back_is_still_removed_first(came_back_ms: int) -> None:
+    change = PageChange()
+    change.put(Item("x", 9))
+    change.remove("x")
+    change.put(Item("x", came_back_ms))
+
+    assert list(change.removed) == ["x"]  # else it keeps the time that an earlier part gave it
+    assert change.puts == {"x": Item("x", came_back_ms)}
+
+
+def test_what_was_put_before_a_removal_does_not_come_with_it() -> None:
+    change = PageChange()
+    change.put(Item("x", 9))
+    change.put(Item("y", 9))
+    change.remove("x")
+
+    assert list(change.removed) == ["x"]
+    assert change.puts == {"y": Item("y", 9)}
