@@ -104,13 +104,15 @@ class MemoryScripts:
 
     def _learn(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         meta = self._owned("subscriber-learn", keys, arg)
-        if meta["number"] != arg["number"]:
+        after = str(int(arg["number"]) + 1)
+        if meta["number"] not in (arg["number"], after):
             raise RefusedError("subscriber-learn", "number")
         for offset, event_id in zip(arg["events"][::2], arg["events"][1::2], strict=True):
             self._first(keys[2:], event_id, offset)
         if keys[2] in self._hashes:
             self._expire_ms[keys[2]] = self._now_ms() + arg["expire_ms"]
-        return _bytes("ok")
+        meta["number"] = after
+        return _bytes("ok", after)
 
     def _lease(self, keys: Sequence[str], arg: Mapping[str, Any]) -> list[bytes]:
         now_us = self._now_ms() * 1_000

@@ -4,7 +4,8 @@
 key (after ``{app/sub/topic/part}:v1:``)   type    holds
 =========================================  ======  =======================================================================
 ``meta``                                   hash    token, fence (the low watermark as it was told last), note of what is finished
-                                                   above it, number of begins, number of the last request that said so
+                                                   above it, number of begins and of requests that learned ids,
+                                                   number of the last request that said so
 ``open``                                   hash    offset of an event that was begun or waits → attempts, deaths, due; at -1
                                                    that a claim of a subscriber with ``"yes"`` has not let go
 ``known:<hour>``                           hash    identity (digest of the source, event id) → first offset, of events that began

@@ -66,7 +66,7 @@ class Kept:
 
     Attributes:
         fence: Low watermark as it was told last.
-        number: How many events were ever begun.
+        number: How many events were ever begun, and how often ids were learned.
         open: Offset → what is known of it.
         note: What was finished above the fence, see :mod:`streams_app.subscribers.note`; "" where nobody said.
     """
@@ -175,11 +175,12 @@ class SubscriberStore:
         Raises:
             RefusedError: As in :meth:`begin`.
         """
-        await self._call(
+        reply = await self._call(
             "learn", self.keys.ids(now_ms, self._remember_ms), token=self._token, number=str(self._number),
             events=[text for offset, event_id in ids for text in (str(offset), event_id)],
             expire_ms=self._remember_ms + 2 * HOUR_MS,
         )  # fmt: skip
+        self._number = int(reply[1])
 
     async def begin(self, events: Sequence[Begin], now_ms: int) -> list[int | None]:
         """Notes events as begun before they begin.

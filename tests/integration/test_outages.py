@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 import redis
+import redis.asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from streams_app.embedded import Broker, Valkey
+from tests.checker import event
 from tests.conftest import KAFKA_CHOICE, KafkaServer, Names
-from tests.helpers import create_topics, wait_until
-from tests.integration.site import GROUPS, LIMIT_SECONDS, Stage, frozen, metric, metrics_of, reasons, told_away, up
+from tests.helpers import create_topics, read_topic, wait_until
+from tests.integration.site import GROUPS, LIMIT_SECONDS, Site, Stage, frozen, metric, metrics_of, reasons, told_away, up
 from tests.servers.apache_kafka import ApacheKafka
 from tests.workers import WorkerProcess
 
@@ -101,6 +104,35 @@ async def test_a_redis_that_was_wiped_is_told(staged: Stage, valkey: Valkey) -> 
         await staged.send(120)
         pattern = rf"WARNING .*Redis has lost its state: folding again from \d+, records may overlap .* source={staged.source}-\d"
         await wait_until(lambda: re.search(pattern, worker.log()), LIMIT_SECONDS, "the loss is told")
+
+
+async def test_wiped_redis_is_no_log_that_went_back(site: Site, redis_client: redis.asyncio.Redis) -> None:
+    await site.topics("events", "folded", "events.dead", partitions=2)
+    config = site.config(site.fold("folded", "events", quiet_period="100ms"))
+    folded = site.names.topic("folded")
+    with site.worker(config) as worker:
+        await site.send("events", [event(f"a{number}", "likes") for number in range(50)])
+        await read_topic(site.bootstrap, folded, until=lambda records: len(records) >= 50, timeout_seconds=LIMIT_SECONDS)
+        places = [TopicPartition(site.names.topic("events"), number) for number in range(2)]
+        async with AIOKafkaConsumer(
+            bootstrap_servers=site.bootstrap, group_id=site.names.app_id, enable_auto_commit=False
+        ) as group:
+            group.assign(places)
+
+            async def is_committed() -> bool:
+                return sum([await group.committed(place) or 0 for place in places]) == 50  # all of them
+
+            await wait_until(is_committed, LIMIT_SECONDS, "all is committed, which is known without Redis")
+        async for key in redis_client.scan_iter(f"{{{site.names.app_id}*"):
+            await redis_client.delete(key)
+        await wait_until(lambda: "Redis has lost its state" in worker.log(), LIMIT_SECONDS, "the loss is told")
+        await site.send("events", [event("after", "likes")])
+        await read_topic(
+            site.bootstrap, folded, until=lambda records: b"after" in {record.key for record in records},
+            timeout_seconds=LIMIT_SECONDS,
+        )  # fmt: skip
+
+        assert "the log went back" not in worker.log()
 
 
 @pytest.mark.long

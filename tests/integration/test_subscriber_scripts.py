@@ -111,6 +111,27 @@ async def test_a_redis_that_was_rolled_back_under_its_owner_is_noticed(owners: O
         await steps[step]()
 
 
+async def test_rollback_to_before_ids_were_learned_refuses_what_begins(owners: Owners) -> None:
+    store = await owners.claimed()
+    image = await owners.client.dump(owners.keys.marks[0])
+    await store.learn([(4, "o4")], NOW_MS)
+    await store.learn([(4, "o4")], NOW_MS)  # as after a lost reply
+    await owners.client.restore(owners.keys.marks[0], 0, image or b"", replace=True)
+
+    with pytest.raises(RefusedError, match="number"):
+        await store.begin([begin(7, "o4")], NOW_MS)
+
+
+async def test_learning_that_is_repeated_after_a_lost_reply_is_not_refused(owners: Owners) -> None:
+    store = await owners.claimed()
+    number = store._number
+    await store.learn([(4, "o4")], NOW_MS)
+    store._number = number  # as one that has no reply
+    await store.learn([(4, "o4"), (5, "o5")], NOW_MS)
+
+    assert [4, 5, None] == await store.begin([begin(7, "o4"), begin(8, "o5"), begin(9, "o9")], NOW_MS)
+
+
 async def test_an_id_that_is_known_is_that_of_a_duplicate_also_within_one_call(owners: Owners) -> None:
     store = await owners.claimed()
     first = await store.begin([begin(5, "o1"), begin(6, "o2"), begin(7, "o1")], NOW_MS)

@@ -89,8 +89,10 @@ async def go_on(shard: Shard, emitter: Emitter, claim: Claim, begin: Mark, metri
 async def lost_by_broker(shard: Shard, claim: Claim) -> int | None:
     """The offset from which on to fold once more, where the broker has lost what was folded; None: it has not."""
     folded = shard.fence if shard.under_way is None else shard.under_way.to
-    # A state that was written without fingerprints says how far it had read, and no more.
-    kept = shard.log or ((NEVER_FOUND._replace(offset=folded),) if folded + 1 > (await claim.edges_now()).end else ())
+    kept = shard.log
+    # A state without fingerprints says how far it had read, and no more; the end that a broker names is no proof, see go_on().
+    if not kept and claim.was_reset and folded + 1 > (await claim.edges_now()).end:
+        kept = (NEVER_FOUND._replace(offset=folded),)
     return await claim.common_end(kept, folded + 1)
 
 

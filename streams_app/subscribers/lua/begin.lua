@@ -3,7 +3,7 @@
 --
 -- KEYS       of the shard, see keys.py; then those of identities, see shared/identities.lua
 -- token      text
--- number     text: number of begins that the owner knows of
+-- number     text: number of begins, and of requests of learn.lua, that the owner knows of
 -- events     array: offset, entry, identity of each event; identity "" = is not kept
 -- expire_ms  number: so long after the last one the identities of an hour are kept
 --

@@ -3,7 +3,7 @@
 --
 -- KEYS      of the shard, see keys.py
 -- token     text
--- number    text: number of begins that the owner knows of
+-- number    text: number of begins, and of requests of learn.lua, that the owner knows of
 -- told      number: of this request under its token, from 1 on
 -- finished  array: offsets
 -- waiting   array: offset, entry of each event that was put off
