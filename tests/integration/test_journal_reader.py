@@ -261,6 +261,24 @@ async def test_drop_between_two_pages_is_told_also_to_a_reader_from_the_beginnin
         await stepwise(reader, {4: lambda: shard.store.drop(0)})
 
 
+async def test_page_that_has_found_something_leaves_what_is_removed_to_the_next_one(
+    redis_client: redis.asyncio.Redis, settings: Settings, reader: JournalReader
+) -> None:
+    shards = [JournalShard(redis_client, settings, number, 2) for number in range(2)]
+    for shard in shards:
+        await shard.claim()
+    await shards[0].append([row("a", 0), row("a", 1)])
+    await three_days(shards[1])
+    assert await shards[1].store.drop(0)
+    keys = (member_of(("a",)),)
+    page = await reader.page(keys, parse_start("0-0,1-4", 0), limit=100, most_bytes=1_000_000)
+    with pytest.raises(JournalGoneError, match="offsets 5 to 9 of partition 1") as gone:
+        await reader.page(keys, parse_start(page.next, 0), limit=100, most_bytes=1_000_000)
+
+    assert ([1], "0-1,1-4", False) == (offsets(page.items), page.next, page.is_caught_up)
+    assert "0-1,1-9" == gone.value.next
+
+
 async def test_gap_of_retention_is_told_once_and_the_cursor_goes_on_behind_it(shard: JournalShard, reader: JournalReader) -> None:
     await shard.append([row("a", 0), row("b", 1)])
     await shard.gap(99)

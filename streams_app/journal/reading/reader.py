@@ -282,13 +282,17 @@ class Reading:
     async def page(self, limit: int, most_bytes: int) -> JournalPage:
         """The same, bounded."""
         page, size = JournalPage(), 0
-        async with aclosing(self.items()) as items:
-            async for found in items:
-                page.items.append(found)
-                if isinstance(found, Entry):
-                    size += ENTRY_BYTES + len(found.value or b"") + sum(len(content or b"") for _, content in found.headers)
-                if len(page.items) >= limit or size >= most_bytes:
-                    break
+        try:
+            async with aclosing(self.items()) as items:
+                async for found in items:
+                    page.items.append(found)
+                    if isinstance(found, Entry):
+                        size += ENTRY_BYTES + len(found.value or b"") + sum(len(content or b"") for _, content in found.headers)
+                    if len(page.items) >= limit or size >= most_bytes:
+                        break
+        except JournalGoneError:
+            if not page.items:  # where it goes on is behind what was found before: the next page says what is removed
+                raise
         # Also of partitions that were not come to.
         fences = await self._reader.fences(len(self._positions))
         for number, position in enumerate(self._positions):
