@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests and demo start many processes: where Python was told to keep nothing that it has compiled, each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install help demo test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-live chaos-stores chaos-subscribers clean
+.PHONY: install help demo test lint docs bench bench-journal bench-live chaos chaos-alerts chaos-journal chaos-live chaos-stores chaos-subscribers clean
 
 install: $(STAMP) ## what is needed, into .venv; the other targets do it by themselves
 
@@ -53,7 +53,7 @@ bench-journal: install ## what a journal takes of Redis, and how fast it is, bes
 bench-live: install ## what live views cost and how late they are, beside goals, plain sorted sets and being pushed each change
 	@$(BIN)/python -m benchmarks.live $(ARGS)
 
-# Without ARGS subscribers, read stores, live views and the drill of the alerts follow. With them it is the folds alone:
+# Without ARGS subscribers, read stores, live views, journals and the drill of the alerts follow. With them it is the folds alone:
 # options differ.
 # make chaos ARGS="--runs 2 --faults broker-cut-off --cases 0"; faults under load, then 10 000 cases of each class of bad input
 chaos: install ## what breaks under load, and whether anything was lost
@@ -62,6 +62,7 @@ ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m tests.chaos.subscribers
 	@$(BIN)/python -m tests.chaos.stores
 	@$(BIN)/python -m tests.chaos.live
+	@$(BIN)/python -m tests.chaos.journal
 	@$(BIN)/python -m tests.chaos.alerts
 endif
 
@@ -81,6 +82,11 @@ chaos-subscribers: install ## the part of it that subscribers have
 # make chaos-live ARGS="--runs 1 --seconds 20" or ARGS="--share", which is a minute; 200 browsers at 2 hubs under the faults of `make chaos`, and those of hubs
 chaos-live: install ## the part of it that live views have
 	@$(BIN)/python -m tests.chaos.live $(ARGS)
+
+# make chaos-journal ARGS="--runs 1 --seconds 20" or ARGS="--share", which is a minute; 30 readers and 30 followers of a journal under
+# faults of `make chaos`, and kills at points of its keeper, as in ARGS="--faults killed-in-drop,killed-midnight"
+chaos-journal: install ## the part of it that journals have
+	@$(BIN)/python -m tests.chaos.journal $(ARGS)
 
 clean: ## removes what was installed, and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/streams-app-demo

@@ -36,15 +36,20 @@ async def sigkill(stage: Stage, chance: random.Random) -> None:
 
 
 async def sigkill_at_a_point(stage: Stage, chance: random.Random) -> str:
-    number = chance.randrange(1, len(stage.workers))
     point = chance.choice(sorted(POINTS))
+    await killed_at(stage, chance, point, 1 if point == "in-rebalance" else chance.randrange(2, 6))
+    return point
+
+
+async def killed_at(stage: Stage, chance: random.Random, point: str, count: int) -> None:
+    """A worker dies at the ``count``-th time it comes to a point."""
+    number = chance.randrange(1, len(stage.workers))
     stage.workers[number].kill()
-    doomed = KilledAt(stage.config, stage.folder, point, 1 if point == "in-rebalance" else chance.randrange(2, 6))
+    doomed = KilledAt(stage.config, stage.folder, point, count)
     stage.replace(number, doomed)
     await wait_until(lambda: doomed.exit_code is not None, TRACE_SECONDS, f"it dies at {point}")
     stage.mark_healed()
     must(doomed.exit_code == -signal.SIGKILL, f"exit code -9 at {point}, not {doomed.exit_code}: {doomed.log()[-2000:]}")
-    return point
 
 
 async def sigstop(stage: Stage, chance: random.Random) -> None:

@@ -16,6 +16,9 @@ from streams_app.delivery.ownership import Ownership
 from streams_app.folding.shard.progress import FoldStep
 from streams_app.folding.shard.shard import Shard
 from streams_app.folding.store.replies import Outcome
+from streams_app.journal.agents.keeper import Keeper
+from streams_app.journal.agents.shard import Shard as JournalShard
+from streams_app.journal.store.journal_store import JournalStore
 from streams_app.kafka.host import FaustHost
 from streams_app.kafka.producer import AckedProducer
 
@@ -29,10 +32,20 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "in-rebalance": (Ownership, "assigned", "after"),
 }
 
+JOURNAL_POINTS: dict[str, tuple[Any, str, str]] = {
+    "staged": (JournalStore, "stage", "after"),
+    "read-back": (Keeper, "_digest", "after"),
+    "before-swap": (JournalStore, "swap", "before"),
+    "after-swap": (JournalStore, "swap", "after"),
+    "in-drop": (JournalStore, "drop", "during"),
+    "midnight": (JournalShard, "_begun", "after"),
+}
+"""Those of a worker that keeps a journal; at midnight a segment begins."""
+
 
 def arm(point: str, count: int) -> None:
     """The process dies at the ``count``-th time it comes to a point."""
-    owner, name, when = POINTS[point]
+    owner, name, when = {**POINTS, **JOURNAL_POINTS}[point]
     original = getattr(owner, name)
     left = [count]
 
@@ -45,6 +58,8 @@ def arm(point: str, count: int) -> None:
 
 def _wrapped(original: Callable[..., Any], when: str, is_time: Callable[[], bool]) -> Callable[..., Any]:
     async def waited(*args: Any, **kwargs: Any) -> Any:
+        if when == "before" and is_time():
+            _die()
         if when == "during" and is_time():
             running = asyncio.ensure_future(original(*args, **kwargs))
             await asyncio.wait({running}, timeout=0.002)

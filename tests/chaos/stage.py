@@ -106,6 +106,7 @@ class Stage:
         former_redis: Primaries before a fail-over; they live on as replicas.
         healed_at: When the last disturbance ended, by the event loop, and how many events had been acknowledged then.
         more_settings: Beside those of the folds and the read store; the topics that they name are made, too.
+        dated: Of those, topics whose records the broker removes at no age.
     """
 
     folder: Path
@@ -120,6 +121,7 @@ class Stage:
     acknowledged: Callable[[], int] = lambda: 0
     healed_at: tuple[float, int] = (0.0, 0)
     more_settings: str = ""
+    dated: tuple[str, ...] = ()
     _supervisor: asyncio.Task[None] | None = None
 
     async def start(self, count: int) -> None:
@@ -134,6 +136,8 @@ class Stage:
         self.start_broker()
         self.start_redis()
         await create_topics(self.bootstrap, ["events", "folded", "dead", EXCUSED, f"{EXCUSED}.dead"], PARTITIONS)
+        if self.dated:
+            await create_topics(self.bootstrap, self.dated, PARTITIONS, {"retention.ms": "-1"})
         self.config = self._config("streams.toml", self.broker_port, self.redis_name.port)
         # The embedded broker names its own address to clients: behind a proxy they would not stay.
         broker_port = self.broker_proxy.port if self.is_apache else self.broker_port

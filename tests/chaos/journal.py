@@ -1,0 +1,235 @@
+"""``python -m tests.chaos.journal``: journals under the faults of :mod:`tests.chaos.faults`, and kills at points of their keeper.
+
+Judged from outside: what readers were given is compared byte for byte with the topic. Asserts no durations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from streams_app.journal.reading.entries import Gap
+from streams_app.journal.reading.reader import JournalReader
+from streams_app.settings import Settings
+from tests.chaos.faults import FAULTS, available, killed_at, schedule
+from tests.chaos.journal_clients import Client, Known
+from tests.chaos.journal_end import End
+from tests.chaos.journal_judge import Judge
+from tests.chaos.journal_load import DAYS, TOPIC, DatedLoad, read_topic
+from tests.chaos.killing import JOURNAL_POINTS
+from tests.chaos.load import Load
+from tests.chaos.runs import run_all
+from tests.chaos.stage import Stage
+from tests.helpers import wait_until
+
+WORKERS: Final = 2
+FOLDED_RATE: Final = 50.0
+FOLLOW_SECONDS: Final = 120.0
+END_SECONDS: Final = 20.0
+CONNECTED: Final = 6
+"""Readers that share the connections of one :class:`JournalReader`."""
+
+AT_POINTS: Final = {f"killed-{point}": point for point in JOURNAL_POINTS}
+AROUND: Final = (
+    "sigkill", "sigstop", "sigterm", "flushall", "redis-restart", "redis-tail-cut", "redis-roll-back", "script-flush",
+    "client-kill", "redis-full", "redis-frozen", "redis-failover", "broker-frozen", "broker-restart",
+)  # fmt: skip
+"""The faults of workers, Redis and broker that a journal notices."""
+
+SETTINGS: Final = f"""\
+[journals.days]
+source = "{TOPIC}"
+key = "@key"
+keep = "{DAYS + 20}d"
+max_bytes = 6_000_000
+"""
+
+
+class Run:
+    """One run, from the first server to the judgement.
+
+    Attributes:
+        wrong: What breaks a promise, or did not work.
+    """
+
+    def __init__(self, seed: int, folder: Path, clients: int, *, is_apache: bool) -> None:
+        """Starts nothing yet; so many clients read, and as many follow."""
+        self.seed = seed
+        self.stage = Stage(folder, is_apache=is_apache, is_redis7=bool(seed // 2 % 2), more_settings=SETTINGS, dated=(TOPIC,))
+        self.faults: list[str] = []
+        self.wrong: list[str] = []
+        self._chance = random.Random(seed)
+        self._known = Known()
+        self._readers: list[JournalReader] = []
+        self._clients = [self._client(number, follows=bool(number % 2)) for number in range(2 * clients)]
+        self._load: DatedLoad | None = None
+        self._judge: Judge | None = None
+        self._end: End | None = None
+        self._drain_seconds = 0.0
+
+    def _client(self, number: int, *, follows: bool) -> Client:
+        return Client(
+            lambda: self._readers[number % CONNECTED], self._known, random.Random(f"{self.seed}/{number}"), follows=follows
+        )
+
+    async def perform(self, names: list[str], seconds: float, rate: float) -> None:
+        """Breaks things for a while, heals, drains and judges."""
+        try:
+            await self.stage.start(WORKERS)
+            settings = Settings.load(self.stage.config, {})
+            self._readers = [JournalReader(settings) for _ in range(CONNECTED)]
+            await self._judged(names, seconds, rate)
+            codes = await self.stage.stop_workers()
+            if any(codes):
+                self.wrong.append(f"workers ended with {codes} on SIGTERM")
+        except AssertionError as error:
+            self.wrong.append(f"{type(error).__name__}: {error}"[:3_000])
+        finally:
+            for reader in self._readers:
+                await reader.aclose()
+            if self.wrong:
+                base = self.stage.folder.parent
+                (base / f"seed-{self.seed}.txt").write_text("\n".join(self.wrong), "utf-8")
+                (base / f"seed-{self.seed}.log").write_text(self.stage.logs(), "utf-8")
+            await self.stage.close()
+
+    async def _judged(self, names: list[str], seconds: float, rate: float) -> None:
+        clients = [asyncio.create_task(client.run()) for client in self._clients]
+        breaking = asyncio.create_task(self._break(names, seconds))
+        self._load = load = DatedLoad(self.stage.bootstrap, self._known, seed=self.seed, rate=rate, seconds=seconds)
+        # The same workers fold, too: some faults strike at a point of that.
+        folding = Load(self.stage.bootstrap, seed=self.seed, rate=FOLDED_RATE, is_idempotent=True)
+        try:
+            await asyncio.gather(load.run(breaking.done), folding.run(seconds, 0, breaking.done), breaking)
+            healed = time.monotonic()
+            topic = await read_topic(self.stage.bootstrap)
+            self._end = end = End(self.stage, self._readers[0].journal, topic)
+            await end.settle()
+            self._judge = judge = Judge(topic, end.floors if self.stage.kept_data else None)
+            await self._follow_to_the_end(judge)
+            self._drain_seconds = round(time.monotonic() - healed, 1)
+        finally:
+            breaking.cancel()
+            stuck = await self._cancelled(clients)
+        self.wrong += [f"a client does not end: {task.get_stack()}" for task in stuck]
+        self.wrong += [f"a client ended: {task.exception()!r}" for task in clients if task.done() and not task.cancelled()]
+        for client in self._clients:
+            for reading in client.readings:
+                judge.judge(reading)
+            if not client.readings:
+                self.wrong.append("a client never read")
+        # Each client reads more than once, and a busy key has hundreds of events.
+        judge.require(3 * len(self._clients), 50 * len(self._clients))
+        if {type(item) for client in self._clients for reading in client.readings for item in reading.items} == {Gap}:
+            self.wrong.append("clients were given nothing but gaps")
+        await end.judge(judge, self._readers[0])
+        await end.verify()
+        self.wrong += [*end.wrong, *judge.wrong]
+
+    @staticmethod
+    async def _cancelled(tasks: list[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Cancels them, often: before Python 3.12 the client of Redis may swallow it; those that go on all the same."""
+        left = set(tasks)
+        for _ in range(int(END_SECONDS)):
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=1)
+            if not left:
+                break
+        return left
+
+    async def _follow_to_the_end(self, judge: Judge) -> None:
+        """Waits until each follower has had the last event of its key, or was told that it is gone."""
+        followers = [client for client in self._clients if client.follows]
+        for client in followers:
+            client.is_settled = True
+
+        def behind() -> list[str]:
+            found = []
+            for client in followers:
+                if not client.readings:
+                    found.append("a follower never read")
+                    continue
+                reading = client.readings[-1]
+                for partition in judge.topic:
+                    at, last = reading.position(partition), judge.last(partition, reading.key)
+                    if at < last:
+                        found.append(f"a follower of {reading.key!r} came to {partition}-{at} of {last}")
+            return found
+
+        try:
+            await wait_until(lambda: not behind(), FOLLOW_SECONDS, "all followers have had everything")
+        except AssertionError:
+            self.wrong += behind()[:5]
+
+    async def _break(self, names: list[str], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        for at, name in schedule(self._chance, names, seconds, self.seed):
+            await asyncio.sleep(max(0.0, begin + at - loop.time()))  # until this fault is planned
+            if loop.time() - begin > seconds:
+                break
+            self.faults.append(name)
+            if name in AT_POINTS:
+                await killed_at(self.stage, self._chance, AT_POINTS[name], self._chance.randrange(1, 4))
+            else:
+                await FAULTS[name](self.stage, self._chance)
+        await asyncio.sleep(max(0.0, begin + seconds - loop.time()))  # the load goes on
+
+    def line(self) -> str:
+        """The run in a few lines."""
+        faults = ", ".join(f"{name} x{times}" if times > 1 else name for name, times in Counter(self.faults).items())
+        exits = ", ".join(f"{times}x {code}" for code, times in sorted(self.stage.exits.items()))
+        data = "kept its data" if self.stage.kept_data else "lost data"
+        sent, size = (self._load.sent, self._load.bytes) if self._load is not None else (0, 0)
+        lines = [
+            f"seed {self.seed}: {sent:,} events, {size / 1e6:.1f} MB, Redis {data}, exits of workers: {exits or 'none'}; {faults}"
+        ]
+        if self._judge is not None and self._end is not None:
+            lines.append(
+                f"  {self._judge.readings:,} readings of {len(self._judge.keys):,} keys, {self._judge.entries:,} entries compared, "
+                f"{self._judge.gaps:,} gaps told, {len(self._judge.wrong)} wrong; {self._end.segments} segments from "
+                f"{sorted(self._end.floors.values())}, all filed, packed and followed {self._drain_seconds} s after the load"
+            )
+        return "\n".join([*lines, *(f"  WRONG: {fault}"[:600] for fault in self.wrong[:8])])
+
+
+@click.command()
+@click.option("--runs", default=3, show_default=True, help="Each with a seed of its own.")
+@click.option("--seed", default=1, show_default=True, help="Of the first run.")
+@click.option("--seconds", default=60.0, show_default=True, help="How long events arrive and things break.")
+@click.option("--rate", default=150.0, show_default=True, help="Events a second.")
+@click.option("--clients", default=30, show_default=True, help="Readers, and as many followers.")
+@click.option("--faults", default=None, help="Only these, separated by commas.")
+@click.option("--embedded", is_flag=True, help="The embedded broker in place of Apache Kafka.")
+@click.option("--share", is_flag=True, help="The share of it that CI runs: one run of 20 s.")
+def main(runs: int, seed: int, seconds: float, rate: float, clients: int, faults: str | None, embedded: bool, share: bool) -> None:
+    """Breaks workers, Redis and broker while readers are at journals, and compares what they are given with the topic."""
+    for name in ("aiokafka", "asyncio", "streams_app"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # servers are away on purpose
+    if share:
+        runs, seconds = 1, 20.0
+    chosen = faults.split(",") if faults else [*AT_POINTS, *AROUND]
+    others = [name for name in chosen if name not in AT_POINTS]
+    names = [
+        *(name for name in chosen if name in AT_POINTS),
+        *(available(others, is_apache=not embedded) if others else []),
+    ]
+
+    def perform(seed: int, folder: Path) -> tuple[Run, Coroutine[Any, Any, None]]:
+        run = Run(seed, folder, clients, is_apache=not embedded)
+        return run, run.perform(names, seconds, rate)
+
+    run_all("chaos-journal", range(seed, seed + runs), perform)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What a journal is at the end of a chaos run: everything that the topic has, packed, and no key of Redis left over."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import redis.asyncio
+
+from streams_app.journal.core.cursor import cursor_text
+from streams_app.journal.reading.entries import Entry, Gap
+from streams_app.journal.reading.reader import JournalReader
+from streams_app.journal.store.journal_store import JournalShardReader, ScriptSet, ShardStatus
+from streams_app.journal.store.keys import JournalKeys, journal_keys, journal_pattern
+from streams_app.settings import JournalSettings
+from tests.chaos.journal_judge import Judge, Reading, Topic
+from tests.chaos.journal_load import TOPIC
+from tests.chaos.stage import APP_ID, Stage
+from tests.helpers import wait_until
+from tests.servers.cache import ROOT
+
+DRAIN_SECONDS = 120.0
+
+
+class End:
+    """Looks at the journal once nothing is produced and nothing is broken any more.
+
+    Attributes:
+        wrong: What breaks a promise.
+        floors: Partition → first offset that is kept.
+        segments: How many there are.
+    """
+
+    def __init__(self, stage: Stage, journal: JournalSettings, topic: Topic) -> None:
+        self.wrong: list[str] = []
+        self.floors: dict[int, int] = {}
+        self.segments = 0
+        self._stage = stage
+        self._journal = journal
+        self._topic = topic
+        self._keys = {number: journal_keys(APP_ID, journal.name, TOPIC, number) for number in topic}
+
+    async def settle(self) -> None:
+        """Waits until everything is filed, and what is closed is packed."""
+        async with redis.asyncio.Redis(port=self._stage.redis_port) as client:
+            found: list[str] = []
+
+            async def is_settled() -> bool:
+                found[:] = await self._unsettled(client)
+                return not found
+
+            try:
+                await wait_until(is_settled, DRAIN_SECONDS, "everything is filed and packed")
+            except AssertionError:
+                self.wrong += found
+            self.wrong += await self._left_over(client)
+
+    async def _unsettled(self, client: redis.asyncio.Redis) -> list[str]:
+        found: list[str] = []
+        self.segments = 0
+        for number, keys in self._keys.items():
+            status = await self._status(client, keys)
+            end = max(self._topic[number], default=-1)
+            if status is None or status.fence < end:
+                found.append(f"partition {number} is filed up to {status and status.fence}, the topic ends at {end}")
+                continue
+            self.floors[number] = status.floor
+            self.segments += len(status.segments)
+            newest = status.segments[-1:]
+            raw = [one.first for one in status.segments if one.form == "raw" and (one.is_closed or one not in newest)]
+            if raw or await client.hexists(keys.about, "staged"):
+                found.append(f"partition {number} has segments that are not packed: {raw}, or staged blocks")
+            stored = sum(one.stored_bytes for one in status.segments[:-1])
+            if stored > self._journal.share(len(self._topic)):
+                found.append(f"partition {number} takes {stored} bytes beside its newest segment")
+        return found
+
+    async def _left_over(self, client: redis.asyncio.Redis) -> list[str]:
+        found: list[str] = []
+        actual = {name.decode() async for name in client.scan_iter(journal_pattern(APP_ID, self._journal.name), count=1_000)}
+        for number, keys in self._keys.items():
+            status = await self._status(client, keys)
+            if status is None:
+                continue
+            blocks = {f"{keys.blocks_prefix}{one.first}:{one.generation}": one for one in status.segments}
+            missing = [name for name, one in blocks.items() if one.entries and name not in actual]
+            found += [f"{name} of partition {number} has no blocks" for name in missing]
+            actual -= {keys.meta, keys.segments, keys.about, *blocks}
+            indexed = [int(name) for name in cast("list[bytes]", await client.zrange(keys.segments, 0, -1))]
+            described = [one.first for one in status.segments]
+            if indexed != described:
+                found.append(f"partition {number} has segments {indexed}, and says what {described} are")
+        return [*found, *(f"{name} is left over in Redis" for name in sorted(actual))]
+
+    async def judge(self, judge: Judge, reader: JournalReader) -> None:
+        """Reads every key from the floor on."""
+        cursor = cursor_text({number: floor - 1 for number, floor in self.floors.items()})
+        after = {number: floor - 1 for number, floor in self.floors.items()}
+        ends = {number: max(events, default=-1) for number, events in self._topic.items()}
+        for key in sorted(judge.keys):
+            items: Sequence[Entry | Gap] = [item async for item in reader.read(key or None, cursor or "earliest")]
+            judge.judge(Reading(key, dict(after), list(items), dict(ends)))
+            self.wrong += [f"{key!r} has a gap at the end: {item}" for item in items if isinstance(item, Gap)]
+
+    async def verify(self) -> None:
+        """``journal verify`` finds no difference."""
+        command = [sys.executable, "-m", "streams_app", "journal", "verify", "--config", str(self._stage.config)]
+        ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+        if ran.returncode:
+            self.wrong.append(f"journal verify ended with {ran.returncode}: {ran.stdout[:1_000]}{ran.stderr[-1_000:]}")
+
+    @staticmethod
+    async def _status(client: redis.asyncio.Redis, keys: JournalKeys) -> ShardStatus | None:
+        return await JournalShardReader(client, ScriptSet(client)).status(keys)

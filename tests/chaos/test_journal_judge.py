@@ -1,0 +1,98 @@
+"""What the judge of ``make chaos-journal`` finds wrong, and what it lets pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streams_app.journal.reading.entries import Entry, Gap
+from tests.chaos.journal_judge import Event, Judge, Reading
+
+KEY = b"a"
+TOPIC = {
+    0: {offset: Event(KEY if offset % 2 else b"b", 1_000 + offset, b"%d" % offset, (("h", None),)) for offset in range(10)},
+    1: {0: Event(KEY, 5, None)},
+}
+
+
+def entry(offset: int, partition: int = 0) -> Entry:
+    event = TOPIC[partition][offset]
+    return Entry(f"{partition}-{offset}", event.time_ms, event.value, event.headers, partition, offset)
+
+
+def gap(first: int, last: int, why: str = "removed") -> Gap:
+    return Gap(first, last, why, 0, f"0-{last}")
+
+
+def judged(
+    *items: Entry | Gap, up_to: int | None = None, after: dict[int, int] | None = None, floors: dict[int, int] | None = None
+) -> Judge:
+    judge = Judge(TOPIC, floors)
+    began = {0: 0, 1: 0} if after is None else after
+    judge.judge(Reading(KEY, began, list(items), {} if up_to is None else {0: up_to}))
+    return judge
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        judged(entry(1), entry(3), entry(5), up_to=6),
+        judged(entry(1), entry(3)),
+        judged(gap(1, 4), entry(5), up_to=6, floors={0: 5, 1: 0}),
+        judged(entry(1), gap(2, 8), entry(9), up_to=9),
+        judged(entry(1), gap(3, 4)),
+        judged(entry(0, partition=1), entry(5), entry(7), after={}),
+        judged(entry(1), entry(0, partition=1), entry(3), after={0: 0}),
+    ],
+    ids=[
+        "all",
+        "as far as it came",
+        "told at the begin",
+        "told within",
+        "another key between",
+        "from the floor",
+        "in order of each partition",
+    ],
+)
+def test_what_is_there_once_in_order_or_said_to_be_gone_is_right(judge: Judge) -> None:
+    assert judge.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("judge", "why"),
+    [
+        (judged(entry(3)), "lacks 1 events in (0, 2]"),
+        (judged(entry(1), entry(5)), "lacks 1 events in (1, 4]"),
+        (judged(entry(1), up_to=9), "lacks 4 events"),
+        (judged(up_to=9), "lacks 5 events"),
+        (judged(entry(1), entry(1)), "twice, or out of order"),
+        (judged(entry(1), entry(3), entry(1)), "twice, or out of order"),
+        (judged(entry(1), after={0: 1}), "twice, or out of order"),
+        (judged(replace(entry(1), value=b"2")), "other bytes"),
+        (judged(replace(entry(1), value=None)), "other bytes"),
+        (judged(replace(entry(1), at_ms=7)), "other bytes"),
+        (judged(replace(entry(1), headers=())), "other bytes"),
+        (judged(entry(1), entry(2)), "no such event of the key"),
+        (judged(entry(1), replace(entry(9), offset=11)), "no such event of the key"),
+        (judged(gap(1, 2, "damaged")), "the topic has them"),
+        (judged(gap(1, 2, "retention")), "the topic has them"),
+        (judged(gap(2, 4)), "lacks 1 events in (0, 1]"),
+        (judged(entry(3), gap(1, 4), after={0: 2}), "twice, or out of order"),
+        (judged(gap(1, 5), floors={0: 5, 1: 0}), "the journal begins at 5"),
+    ],
+)
+def test_missing_repeated_changed_and_unannounced_is_wrong(judge: Judge, why: str) -> None:
+    assert why in judge.wrong[0]
+
+
+def test_a_run_that_judged_too_little_is_wrong() -> None:
+    judge = judged(entry(1), up_to=1)
+    judge.require(1, 1)
+    assert judge.wrong == []
+
+    judge.require(1, 2)
+    judge.require(2, 1)
+
+    assert len(judge.wrong) == 2
+    assert "only 1 readings and 1 entries" in judge.wrong[0]
