@@ -111,6 +111,7 @@ class Run:
             await asyncio.gather(load.run(breaking.done), folding.run(seconds, 0, breaking.done), breaking)
             healed = time.monotonic()
             topic = await read_topic(self.stage.bootstrap)
+            assert sum(map(len, topic.values())) >= load.sent, "the topic is read with all that was acknowledged"
             self._end = end = End(self.stage, self._readers[0].journal, topic)
             await end.settle()
             self._judge = judge = Judge(topic, end.floors if self.stage.kept_data else None)

@@ -98,13 +98,12 @@ class DatedLoad:
 async def read_topic(bootstrap: str) -> dict[int, dict[int, Event]]:
     """Everything that the topic has."""
     tps = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
     await consumer.start()
     found: dict[int, dict[int, Event]] = {tp.partition: {} for tp in tps}
     try:
         consumer.assign(tps)
         ends = await consumer.end_offsets(tps)
-        await consumer.seek_to_beginning(*tps)
         while True:
             positions = [await consumer.position(tp) for tp in tps]
             if all(position >= ends[tp] for tp, position in zip(tps, positions, strict=True)):
