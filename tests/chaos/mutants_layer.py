@@ -70,8 +70,9 @@ LAYER: Final = (
     ),
     Mutant(
         "toy: a commit is not bound to its claim",
-        "It is under way while the member loses the partition and gets it back: what others have committed meanwhile goes back.",
-        ("stale zombie:6 rebalance:6", "stale:3 zombie:8 rebalance:8"),
+        "It is under way while the member loses the partition, and is taken all the same: over what others have committed, or as a"
+        " claim that robs the owner.",
+        ("stale:3 crash:6 zombie:6 rebalance:6", "stale:6 crash:9 zombie:9"),
         (UNDER_THE_PRESENT_GENERATION,),
     ),
     Mutant(

@@ -16,7 +16,7 @@ NO_FRESH: Final = Mutant(
 WAIT_AFTER_BEGIN: Final = Mutant(
     "that it waited is told after its begin",
     "Whoever claims next calls it again, though it was running.",
-    ("history crash:9", "history crash:12", "lossy history crash:6"),
+    ("fragile:end history crash:9",),
     (Change(f"{NOTING}._begin", "self._entries.pop(begin.offset, None)", "pass"),),
 )
 ONLY_RECENT: Final = Mutant(

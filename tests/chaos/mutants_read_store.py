@@ -98,7 +98,15 @@ SYNCING: Final = (
         "what the store refuses is passed over",
         "A store that is away loses names.",
         ("fragile:store crash",),
-        (Change("read_store.agents.processor:StoreProcessors.done", "await asyncio.sleep(wait_ms / 1000)", "return None"),),
+        (
+            Change(
+                "read_store.agents.processor:StoreProcessor._sync_batch",
+                "done = await self._processors.done(self, partial(self._sync.sync_once, step, left))",
+                "try:\n    done = await self._sync.sync_once(step, left)\n"
+                "except ProgressError:\n    raise\n"
+                "except Exception:\n    self._next, self.held = next_offset, self.held - len(left)\n    break",
+            ),
+        ),
     ),
     Mutant(
         "every range is taken",

@@ -20,11 +20,24 @@ if TYPE_CHECKING:
 BEHIND_MS = 7_200_000
 """More than a simulated subscriber remembers ids."""
 
+ROOM_BYTES = 1_000
+"""What any note of a schedule takes."""
+
 
 class ByKey(AtMostOnce):
     """``idempotent="no"``; events of a key are called one after another."""
 
     ordered = "key"
+
+
+class ByKeyWithRoom(ByKey):
+    """As of its kind, and notes have room for all that may begin: one event waits while others run."""
+
+    @contextmanager
+    def limits(self, seed: int) -> Iterator[None]:
+        """As of its kind, but for the notes."""
+        with super().limits(seed), patch("streams_app.subscribers.at_most_once.MOST_NOTE_BYTES", ROOM_BYTES):
+            yield
 
 
 class InOrder(Subscribing):

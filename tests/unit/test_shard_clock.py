@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streams_app.delivery.partition_clock import FRESH_MS, SKEW_MS, ReaderView
 from streams_app.folding.core.shard_clock import Clocks, RangeTime, ShardClock
+from tests.chaos.mutants_limits import BACKLOG_STAYS_LATE
 
 NOW = 1_700_000_000_000
 QUIET_MS = 900_000
@@ -78,6 +79,19 @@ def test_producers_are_no_later_than_what_has_been_read_of_them(late_ms: int, ar
     after = clock.after(RangeTime(NOW, arrived_ms), NOW - 7_000, has_events=True)
 
     assert (NOW - 7_000, expected) == (after.record_clock_ms, after.late_ms)
+
+
+def test_a_backlog_that_is_read_late_is_as_silent_as_one_that_is_read_at_once() -> None:
+    clock = clock_of("sessions", Clocks(0, 0, 4 * QUIET_MS))
+    clock.take_over(clock.after(RangeTime(NOW, None), NOW - 100, has_events=True))
+    by_when_read = {clock.after(RangeTime(NOW + late_ms, None), NOW + 100, has_events=True) for late_ms in (100, 3 * QUIET_MS)}
+
+    assert {Clocks(NOW + 100, NOW + 100, 0), Clocks(NOW + 100, NOW + 100, 100)} == by_when_read
+
+
+def test_lateness_that_a_backlog_keeps_is_seen() -> None:
+    with BACKLOG_STAYS_LATE.applied(), pytest.raises(AssertionError):
+        test_a_backlog_that_is_read_late_is_as_silent_as_one_that_is_read_at_once()
 
 
 @pytest.mark.parametrize(("backlog", "has_events"), [("merge", True), ("sessions", False)])
