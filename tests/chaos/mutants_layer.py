@@ -70,8 +70,8 @@ LAYER: Final = (
     ),
     Mutant(
         "toy: a commit is not bound to its claim",
-        "It is under way while the member loses the partition, and is taken all the same: over what others have committed, or as a"
-        " claim that robs the owner.",
+        "From a member whose generation is over it goes out under none, which a group without members takes: a claim that is over"
+        " robs the owner in Redis.",
         ("stale:3 crash:6 zombie:6 rebalance:6", "stale:6 crash:9 zombie:9"),
         (UNDER_THE_PRESENT_GENERATION,),
     ),
