@@ -38,7 +38,7 @@ from tests.servers.cache import ROOT
         (["dead-letters"], "List refused events, put them back"),
         (["dead-letters", "list"], "List what was refused, why, and whether it was put back since."),
         (["dead-letters", "replay"], "Put refused events back, for the fold"),
-        (["reset"], "Remove a fold's or a live view's state"),
+        (["reset"], "Remove the state of a fold, live view or journal"),
         (["read-store"], "Prepare read stores"),
         (["read-store", "init"], "Create the tables of a read store"),
     ],

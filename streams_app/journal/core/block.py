@@ -116,7 +116,7 @@ def decode(member: bytes) -> list[Row]:
     key, last_offset, codec, raw = _opened(member)
     try:
         found = msgpack.unpackb(raw, use_list=False)
-        rows = [Row._make(row) for row in found] if codec == SEVERAL_KEYS else [Row(key, *row) for row in found]
+        rows = [Row(*row) for row in found] if codec == SEVERAL_KEYS else [Row(key, *row) for row in found]
     except (ValueError, TypeError) as error:
         raise DamagedBlockError(f"the block cannot be decoded: {error}") from error
     if not rows or (rows[-1].key, rows[-1].offset) != (key, last_offset):
