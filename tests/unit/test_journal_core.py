@@ -209,6 +209,25 @@ def test_a_value_beyond_the_limits_is_filed_under_its_key_with_its_size(
     assert None is too_large(Row(b"s7", 1, 5, row.value))
 
 
+@pytest.mark.parametrize(
+    ("value", "content", "expected"),
+    [
+        (b"{}", b"9" * 5_000, None),
+        (b'{"too_large":9999999999999999999999999}', b"9" * 25, None),
+        (b"{}", b"7", None),
+        (None, b"7", None),
+        (b'{"too_large":7}', b"x7", None),
+        (b'{"too_large":7}', None, None),
+        (b'{"too_large":7}', b"7", 7),
+        (b'{"too_large":999999999999}', b"9" * 12, 10**12 - 1),
+    ],
+)
+def test_the_header_of_a_producer_is_believed_only_with_the_value_that_goes_with_it(
+    value: bytes | None, content: bytes | None, expected: int | None
+) -> None:
+    assert expected == too_large(Row(b"k", 1, 5, value, (("streams_app_too_large", content),)))
+
+
 def test_no_limit_allows_a_value_that_a_script_would_take_long_to_write() -> None:
     limits = Limits(value_bytes=2 * MOST_VALUE_BYTES)
 

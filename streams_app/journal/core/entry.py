@@ -19,6 +19,9 @@ MOST_VALUE_BYTES: Final = 1_000_000
 TOO_LARGE_HEADER: Final = "streams_app_too_large"
 """Only header of an entry whose value and headers are beyond the limits; it holds their bytes, as text."""
 
+MOST_SIZE_DIGITS: Final = 12
+"""Digits of that text, at most."""
+
 
 class Row(NamedTuple):
     """One event of a key.
@@ -93,15 +96,22 @@ def row_of(record: SourceRecord, journal: Keyed, limits: Limits) -> tuple[Row, s
     size_of_headers = sum(len(name.encode()) + len(content or b"") for name, content in headers)
     if max(size, size_of_headers) > min(limits.value_bytes, MOST_VALUE_BYTES):
         size += size_of_headers
-        value, headers = orjson.dumps({"too_large": size}), ((TOO_LARGE_HEADER, b"%d" % size),)
+        value, headers = _value_of_size(size), ((TOO_LARGE_HEADER, b"%d" % size),)
     return Row(key, record.offset, -1 if stamp is None else stamp, value, headers), reason
 
 
 def too_large(row: Row) -> int | None:
     """Bytes that the value and headers of an entry had where they were too large to be kept; None where they are kept."""
-    is_too_large = len(row.headers) == 1 and row.headers[0][0] == TOO_LARGE_HEADER
-    content = row.headers[0][1] if is_too_large else None
-    return int(content) if content and content.isdigit() else None
+    if len(row.headers) != 1 or row.headers[0][0] != TOO_LARGE_HEADER:
+        return None
+    content = row.headers[0][1] or b""
+    # Producers name their headers as they like: only together with the value that goes with it, it is ours.
+    is_size = len(content) <= MOST_SIZE_DIGITS and content.isdigit()
+    return int(content) if is_size and row.value == _value_of_size(int(content)) else None
+
+
+def _value_of_size(size: int) -> bytes:
+    return orjson.dumps({"too_large": size})
 
 
 def _key_of(record: SourceRecord, journal: Keyed, key_bytes: int) -> bytes:
