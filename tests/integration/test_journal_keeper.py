@@ -19,7 +19,7 @@ from streams_app.journal.agents import keeper as keeping_module
 from streams_app.journal.agents.keeper import Keeper, Keeping
 from streams_app.journal.core.block import decode, encode, encode_by_key, stored_bytes
 from streams_app.journal.core.entry import Row
-from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet, Segment
+from streams_app.journal.store.journal_store import Beginning, Found, GapReply, JournalShardReader, JournalStore, ScriptSet, Segment
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings
 from tests.conftest import Names
@@ -159,6 +159,23 @@ async def test_what_a_script_that_died_half_way_has_left_is_packed_once_and_with
     assert [b"", b"a"] == sorted({row.key for row in shard.rows})[:2]
     await shard.check()
     assert 301 == shard.segments[0].entries
+
+
+@pytest.mark.parametrize("is_appended_to", [False, True], ids=["all", "some"])
+async def test_a_segment_whose_blocks_are_lost_is_not_packed_into_one_that_looks_whole(shard: Shard, is_appended_to: bool) -> None:
+    await shard.add()
+    await shard.add()
+    blocks = f"{shard.keys.blocks_prefix}0:a"
+    left: list[bytes] = await shard.client.zrange(blocks, 0, 3)  # type: ignore[assignment]  # no replies are decoded
+    await shard.client.delete(blocks)
+    if is_appended_to:
+        await shard.client.zadd(blocks, dict.fromkeys(left, 0))
+
+    assert not await shard.keeper.keep_once()
+    assert [("damaged", 0)] == shard.seen
+    assert ["raw", "raw"] == [one.form for one in shard.segments]
+    if not is_appended_to:
+        assert GapReply(0, 299, 599, 0, "damaged") == await shard.reader.read(shard.keys, b"a", -1)
 
 
 async def test_a_segment_without_events_is_packed(shard: Shard) -> None:

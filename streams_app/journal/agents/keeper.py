@@ -231,7 +231,7 @@ class Keeper:
 
         Raises:
             DamagedBlockError: A block is damaged, of before or of those that were read back.
-            _NotPackedError: The packed blocks hold something else.
+            _NotPackedError: Redis has lost raw blocks, or the packed ones hold something else.
         """
         assert raw.last is not None  # as of every segment that was claimed or appended to
         packer = Repacker(raw.first, raw.last)
@@ -246,6 +246,8 @@ class Keeper:
         if members is None or not await staged.write(packer.finish(), ends=True):
             return None
         expected = packer.digest.value
+        if expected[0] < raw.entries:
+            raise _NotPackedError(f"Redis has lost some of its events: {expected[0]:,} are left of {raw.entries:,}")
         if await self._digest(packed) != expected:
             raise _NotPackedError("what was read back differs from what was written")
         done = replace(packed, entries=expected[0], stored_bytes=staged.bytes)
