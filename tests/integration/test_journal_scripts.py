@@ -172,7 +172,7 @@ async def test_a_log_that_went_back_is_read_again_from_the_segment_that_differs(
     assert all(one.offset <= fence for one in claimed.log)
 
 
-@pytest.mark.parametrize("lost", ["meta", "about"])
+@pytest.mark.parametrize("lost", ["meta", "about", "segments"])
 async def test_a_state_of_which_redis_has_lost_something_begins_anew(shard: Shard, lost: str) -> None:
     await three_days(shard)
     await shard.client.delete(getattr(shard.keys, lost))
@@ -181,6 +181,16 @@ async def test_a_state_of_which_redis_has_lost_something_begins_anew(shard: Shar
 
     assert Claimed(99, CLOCK_MS, "id", (), (), is_new=True) == claimed
     assert {"meta"} == {name for name in await shard.names() if lost == "meta" or not name.startswith("blocks")}
+
+
+async def test_a_segment_above_the_fence_that_is_not_listed_is_no_sign_of_a_loss(shard: Shard) -> None:
+    store = await shard.claimed()
+    await fill(store, 9, 12, segment(10))
+    await shard.client.delete(shard.keys.segments)
+    await shard.client.hset(shard.keys.meta, "fence", "9")
+
+    assert Claimed(9, CLOCK_MS + 12, "id", (), (), is_new=False) == await shard.store("b").claim("id", 4)
+    assert {"meta"} == await shard.names()
 
 
 async def test_of_the_largest_keys_a_segment_names_as_many_as_there_is_room_for(shard: Shard) -> None:

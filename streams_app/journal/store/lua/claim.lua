@@ -22,6 +22,11 @@ local fields, of_segments = call('HGETALL', about), {}
 for i = 1, #fields, 2 do of_segments[fields[i]] = fields[i + 1] end
 -- "about" is written before and removed after: where it lacks a segment, Redis has lost it, and the log is read once more.
 for _, first in ipairs(firsts) do is_whole = is_whole and of_segments[first] end
+-- A script that died leaves one that is not listed: one above the fence, or the oldest that it removed. Where none is listed and "about"
+-- has some up to the fence, their list is lost; a last one whose removal died is read once more, too.
+if not firsts[1] then
+  for first in pairs(of_segments) do is_whole = is_whole and (tonumber(first) or math.huge) > tonumber(state.fence or -1) end
+end
 if not (state.fence and state.clock and is_whole) then
   if arg.begin == '' then return {'none'} end
   outcome, state = 'new', {fence = arg.begin, clock = arg.clock, topic_id = arg.topic_id, log = ''}
