@@ -338,6 +338,26 @@ async def test_a_segment_that_somebody_has_removed_is_forgotten(shard: Shard) ->
     assert [300] == [one.first for one in shard.segments]
 
 
+async def test_a_segment_whose_new_blocks_are_lost_before_the_swap_is_kept(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shard.add()
+    await shard.add()
+    swap = shard.store.swap
+
+    async def late(segment: Segment, blocks: int) -> bool:
+        await shard.client.delete(f"{shard.keys.blocks_prefix}{segment.first}:{segment.generation}")
+        return await swap(segment, blocks)
+
+    monkeypatch.setattr(shard.store, "swap", late)
+
+    assert not await shard.keeper.keep_once()
+    assert [("damaged", 0)] == shard.seen
+    assert [(0, "raw"), (300, "raw")] == [(one.first, one.form) for one in shard.segments]
+    await shard.check()
+    shard.clock_ms += 10 * HOUR_MS
+    await shard.keeper.keep_once()
+    assert ("age", 0) == shard.seen[-1]
+
+
 async def test_keeper_of_a_shard_that_is_lost_ends(shard: Shard) -> None:
     await shard.add()
     await shard.add()

@@ -193,7 +193,7 @@ class Keeper:
             if not due:
                 return False
             try:
-                packed = await self._pack(due[0])
+                packed = await self._packed_or_gone(due[0])
             except (DamagedBlockError, _NotPackedError) as error:
                 self._failed.add(due[0].first)
                 self._keeping.on_damaged(isinstance(error, DamagedBlockError))
@@ -226,8 +226,19 @@ class Keeper:
             if segment.form == "raw" and segment.newest_ms <= until_ms and segment.first not in self._failed
         ]
 
-    async def _pack(self, raw: Segment) -> Segment | None:
+    async def _packed_or_gone(self, raw: Segment) -> Segment | None:
         """Packs a segment; what it is afterwards, None where somebody has removed it.
+
+        Raises:
+            DamagedBlockError, _NotPackedError: As :meth:`_pack`.
+        """
+        packed = await self._pack(raw)
+        if packed is None and await self._shard.store.close(raw.first):  # it is closed, so this only asks
+            raise _NotPackedError("it has other blocks than it was left with, or Redis has lost those that were to replace them")
+        return packed
+
+    async def _pack(self, raw: Segment) -> Segment | None:
+        """Packs a segment; what it is afterwards, None where it is removed, or its old or new blocks are not as they were left.
 
         Raises:
             DamagedBlockError: A block is damaged, of before or of those that were read back.
@@ -257,7 +268,7 @@ class Keeper:
         """Swaps staged blocks in, for as long as it takes: after a lost reply nobody else knows whether it was done.
 
         Returns:
-            False where the segment is removed.
+            False where the segment is removed, or the staged blocks are not all there.
         """
         while True:
             try:
