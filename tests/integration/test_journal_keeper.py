@@ -310,6 +310,26 @@ async def test_keeper_takes_as_long_as_its_rate_says_unless_filing_waits(
     assert pytest.approx(shard.segments[1].received_bytes / 1_000, rel=0.4) == sum(slept)
 
 
+async def test_keeper_that_takes_its_time_stops_doing_so_once_filing_waits(
+    redis_client: redis.asyncio.Redis, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await made(redis_client, names, compress_rate=1)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            await shard.add()
+
+    for _ in range(2):
+        await shard.add()
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    shard.keeping.running.add(shard.keeper)
+
+    assert await shard.keeper.pack_once()
+    assert [keeping_module.SLICE_SECONDS] * 3 == slept
+
+
 async def test_a_swap_whose_reply_was_lost_is_made_up_for(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     await shard.add()
     await shard.add()

@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 0.5
 """How often a keeper looks for something to do."""
 
+SLICE_SECONDS: Final = 0.5
+"""A keeper that takes its time looks so often whether filing waits by now."""
+
 READ_BYTES: Final = 4_000_000
 """Bytes of blocks that are packed at a time."""
 
@@ -307,8 +310,10 @@ class Keeper:
 
     async def _throttle(self, received_bytes: int) -> None:
         """Waits as long as a part may take; not while filing waits for a keeper of this worker."""
-        if not self._keeping.is_urgent:
-            await asyncio.sleep(received_bytes / self._shard.journal.compress_rate)
+        left = received_bytes / self._shard.journal.compress_rate
+        while left > 0 and not self._keeping.is_urgent:
+            await asyncio.sleep(min(left, SLICE_SECONDS))
+            left -= SLICE_SECONDS
 
 
 class _Staged:
