@@ -17,11 +17,12 @@ MIN_KEEP: Final = timedelta(minutes=1)
 MAX_KEEP: Final = timedelta(days=3_650)
 
 MIN_BYTES: Final = 1_000_000
-"""A journal is removed by the segment, which is an eighth of this at most."""
+"""A journal is removed by the segment, which takes about a quarter of this at most."""
 
 
 MAX_SEGMENT_BYTES: Final = 64_000_000
 SEGMENTS_OF_SHARE: Final = 8
+STORED_SEGMENTS_OF_SHARE: Final = 4
 
 
 class JournalSettings(Section):
@@ -118,6 +119,10 @@ class JournalSettings(Section):
     def segment_bytes(self, partitions: int) -> int:
         """Received bytes of a segment, at most, of one of so many partitions."""
         return max(1, min(MAX_SEGMENT_BYTES, self.share(partitions) // SEGMENTS_OF_SHARE))
+
+    def stored_segment_bytes(self, partitions: int) -> int:
+        """Bytes of Redis after which a segment is over: small events with many keys take there several times what they are."""
+        return max(1, self.share(partitions) // STORED_SEGMENTS_OF_SHARE)
 
     @property
     def group(self) -> str:

@@ -10,6 +10,7 @@ import redis.asyncio
 
 from streams_app.delivery.scripts import RefusedError
 from streams_app.journal.agents.shard import Shard
+from streams_app.journal.core.block import MOST_CHUNK_EVENTS
 from streams_app.journal.store.journal_store import Beginning, Found, JournalShardReader, JournalStore, ScriptSet
 from streams_app.journal.store.keys import journal_keys
 from streams_app.settings import JournalSettings, Limits
@@ -28,11 +29,11 @@ class Owner:
         self._scripts = ScriptSet(client)
         self.reader = JournalShardReader(client, self._scripts)
 
-    async def shard(self, token: str) -> Shard:
+    async def shard(self, token: str, journal: JournalSettings = JOURNAL) -> Shard:
         store = JournalStore(self._scripts, self.keys, token)
         claimed = await store.claim("", 1) or await store.claim("", 1, begin=Beginning(-1, NOON_MS))
         assert claimed is not None
-        return Shard(JOURNAL, 1, Limits(), store, token, claimed)
+        return Shard(journal, 1, Limits(), store, token, claimed)
 
 
 @pytest.fixture
@@ -110,3 +111,20 @@ async def test_gap_ends_a_segment_and_what_follows_begins_another(owner: Owner) 
     assert expected == [(one.first, one.last, one.form) for one in shard.segments]
     assert expected == [(one.first, one.last, one.form) for one in found.segments]
     assert [0, 1, 2] == [one.part for one in found.segments]
+
+
+async def test_segment_of_small_events_with_many_keys_ends_by_what_it_takes_in_redis(owner: Owner) -> None:
+    shard = await owner.shard("a", JOURNAL.model_copy(update={"max_bytes": 1_000_000}))
+    end = 5_000
+    many = [
+        SimpleNamespace(offset=offset, timestamp=NOON_MS, key=b"k", value=b'{"id": %d}' % offset, headers=())
+        for offset in range(end)
+    ]
+    while shard.fence < end - 1:
+        await shard.write(shard.filing_of(many[shard.fence + 1 :], end, NOON_MS))
+    chunk_bytes = shard.segments[0].stored_bytes * MOST_CHUNK_EVENTS // shard.segments[0].entries
+    found = await owner.shard("b", shard.journal)
+    sizes = [segment.stored_bytes for segment in found.segments]
+
+    assert all(250_000 <= size <= 250_000 + chunk_bytes for size in sizes[:-1])
+    assert [0, 1, 2] == [segment.part for segment in found.segments][:3]

@@ -27,7 +27,7 @@ def chunks_of(
     records: list[Any], end: int, clock_ms: int = NOW_MS - DAY_MS, segment: Open | None = None, segment_bytes: int = 10**9
 ) -> list[Chunk]:
     """All chunks of a range, each made as its owner makes it."""
-    chunker, found = Chunker(JOURNAL, Limits(), segment_bytes), []
+    chunker, found = Chunker(JOURNAL, Limits(), segment_bytes, 10**9), []
     fence = -1
     while fence < end - 1:
         left = [one for one in records if one.offset > fence]
@@ -81,6 +81,13 @@ def test_segment_is_over_once_it_has_received_its_share() -> None:
 
     assert [3, 3, 3, 1] == [len(chunk.rows) for chunk in found]
     assert all(chunk.begins for chunk in found)
+
+
+@pytest.mark.parametrize(("stored_bytes", "begins"), [(99, False), (100, True)])
+def test_segment_is_over_once_its_blocks_take_their_share(stored_bytes: int, begins: bool) -> None:
+    chunk = Chunker(JOURNAL, Limits(), 10**9, 100).chunk_of([record(0)], 1, NOW_MS, NOW_MS, Open(TODAY, 5, stored_bytes))
+
+    assert begins == chunk.begins
 
 
 def test_unkeyed_records_are_counted_by_reason() -> None:

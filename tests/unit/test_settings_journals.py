@@ -45,6 +45,7 @@ def test_each_partition_has_an_even_share_of_which_a_segment_is_an_eighth_at_mos
 
     assert (2_000_000, 250_000) == (journal.share(4), journal.segment_bytes(4))
     assert MAX_SEGMENT_BYTES == large.segment_bytes(4)
+    assert 500_000 == journal.stored_segment_bytes(4)
 
 
 @pytest.mark.parametrize("key", ["@key", ("@key",)])

@@ -66,7 +66,7 @@ class Shard:
         self.lag: int | None = None
         self._token = token
         self._log = claimed.log
-        self._chunker = Chunker(journal, limits, journal.segment_bytes(partitions))
+        self._chunker = Chunker(journal, limits, journal.segment_bytes(partitions), journal.stored_segment_bytes(partitions))
         self._largest = Largest(self.open.largest if self.open is not None else ())
 
     @property
@@ -85,7 +85,7 @@ class Shard:
     def filing_of(self, records: Sequence[object], end: int, now_ms: int) -> Filing:
         """What is to be written next of a range, see :meth:`.Chunker.chunk_of`."""
         known = self.open
-        segment = None if known is None else Open(known.day, known.received_bytes)
+        segment = None if known is None else Open(known.day, known.received_bytes, known.stored_bytes)
         chunk = self._chunker.chunk_of(records, end, self.clock_ms, now_ms, segment)
         blocks = encode_by_key(chunk.rows)
         if known is None or chunk.begins:

@@ -27,10 +27,12 @@ class Open(NamedTuple):
     Attributes:
         day: Its UTC day.
         received_bytes: What it has received.
+        stored_bytes: What its blocks take in Redis.
     """
 
     day: str
     received_bytes: int
+    stored_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -78,11 +80,13 @@ class Chunker:
         journal: What is the key of an event.
         limits: Of the application.
         segment_bytes: Received bytes after which a segment is over.
+        stored_bytes: Bytes of its blocks in Redis after which it is over, too, once a chunk is written.
     """
 
     journal: Keyed
     limits: Limits
     segment_bytes: int
+    stored_bytes: int
 
     def chunk_of(self, records: Sequence[Any], end: int, clock_ms: int, now_ms: int, segment: Open | None) -> Chunk:
         """The chunk with which a range begins; without records, what the range skips.
@@ -98,7 +102,7 @@ class Chunker:
             return Chunk(end - 1, clock_ms, segment is None)
         first_ms = clock_after(clock_ms, records[0].timestamp, now_ms)
         begins = segment is None or self._is_over(segment, first_ms)
-        day, had = ("", 0) if begins or segment is None else segment
+        day, had = ("", 0) if begins or segment is None else segment[:2]
         chunk = Chunk(end - 1, clock_ms, begins)
         for record in records:
             record_ms = clock_after(chunk.clock_ms, record.timestamp, now_ms)
@@ -111,7 +115,8 @@ class Chunker:
         return chunk
 
     def _is_over(self, segment: Open, clock_ms: int) -> bool:
-        return ends(segment.day, segment.received_bytes, clock_ms, self.segment_bytes)
+        is_full = segment.stored_bytes >= self.stored_bytes
+        return is_full or ends(segment.day, segment.received_bytes, clock_ms, self.segment_bytes)
 
 
 class Largest:
