@@ -193,6 +193,17 @@ async def test_a_segment_above_the_fence_that_is_not_listed_is_no_sign_of_a_loss
     assert {"meta"} == await shard.names()
 
 
+async def test_events_of_an_append_that_died_half_way_are_not_counted_by_the_next_owner(shard: Shard) -> None:
+    store = await shard.claimed()
+    await fill(store, 9, 11, segment(10, entries=2, last=11), encode_by_key(rows(b"a", 10, 11)))
+    await fill(store, 11, 15, segment(10, entries=6, last=15))
+    await shard.client.hset(shard.keys.meta, "fence", "11")
+    claimed = await shard.store("b").claim("id", 4)
+
+    assert claimed is not None
+    assert [(11, 2)] == [(one.last, one.entries) for one in claimed.segments]
+
+
 async def test_of_the_largest_keys_a_segment_names_as_many_as_there_is_room_for(shard: Shard) -> None:
     store = await shard.claimed()
     largest = tuple((bytes([n]) * 250, 9 - n) for n in range(9))

@@ -432,4 +432,7 @@ def _segment(first: int, last: int, packed: bytes) -> Segment:
     found = {name.decode(): value for name, value in about.items()}
     texts = {name: found[name].decode() for name in ("day", "form", "generation")}
     largest = tuple((key, count) for key, count in found.get("largest") or ())
-    return Segment(**{**found, **texts, "first": first, "last": last, "largest": largest})
+    # Of an append that died half-way: at most so many of the events are not filed, and are counted again when they are.
+    beyond = max(0, (found.get("last") or 0) - last)
+    entries = max(0, found["entries"] - beyond)
+    return Segment(**{**found, **texts, "first": first, "last": last, "entries": entries, "largest": largest})
